@@ -126,8 +126,6 @@ def test_one_person_counts_for_a_few_choices_only(database: Database) -> None:
     ]  # fmt: skip
     assert len(choices_of(database, "p", most=3)) == 3 + 1 + 1 + 2 + 1
     assert len(choices_of(database, "p")) == 9 + 1 + 1 + 2 + 1
-    assert choices_of(database, "p", sources=("model",)) == [(1, 2, 1.0)]
-    assert choices_of(database, "p", sources=()) == []
 
 
 def test_versions_that_nobody_compared_stand_apart() -> None:

@@ -16,6 +16,7 @@ from tests.server.conftest import Running, Start
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
+from whet.live import forget_user
 from whet.live.database import engine
 from whet.live.registry import Decision, PromptEdit
 from whet.live.server import app_state
@@ -141,7 +142,7 @@ def test_a_taken_id_is_taken_whoever_has_it_and_whatever_it_holds(server: Runnin
         and again.body.replace(b'\\"i\\"', b'\\"f\\"').replace(b':"i"', b':"f"') == own.body
     )
     server.state.live.traffic.add([Inference(MINE, 1, id="of-eve", user="eve")])
-    server.state.forget_user("eve", "admin")
+    forget_user(server.state.live.database, "eve", actor="admin")
     gone, left = (
         post(other, "inferences", inference("of-eve", THEIRS)),
         post(other, "feedback", thumb("g", "of-eve")),
@@ -301,7 +302,7 @@ def test_what_is_kept_of_a_program_has_a_limit_that_survives_a_restart(start: St
             post(one, "inferences", inference("a", MINE, output="x" * 60_000, user="eve")).json["duplicates"]
             == 1
         )
-        server.state.forget_user("eve", "admin")
+        forget_user(server.state.live.database, "eve", actor="admin")
         assert post(one, "inferences", inference("d", MINE, output="x" * 60_000)).status == 200
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from whet.client.http import Send, Unavailable, served
+from whet.client.http import Send, Unavailable, reason_of, served
 from whet.client.prompts import (
     AssignableExperiment,
     Bundled,
@@ -215,7 +215,7 @@ class Prompts:
         if answer.status == 304 and headers:
             return None
         if answer.status != 200:
-            raise UsageError(f"The server {self._url} does not give {path}: {_reason(answer.body)}.")
+            raise UsageError(f"The server {self._url} does not give {path}: {reason_of(answer)}.")
         try:
             value = json.loads(answer.body)
         except ValueError:
@@ -229,16 +229,6 @@ class Prompts:
 
 def _address(name: str, query: Mapping[str, str]) -> str:
     return f"/v1/prompts/{quote(name, safe='/')}?{urlencode(query)}"
-
-
-def _reason(body: bytes) -> str:
-    """The reason that the server gave, in one line."""
-    try:
-        error = json.loads(body)["error"]
-        message = error["message"] if isinstance(error, Mapping) else error
-    except (ValueError, KeyError, TypeError):
-        message = "no reason given"
-    return " ".join(str(message).split())[:300].rstrip(".")
 
 
 _NOTHING = bundled("nothing", "nothing")

@@ -187,41 +187,15 @@ def inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inferenc
 def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> list[Feedback]:
     """Feedback from keywords, one record for each kind. A comment goes with the rating, thumb, score or label, or stands
     alone. Texts that are too long are cut. Raises UsageError for a word that is none, and for a value that cannot be."""
-    return [checked_feedback(one) for one in _records(dict(values), target_kind, target)]
-
-
-def _known(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
-    names = [one.name for one in fields(kind)]
-    for name in more:
-        if name not in names:
-            raise UsageError(f'There is no field "{name}".{did_you_mean(name, names)}')
-    return {name: value for name, value in more.items() if value is not None}
-
-
-def _fitted(values: dict[str, Any]) -> dict[str, Any]:
-    """Texts cut to what is kept, and without what no database keeps; which were cut stands in the metadata."""
-    cut = []
-    for name, most in _CUT.items():
-        text = values.get(name)
-        if isinstance(text, str):
-            clean = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
-            values[name] = clean[:most]
-            cut += [name] if len(clean) > most else []
-    if cut:
-        values["metadata"] = {**values.get("metadata", {}), "cut": cut}
-    return values
-
-
-def _records(values: dict[str, Any], target_kind: str, target: str) -> list[Feedback]:
-    """Feedback from keywords, one record for each kind."""
-    user = values.pop("user", None)
-    beside = {name: values.pop(name) for name in _BESIDE if name in values}
-    for name in values:
+    left = dict(values)
+    user = left.pop("user", None)
+    beside = {name: left.pop(name) for name in _BESIDE if name in left}
+    for name in left:
         if name not in KINDS:
             raise UsageError(
                 f'"{name}" is no kind of feedback.{did_you_mean(name, [*KINDS, *_BESIDE, "user"])}'
             )
-    by_kind = {name: value for name, value in values.items() if value is not None}
+    by_kind = {name: value for name, value in left.items() if value is not None}
     reason = beside.pop("comment", None) or beside.pop("explanation", None)
     own, metric, other = (beside.pop(name, None) for name in ("id", "name", "over"))
     if (by_kind.get("choice") is None) != (other is None):
@@ -246,7 +220,29 @@ def _records(values: dict[str, Any], target_kind: str, target: str) -> list[Feed
         own if own and not n else f"{own[: LONGEST_ID - 9]}#{n}" if own else new_id()
         for n in range(len(rows))
     ]
-    return [Feedback(**_fitted(row), id=id) for row, id in zip(rows, ids, strict=True)]
+    return [checked_feedback(Feedback(**_fitted(row), id=id)) for row, id in zip(rows, ids, strict=True)]
+
+
+def _known(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
+    names = [one.name for one in fields(kind)]
+    for name in more:
+        if name not in names:
+            raise UsageError(f'There is no field "{name}".{did_you_mean(name, names)}')
+    return {name: value for name, value in more.items() if value is not None}
+
+
+def _fitted(values: dict[str, Any]) -> dict[str, Any]:
+    """Texts cut to what is kept, and without what no database keeps; which were cut stands in the metadata."""
+    cut = []
+    for name, most in _CUT.items():
+        text = values.get(name)
+        if isinstance(text, str):
+            clean = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+            values[name] = clean[:most]
+            cut += [name] if len(clean) > most else []
+    if cut:
+        values["metadata"] = {**values.get("metadata", {}), "cut": cut}
+    return values
 
 
 def _value(kind: str, value: Any) -> Any:

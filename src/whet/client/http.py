@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
 import threading
 import time
@@ -150,6 +151,16 @@ class Http:
                 raise TimeoutError(f"its answer is not complete after {self._timeout:g} seconds")
         names = {name.lower(): value for name, value in response.getheaders()}
         return HttpReply(response.status, names, bytes(content)), not response.will_close
+
+
+def reason_of(answer: HttpReply) -> str:
+    """The reason that the server gives for its answer, in one line."""
+    try:
+        error = json.loads(answer.body)["error"]
+        message = error["message"] if isinstance(error, Mapping) else error
+    except (ValueError, KeyError, TypeError):
+        message = f"status {answer.status}: {answer.body[:600].decode('utf-8', 'replace')}"
+    return " ".join(str(message).split())[:300].rstrip(".")
 
 
 def served(answer: HttpReply, url: str) -> HttpReply:

@@ -264,13 +264,10 @@ def checked_name(value: object, name: str, where: str, least: int = 0) -> None:
     """Refuse what is no id and no name, which stands in addresses: a text on one line, without control characters, of 200
     characters at most. Raises UsageError naming it (`where` first)."""
     _text(value, name, where, LONGEST_ID, least)
-    if isinstance(value, str) and not value.isprintable() and any(map(_is_control, value)):
+    if not isinstance(value, str) or value.isprintable():
+        return
+    if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in value):  # Unicode's category Cc
         raise UsageError(f"{where}: {name} holds a control character: {_shown(value)}. Leave it out.")
-
-
-def _is_control(letter: str) -> bool:
-    """Whether it is a line break, a tab or another character of Unicode's category Cc."""
-    return letter < " " or "\x7f" <= letter <= "\x9f"
 
 
 def checked_text(value: object, where: str) -> None:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from whet.client.http import HttpReply, Send, Unavailable, served
+from whet.client.http import HttpReply, Send, Unavailable, reason_of, served
 from whet.client.spool import Line, Spool, claimed
 
 log = logging.getLogger("whet.client")
@@ -264,14 +264,14 @@ class Sender:
             what = (
                 "does not accept this client's token" if answer.status in (401, 403) else "takes no rows here"
             )
-            raise Unavailable(f"The server {self._url} {what} ({_reason(answer)}).", answer.status)
+            raise Unavailable(f"The server {self._url} {what} ({reason_of(answer)}).", answer.status)
         self._failures = 0
         if len(rest) < len(batch):
             if rest:
                 self._deliver(kind, rest)
         elif len(batch) == 1:
             self.tally.refused += 1
-            log.error("The server %s refuses a row: %s", self._url, _reason(answer))
+            log.error("The server %s refuses a row: %s", self._url, reason_of(answer))
         else:
             middle = len(batch) // 2
             self._deliver(kind, batch[:middle])
@@ -288,7 +288,7 @@ class Sender:
         if len(rest) == len(batch):
             return batch
         self.tally.refused += len(batch) - len(rest)
-        log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, _reason(answer))
+        log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, reason_of(answer))
         return rest
 
     def _empty_spool(self) -> None:
@@ -314,8 +314,3 @@ def _is_receipt(answer: HttpReply) -> bool:
         return "accepted" in json.loads(answer.body)
     except (ValueError, TypeError):
         return False
-
-
-def _reason(answer: HttpReply) -> str:
-    text = answer.body[:600].decode("utf-8", "replace")
-    return f"status {answer.status}: {' '.join(text.split())}"

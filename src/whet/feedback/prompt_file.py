@@ -58,13 +58,12 @@ class Document:
         events = read_back(self.prompt, stored, self.region, at)
         last = events[-1]
         if len(events) > len(stored) and isinstance(last, Read):
-            author = "hand" if stored else "author"
-            events[-1] = Read(author=author, at=last.at, notes=last.notes, newline=self._newline_of(last))
+            lines = "\n" in self.prompt.region_text(
+                self.region
+            )  # one without takes the line ends of the file
+            newline, author = last.newline if lines else self.newline, "hand" if stored else "author"
+            events[-1] = Read(author=author, at=last.at, notes=last.notes, newline=newline)
         return events
-
-    def _newline_of(self, event: Read) -> str:
-        """A region of one line or none takes the line ends of the file."""
-        return event.newline if "\n" in self.prompt.region_text(self.region) else self.newline
 
     def bytes_with(self, ledger: Ledger) -> bytes:
         """The file with the ledger in its region. Raises EditRejected when anything else would change."""

@@ -82,13 +82,14 @@ def _typed(name: str, value: Any, standard: Any) -> Any:
     raise UsageError(f"{name} cannot be {value!r}; write a value such as {standard!r}.")
 
 
-def principal(source: str, user: str | None) -> str:
-    """Who speaks, for counting: `user:ID`, `annotator:ID`, `model:NAME`, `code:NAME`, or `anonymous`.
+def principal(source: str, user: str | None, asker: str | None = None) -> str:
+    """Who speaks, for counting: `user:ID`, `annotator:ID`, `model:NAME`, `code:NAME`, or `anonymous`. A user who gives no name
+    is the `asker`, the user of the answer that it is about.
 
     Everybody who gives no name is one source together: names are free, so a missing one must not count more. Names that
     differ only in case, blanks, width or invisible characters are one.
     """
-    name = comparable(user or "")
+    name = comparable(user or (asker if source == "user" else None) or "")
     return f"{source}:{name}" if name else ANONYMOUS
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select
 
-from whet.client.records import SOURCES
 from whet.errors import UsageError
 from whet.feedback.sources import principal
 from whet.live.database import Database
@@ -37,15 +36,13 @@ Choice = tuple[int, int, float]
 """(version, other version, 1 if the first was preferred, 0 if the second, 0.5 if neither)."""
 
 
-def choices_of(
-    database: Database, prompt: str, *, most: int = MOST_OF_ONE, sources: Collection[str] = SOURCES
-) -> list[Choice]:
+def choices_of(database: Database, prompt: str, *, most: int = MOST_OF_ONE) -> list[Choice]:
     """The choices between two versions of a prompt that count, in the order of arrival.
 
     A choice is feedback of the kind `choice` about one inference, and its label is the id of the other one. Choices
     between answers of one version, or whose other inference is not known, are left out. One person's last choice
     between two answers counts, and of one person at most the last `most` choices between two versions; all who give no
-    name are one person. `sources` are the kinds of source that count.
+    name are one person.
     """
     shown = inferences.alias("shown")
     other = inferences.alias("other")
@@ -63,7 +60,7 @@ def choices_of(
         .join(shown, shown.c.seq == feedback.c.about)
         .join(other, other.c.id == feedback.c.label)
         .where(feedback.c.kind == "choice", feedback.c.prompt == prompt, other.c.prompt == prompt)
-        .where(shown.c.version != other.c.version, feedback.c.source.in_(list(sources)))
+        .where(shown.c.version != other.c.version)
         .order_by(feedback.c.joined)
     )
     with database.read() as connection:
@@ -77,7 +74,7 @@ def _capped(rows: Sequence[Any], most: int) -> list[Any]:
     counts: Counter[tuple[str, frozenset[int]]] = Counter()
     kept = []
     for row in reversed(rows):
-        person = principal(row.source, row.user or (row.asker if row.source == "user" else None))
+        person = principal(row.source, row.user, row.asker)
         answers = (person, frozenset((row.about, row.beside)))
         pair = (person, frozenset((row.version, row.against)))
         if answers not in seen and counts[pair] < most:

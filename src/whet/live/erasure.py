@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection
@@ -52,7 +51,7 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         raise UsageError("Name the user whose data is to be deleted.")
     with database.read() as connection:
         owned = erase.owned_by(connection, user)
-    with _change(database) as connection:
+    with audit.change(database) as connection:
         take_turn(connection)
         owned += erase.owned_by(connection, user, owned.head)
         snapshot = learner_erasure.read_snapshot(connection)
@@ -63,7 +62,7 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         total = _take(connection, owned, actor, first=True)
     while owned.left:
         time.sleep(_PAUSE)
-        with _change(database) as connection:
+        with audit.change(database) as connection:
             total += _take(connection, owned, actor, first=False)
     _clear_files(database)
     return total
@@ -90,7 +89,7 @@ def expire(database: Database, before: int, *, actor: str) -> Erased:
     check_actor(actor)
     total, start, more = Erased(), 0, True
     while more:
-        with _change(database) as connection:
+        with audit.change(database) as connection:
             part, start = erase.expire(connection, before, start, open_ones(connection))
             total += part.count
             more = bool(part.count.inferences or part.count.feedback)
@@ -112,13 +111,6 @@ def _erase_quotes(connection: Connection, part: Deletion, actor: str) -> None:
     if part.quoted:
         snapshot = learner_erasure.read_snapshot(connection)
         learner_erasure.erase_rows(connection, snapshot, part.quoted, part.prompts, actor)
-
-
-@contextmanager
-def _change(database: Database) -> Iterator[Connection]:
-    with database.begin() as connection:
-        audit.lock(connection)
-        yield connection
 
 
 def _note(connection: Connection, actor: str, action: str, count: Erased, **more: Any) -> None:

@@ -15,8 +15,8 @@ from whet.client.client import feedback_of, inference_of
 from whet.client.records import DEEPEST, KINDS, Feedback, Inference
 from whet.errors import UsageError
 from whet.live.traffic.importers import read_files
-from whet.live.traffic.schema import MOST_ROWS, conflict_json, read_feedback, read_inferences, receipt_json
-from whet.live.traffic.write import Clash, IdConflict, Receipt
+from whet.live.traffic.schema import MOST_ROWS, read_feedback, read_inferences
+from whet.live.traffic.write import Clash, IdConflict
 
 MICROS = 1_767_323_045_000_000
 
@@ -158,13 +158,9 @@ def test_too_many_rows_and_rows_that_are_none_are_refused() -> None:
         read_inferences({"inferences": [{"prompt": "p"}, 7]})
 
 
-def test_receipts_and_conflicts_as_json() -> None:
-    assert receipt_json(Receipt(2, 1, 0, ("a", "b", "c"))) == {
-        "accepted": 2, "duplicates": 1, "erased": 0, "ids": ["a", "b", "c"],
-    }  # fmt: skip
-    told = conflict_json(IdConflict([Clash("a", "thumb=1", "thumb=0"), Clash("b", "x", "y")]))
-    assert told["conflicts"][0] == {"id": "a"}
-    assert "(and 1 more)" in told["error"]
+def test_a_conflict_names_its_first_id() -> None:
+    clashes = [Clash("a", "thumb=1", "thumb=0"), Clash("b", "x", "y")]
+    assert 'The id "a" is taken (and 1 more)' in str(IdConflict(clashes))
 
 
 JSON = st.recursive(

@@ -17,13 +17,13 @@ except ImportError as missing:
 from whet.client.ids import iso, microseconds, new_id, now
 from whet.live.database.access_tables import sessions, tokens, users
 from whet.live.database.columns import Json, RowNumber, When, metadata
-from whet.live.database.engine import DEFAULT_URL, URL_VARIABLE, Database, insert, open_database, put
+from whet.live.database.engine import Database, insert, open_database, put
+from whet.live.database.listing import ListPage, newest_first, one_more
 
 __all__ = [
-    "DEFAULT_URL",
-    "URL_VARIABLE",
     "Database",
     "Json",
+    "ListPage",
     "RowNumber",
     "When",
     "insert",
@@ -31,7 +31,9 @@ __all__ = [
     "metadata",
     "microseconds",
     "new_id",
+    "newest_first",
     "now",
+    "one_more",
     "open_database",
     "put",
     "sessions",

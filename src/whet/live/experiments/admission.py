@@ -51,7 +51,7 @@ def admit(connection: Connection, definition: Definition, author: str) -> None:
 
 def stood_on(connection: Connection, name: str, label: str) -> set[int | None]:
     """The versions that a label ever stood on."""
-    return {move.new for move in moves_of(connection, name, label, None, None)}
+    return {move.new for move in moves_of(connection, name, label)}
 
 
 def _admit_protected(connection: Connection, definition: Definition, author: str) -> None:

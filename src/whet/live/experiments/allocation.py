@@ -46,6 +46,12 @@ class ArmTally:
         it need be for others, whose variance is smaller."""
         return 1.0 + self.total, 1.0 + self.n - self.total
 
+    @property
+    def posterior(self) -> tuple[float, float]:
+        """Mean and standard deviation of that posterior."""
+        a, b = self.beta
+        return a / (a + b), math.sqrt(a * b / (a + b + 1.0)) / (a + b)
+
 
 def density(tally: ArmTally, grid: Array) -> Array:
     """Density of the arm's posterior at points inside (0, 1)."""
@@ -60,12 +66,9 @@ def best_chances(arms: Sequence[ArmTally]) -> Array:
 
     The grid covers where the posteriors have their mass: eight standard deviations around every mean.
     """
-    shapes = [arm.beta for arm in arms]
-    centres = [a / (a + b) for a, b in shapes]
-    spreads = [math.sqrt(a * b / (a + b + 1.0)) / (a + b) for a, b in shapes]
     points = [
         np.linspace(max(1e-9, m - 8 * s), min(1 - 1e-9, m + 8 * s), _GRID)
-        for m, s in zip(centres, spreads, strict=True)
+        for m, s in (arm.posterior for arm in arms)
     ]
     grid = np.unique(np.concatenate(points))
     steps = np.diff(grid)
@@ -80,12 +83,12 @@ def best_chances(arms: Sequence[ArmTally]) -> Array:
     return normalised
 
 
-def top_two(best: Array, first: float = 0.5) -> Array:
-    """Shares of top-two Thompson sampling, in closed form: the best drawn arm with the chance `first`, else the best
+def top_two(best: Array) -> Array:
+    """Shares of top-two Thompson sampling, in closed form: the best drawn arm half of the time, else the best
     of a new draw that is another one (Russo, Operations Research 68(6), 2020, section 3.3.2)."""
     others = np.clip(best, 0.0, 1.0 - 1e-9)
     odds = others / (1.0 - others)
-    weights = others * (first + (1.0 - first) * (odds.sum() - odds))
+    weights = others * (1.0 + odds.sum() - odds)
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 

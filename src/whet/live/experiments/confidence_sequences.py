@@ -312,31 +312,17 @@ class ConfidenceSequences:
         self._seen = dict(sizes)
 
     def pair(
-        self, key: str, sample: MetricSample, one: int, zero: int, nulls: Sequence[Null]
+        self, key: str, sample: MetricSample, one: int, zero: int, nulls: Sequence[Null], bounds: bool = True
     ) -> SequenceState:
-        """Arm `one` against arm `zero`; `key` names the sample."""
-        return self._at(
-            (key, one, zero, *nulls), lambda part, before: scores(part, one, zero, before), nulls, sample
-        )
-
-    def tests(
-        self, key: str, sample: MetricSample, one: int, zero: int, nulls: Sequence[Null]
-    ) -> SequenceState:
-        """The same without intervals."""
-        sequence = ConfidenceSequence(
-            lambda part, before: scores(part, one, zero, before), nulls, bounds=False
-        )
-        return self._sequences.setdefault((key, one, zero, *nulls, "tests"), sequence).follow(sample)
+        """Arm `one` against arm `zero`; `key` names the sample. Without `bounds` there is no interval."""
+        sequence = ConfidenceSequence(lambda part, before: scores(part, one, zero, before), nulls, bounds)
+        return self._sequences.setdefault((key, one, zero, *nulls, bounds), sequence).follow(sample)
 
     def mean(self, key: str, sample: MetricSample, arm: int, nulls: Sequence[Null] = ()) -> SequenceState:
         """The outcomes of one arm."""
-        return self._at((key, arm, *nulls), lambda part, before: means(part, arm, before), nulls, sample)
+        sequence = ConfidenceSequence(lambda part, before: means(part, arm, before), nulls)
+        return self._sequences.setdefault((key, arm, *nulls), sequence).follow(sample)
 
     def imbalance(self, units: MetricSample) -> float:
         """The logarithm of the evidence that the arms do not have the units that their shares explain."""
         return self._imbalance.follow(units)
-
-    def _at(
-        self, key: tuple[object, ...], scored: Scored, nulls: Sequence[Null], sample: MetricSample
-    ) -> SequenceState:
-        return self._sequences.setdefault(key, ConfidenceSequence(scored, nulls)).follow(sample)

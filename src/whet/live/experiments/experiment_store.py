@@ -83,26 +83,19 @@ class Experiment:
 
     def as_json(self) -> dict[str, Any]:
         """The experiment as JSON values, without its counts."""
+        shown = {name: value for name, value in vars(self).items() if name not in _OWN}
         return {
-            "id": self.id,
-            "state": self.state,
+            **shown,
             "definition": self.definition.to_json(),
             "assignment": self.assignment(),
-            "author": self.author,
-            "message": self.message,
             "created": iso(self.created),
             "ended": None if self.ended is None else iso(self.ended),
-            "winner": self.winner,
-            "reason": self.reason,
-            "proposal": self.proposal,
-            "verdict": self.verdict,
-            "watch": self.watch,
-            "watches": self.watches,
-            "revisions": [
-                {"number": r.number, "at": iso(r.at), "weights": list(r.weights), "reason": r.reason}
-                for r in self.revisions
-            ],
+            "revisions": [{**asdict(revision), "at": iso(revision.at)} for revision in self.revisions],
         }
+
+
+_OWN = ("salt", "start", "label_move")
+"""What an experiment knows for itself; apps get the salt in the assignment."""
 
 
 def start(
@@ -185,7 +178,7 @@ def is_running(connection: Connection, experiment: str, revision: int) -> bool:
 def running_on(connection: Connection, prompt: str, label: str) -> Experiment | None:
     """The experiment that runs on a label."""
     mine = (experiments.c.prompt == prompt, experiments.c.label == label, experiments.c.state == RUNNING)
-    rows = _values(connection, connection.execute(select(experiments).where(*mine)).all())
+    rows = values_of(connection, connection.execute(select(experiments).where(*mine)).all())
     return rows[0] if rows else None
 
 
@@ -200,12 +193,14 @@ def in_force(connection: Connection, prompt: str | None, limit: int) -> list[Exp
     )
     if prompt is not None:
         query = query.where(experiments.c.prompt == prompt)
-    return _values(connection, connection.execute(query.order_by(experiments.c.id.desc()).limit(limit)).all())
+    return values_of(
+        connection, connection.execute(query.order_by(experiments.c.id.desc()).limit(limit)).all()
+    )
 
 
 def newest_move(connection: Connection, prompt: str, label: str) -> Move | None:
     """The newest move of a label."""
-    moves = moves_of(connection, prompt, label, None, 1)
+    moves = moves_of(connection, prompt, label, 1)
     return moves[0] if moves else None
 
 
@@ -226,24 +221,11 @@ def find(connection: Connection, experiment: str) -> Experiment:
     row = connection.execute(select(experiments).where(experiments.c.id == experiment)).first()
     if row is None:
         raise UsageError(f'There is no experiment "{experiment[:80]}". List them first.')
-    return _values(connection, [row])[0]
+    return values_of(connection, [row])[0]
 
 
-def search(
-    connection: Connection, prompt: str | None, state: str | None, before: str | None, limit: int
-) -> list[Experiment]:
-    """Experiments, the newest first: of a prompt, in a state, made before the one with the id `before`."""
-    query = select(experiments).order_by(experiments.c.id.desc()).limit(limit)
-    if prompt is not None:
-        query = query.where(experiments.c.prompt == prompt)
-    if state is not None:
-        query = query.where(experiments.c.state == state)
-    if before is not None:
-        query = query.where(experiments.c.id < before)
-    return _values(connection, connection.execute(query).all())
-
-
-def _values(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment]:
+def values_of(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment]:
+    """Rows of `experiments` as values."""
     shares: dict[str, list[Revision]] = {row.id: [] for row in rows}
     query = select(experiment_revisions).where(experiment_revisions.c.experiment.in_(shares))
     for row in connection.execute(query.order_by(experiment_revisions.c.number)):

@@ -85,11 +85,9 @@ def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTall
 
     Densities are per unit of the metric, uniform prior. They describe; the verdict rests on e-values.
     """
-    shapes = [arm.beta for arm in tallies]
-    spreads = [math.sqrt(a * b / (a + b + 1.0)) / (a + b) for a, b in shapes]
-    centres = [a / (a + b) for a, b in shapes]
-    low = max(1e-6, min(m - _SPREADS * s for m, s in zip(centres, spreads, strict=True)))
-    high = min(1 - 1e-6, max(m + _SPREADS * s for m, s in zip(centres, spreads, strict=True)))
+    posteriors = [arm.posterior for arm in tallies]
+    low = max(1e-6, min(m - _SPREADS * s for m, s in posteriors))
+    high = min(1 - 1e-6, max(m + _SPREADS * s for m, s in posteriors))
     grid = np.linspace(low, high, POINTS)
     turn = slice(None) if metric.direction == "max" else slice(None, None, -1)
     width = metric.high - metric.low

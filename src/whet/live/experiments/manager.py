@@ -10,19 +10,20 @@ from typing import Any
 from sqlalchemy import Connection
 
 from whet.errors import UsageError
-from whet.live.database import Database
+from whet.live.database import Database, ListPage, newest_first
 from whet.live.database import now as clock
 from whet.live.experiments import experiment_store, rollout_monitor
 from whet.live.experiments.admission import admit, stood_on
 from whet.live.experiments.allocation import shares
 from whet.live.experiments.definition import Definition, ramp_weights, read
 from whet.live.experiments.experiment_store import RUNNING, Experiment
+from whet.live.experiments.experiment_tables import experiments
 from whet.live.experiments.experiment_view import shown, verdict_json
 from whet.live.experiments.metrics import with_reward
 from whet.live.experiments.reducer import MICROSECONDS, Revision, Snapshot
 from whet.live.experiments.tracking import TrackedExperiment
 from whet.live.experiments.verdict import ExperimentVerdict, State, tally
-from whet.live.registry import Address, ListPage, Registry, audit
+from whet.live.registry import Address, Registry, audit
 from whet.live.registry.labels import By, put_label
 from whet.live.registry.names import check_actor, check_label, check_text
 from whet.live.registry.proposals import ask_for_move, open_request, rest_on_experiment
@@ -32,6 +33,7 @@ GRACE = 2 * MICROSECONDS
 """How long after its window an outcome may still be on its way into the database."""
 
 MOST = 500
+"""Running experiments that apps are told of."""
 
 
 class Experiments:
@@ -99,11 +101,10 @@ class Experiments:
         limit: int = 50,
     ) -> ListPage[Experiment]:
         """Experiments, the newest first, of a prompt and in a state; `before` continues a page."""
-        if not 1 <= limit <= MOST:
-            raise UsageError(f"limit is {limit}; it must lie between 1 and {MOST}.")
+        query = newest_first(experiments.c.id, before, limit, prompt=prompt, state=state)
         with self.database.read() as connection:
-            rows = experiment_store.search(connection, prompt, state, before, limit + 1)
-        return ListPage(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+            page = experiment_store.values_of(connection, connection.execute(query).all())
+        return ListPage.of(page, limit, lambda one: one.id)
 
     def assignments(self, prompt: str | None = None) -> Sequence[dict[str, Any]]:
         """Definitions of all running experiments, as apps need them to assign units by themselves.
@@ -235,9 +236,9 @@ class Experiments:
                     connection, experiment.id, _ending("rolled_back", verdict.reason, verdict, moment)
                 )
             else:
-                experiment_store.revise(
-                    connection, experiment.id, _following(experiment.revisions[-1], kept, verdict.reason)
-                )
+                last, weights = experiment.revisions[-1], tuple(weight / sum(kept) for weight in kept)
+                revision = Revision(last.number + 1, clock(), weights, verdict.reason, last.settled)
+                experiment_store.revise(connection, experiment.id, revision)
             _audited(connection, experiment, "experiment.guard", verdict.reason, actor)
             if _standing(connection, where) in broken and _may_take_back(connection, definition):
                 back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
@@ -316,12 +317,6 @@ def _request(connection: Connection, experiment: Experiment, verdict: Experiment
     return ask_for_move(
         connection, where, winner, actor=experiment.author, reason=verdict.reason, evidence=evidence
     ).id
-
-
-def _following(last: Revision, kept: Sequence[float], reason: str) -> Revision:
-    """The revision after `last` in which only these shares are left."""
-    weights = tuple(weight / sum(kept) for weight in kept)
-    return Revision(last.number + 1, clock(), weights, reason, last.settled)
 
 
 def _alive(weights: Sequence[float], experiment: Experiment) -> tuple[float, ...]:

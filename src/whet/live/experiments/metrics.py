@@ -7,7 +7,6 @@ ratings changes no running experiment. An answer without any signal is worth wha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from whet.errors import UsageError
 from whet.live.database import Database
 from whet.live.traffic.behaviour import EVENTS, MEASURES, BehaviourModel
 from whet.live.traffic.dataset import behaviour_of
+from whet.storable import is_number
 
 MEASURED: Mapping[str, str] = {
     "cost": "dollars",
@@ -35,46 +35,28 @@ _MANY = 10.0
 _FEATURES = {*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)}
 
 
-@dataclass(frozen=True)
-class MetricDefaults:
-    """Keys of a metric that follow from its name. `asks` are keys that do not, each with what to write."""
-
-    keys: Mapping[str, Any]
-    asks: Mapping[str, str]
-
-
-def _one(asks: Mapping[str, str] | None = None, **keys: Any) -> MetricDefaults:
-    return MetricDefaults(keys, asks or {})
-
-
 _CLOSE = "Values above it count as it; the closer it is to what answers usually take, the sooner a harm shows"
 _EITHER_WAY = '"direction": "max" if more of it is good for you, "min" if it is bad'
 
-_DEFAULTS: Mapping[str, MetricDefaults] = {
-    "cost": _one(
-        {"high": f'the most dollars that count for an answer, for instance "high": 0.05. {_CLOSE}'},
-        direction="min",
-        window=0.0,
-    ),
-    "latency": _one(
-        {"high": f'the most seconds that count for an answer, for instance "high": 20. {_CLOSE}'},
-        direction="min",
-        window=0.0,
-    ),
-    "error": _one(direction="min", window=0.0),
-    "rating": _one(low=1.0, high=5.0),
-    "copy": _one(missing=0.0),
-    "share": _one(high=_MANY, missing=0.0),
-    "abandon": _one(direction="min", missing=0.0),
-    "regenerate": _one(direction="min", high=_MANY, missing=0.0),
-    "follow_up": _one({"direction": _EITHER_WAY}, high=_MANY, missing=0.0),
-    "edit_distance": _one(direction="min"),
-    "dwell": _one(
-        {
-            "direction": _EITHER_WAY,
-            "high": 'the most seconds that count, for instance "high": 300',
-        }
-    ),
+_ASKS: Mapping[str, Mapping[str, str]] = {
+    "cost": {"high": f'the most dollars that count for an answer, for instance "high": 0.05. {_CLOSE}'},
+    "latency": {"high": f'the most seconds that count for an answer, for instance "high": 20. {_CLOSE}'},
+    "follow_up": {"direction": _EITHER_WAY},
+    "dwell": {"direction": _EITHER_WAY, "high": 'the most seconds that count, for instance "high": 300'},
+}
+"""Keys of a metric that only the caller can know, each with what to write."""
+
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "cost": {"direction": "min", "window": 0.0},
+    "latency": {"direction": "min", "window": 0.0},
+    "error": {"direction": "min", "window": 0.0},
+    "rating": {"low": 1.0, "high": 5.0},
+    "copy": {"missing": 0.0},
+    "share": {"high": _MANY, "missing": 0.0},
+    "abandon": {"direction": "min", "missing": 0.0},
+    "regenerate": {"direction": "min", "high": _MANY, "missing": 0.0},
+    "follow_up": {"high": _MANY, "missing": 0.0},
+    "edit_distance": {"direction": "min"},
 }
 """Others (thumb, external_check, choice, scores) are better when they are more, from 0 to 1, for an hour."""
 
@@ -93,11 +75,10 @@ def defaults_of(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         )
     if name in _OF_TASKS:  # read as a score, it would guard nothing
         raise UsageError(f'The metric "{name}" of a task is {_OF_TASKS[name]} on live traffic. Write that.')
-    defaults = _DEFAULTS.get(name, _one())
-    for key, hint in defaults.asks.items():
+    for key, hint in _ASKS.get(name, {}).items():
         if key not in settings:
             raise UsageError(f'The metric "{name}" needs {key}: {hint}.')
-    return dict(defaults.keys)
+    return dict(_DEFAULTS.get(name, {}))
 
 
 # What people did
@@ -148,9 +129,7 @@ def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
         model = BehaviourModel.from_json(value)
         named = [one.feature for one in model.weights]
         usable = 0 < len(named) == len(set(named) & _FEATURES) and len(model.hidden) == 2
-        usable = (
-            usable and all(_is_number(x) for x in _numbers(model)) and all(w.scale > 0 for w in model.weights)
-        )
+        usable = usable and all(map(is_number, _numbers(model))) and all(w.scale > 0 for w in model.weights)
         usable = usable and all(isinstance(x, str) for x in model.warnings)
     except (KeyError, TypeError, ValueError, AttributeError):
         usable = False
@@ -170,7 +149,3 @@ def _numbers(model: BehaviourModel) -> Iterator[Any]:
         yield from (one.mean, one.scale, one.rates)
     for span in (model.naive, model.corrected, *(e for w in model.weights for e in (w.weight, w.naive))):
         yield from (span.value, span.low, span.high)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

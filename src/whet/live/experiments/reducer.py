@@ -196,12 +196,6 @@ class ExperimentReducer:
             self._name,
         )
 
-    def settled(self, now: int) -> int:
-        """Settled outcomes of all metrics together at a time (microseconds)."""
-        for name, settled in self._settled.items():
-            self._settle(name, settled, now)
-        return sum(len(settled.arms) for settled in self._settled.values())
-
     def sample(self, name: str, now: int) -> MetricSample:
         """Settled outcomes of one metric at a time (microseconds), on the scale from 0 (worst) to 1 (best).
 

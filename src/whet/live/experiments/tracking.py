@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import merge
@@ -78,7 +78,7 @@ class TrackedExperiment:
     _known: _Known | None = None
     _judged: Judgement | None = None
     _looked: Look | None = None
-    _looking: futures.Future[Look] | None = None
+    _looking: threading.Thread | None = None
     _sequences: ConfidenceSequences = field(default_factory=ConfidenceSequences)
     _folding: threading.Lock = field(default_factory=threading.Lock)
     _judging: threading.Lock = field(default_factory=threading.Lock)
@@ -141,10 +141,11 @@ class TrackedExperiment:
             return self.look(now), False
         before = self._looked
         with self._starting:
-            if self._looking is None or self._looking.done():
-                looking = self._looking = futures.Future[Look]()
-                args = (looking, now)
-                threading.Thread(target=self._look, args=args, name="whet-count", daemon=True).start()
+            if self._looking is None or not self._looking.is_alive():
+                self._looking = threading.Thread(
+                    target=self._look, args=(now,), name="whet-count", daemon=True
+                )
+                self._looking.start()
         return before, True
 
     def _much(self) -> bool:
@@ -160,11 +161,9 @@ class TrackedExperiment:
                 connection, self.experiment, known.seq, FEW
             )
 
-    def _look(self, looking: futures.Future[Look], now: int) -> None:
-        try:
-            looking.set_result(self.look(now))
-        except Exception as error:
-            looking.set_exception(error)
+    def _look(self, now: int) -> None:
+        with suppress(Exception):  # whoever looks next has it counted again
+            self.look(now)
 
 
 def _measure(snapshot: Snapshot) -> Measure:

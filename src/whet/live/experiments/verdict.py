@@ -59,11 +59,6 @@ class EffectEstimate:
     lead: float = -math.inf
 
     @property
-    def reached_before(self) -> bool:
-        """Whether the evidence was reached, but all units so far do not show a lead."""
-        return self.evidence >= self.needed and self.lead <= 0.0
-
-    @property
     def proven(self) -> bool:
         """Whether the evidence decides: it was reached, and the lead stands."""
         return self.evidence >= self.needed and self.lead > 0.0
@@ -145,9 +140,10 @@ def judge(
         return replace(verdict, reason=_harm_reason(verdict.broken[0]))
     if watch:
         return replace(verdict, reason=watch_reason(checks))
-    winner = next((arm for arm in live if _beats_all(effects, definition.versions[arm])), None)
-    if winner is not None and len(live) > 1:
-        version = definition.versions[winner]
+    for version in (definition.versions[arm] for arm in live):
+        own = [effect for effect in effects if effect.version == version]
+        if not own or not all(effect.proven for effect in own):
+            continue
         return replace(verdict, state="winner", winner=version, reason=_win_reason(effects, version, held))
     if _all_equal(definition, sample, live, sequences):
         reason = f"No difference: all arms are within {definition.margin:g} of each other."
@@ -220,11 +216,6 @@ def _check(
     return GuardRailCheck(metric.name, versions[arm], guard.against, guard.limit, *figures)
 
 
-def _beats_all(effects: Sequence[EffectEstimate], version: int) -> bool:
-    own = [effect for effect in effects if effect.version == version]
-    return bool(own) and all(effect.proven for effect in own)
-
-
 def _all_equal(
     definition: Definition, sample: MetricSample, live: Sequence[int], sequences: ConfidenceSequences
 ) -> bool:
@@ -270,7 +261,8 @@ def _unequal(snapshot: Snapshot, live: Sequence[int], sequences: ConfidenceSeque
     needed = len(live) * (len(live) - 1) / definition.alpha
     warnings = []
     for one, zero in combinations(live, 2):
-        state = sequences.tests(f"answers to {name}", rates, one, zero, (Null(0.0), Null(0.0, True)))
+        nulls = Null(0.0), Null(0.0, True)
+        state = sequences.pair(f"answers to {name}", rates, one, zero, nulls, bounds=False)
         for i, arm, other, turn in ((0, one, zero, 1.0), (1, zero, one, -1.0)):
             if state.evidence(i) >= needed:
                 warnings.append(
@@ -331,7 +323,9 @@ def _leading(effects: Sequence[EffectEstimate]) -> str:
     if not known:
         return "There is no settled outcome yet."
     best = max(known, key=lambda e: e.evidence / e.needed)
-    lost = " It was reached, but all units so far do not show the lead." if best.reached_before else ""
+    lost = ""
+    if best.evidence >= best.needed and not best.proven:
+        lost = " It was reached, but all units so far do not show the lead."
     return (
         f"version {best.version} leads version {best.against} by {rounded(best.estimate)} "
         f"({SEQUENCE} {rounded(best.low)} to {rounded(best.high)}); the evidence is {rounded(best.evidence)} of "

@@ -96,7 +96,8 @@ class FeedbackSnapshot:
             forgot |= any(event.kind == ERASED for event in events)
             after = fold(state, events)
             if self._changed is not None:
-                self._changed |= _differing(state, after)
+                names = {*state.prompts, *after.prompts}
+                self._changed |= {n for n in names if state.prompts.get(n) is not after.prompts.get(n)}
             self._state = state = after
         self._state = state
         if forgot or state.seq >= self._kept + KEEP_EVERY:
@@ -110,7 +111,8 @@ class FeedbackSnapshot:
                 self._keep(self._state)
 
     def _opened(self) -> FeedbackState:
-        state = learner_store.snapshot(self.database)
+        with self.database.read() as connection:
+            state = learner_store.read_state(connection)
         self._kept = state.seq
         self._changed = set() if state.seq else None
         return state
@@ -120,12 +122,6 @@ class FeedbackSnapshot:
             if learner_store.write_state(connection, state, self._changed):
                 self._changed = set()
         self._kept = state.seq
-
-
-def _differing(before: FeedbackState, after: FeedbackState) -> set[str]:
-    """Prompts about which something else is known."""
-    names = {*before.prompts, *after.prompts}
-    return {name for name in names if before.prompts.get(name) is not after.prompts.get(name)}
 
 
 @dataclass(frozen=True)

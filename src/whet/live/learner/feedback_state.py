@@ -155,12 +155,8 @@ class _Working:
         if len(own) > MOST_OF_ONE:
             self._drop(next(iter(own)))
         if len(self.rows) > MOST_ROWS:
-            self._drop(self._oldest_of_most())
-
-    def _oldest_of_most(self) -> str:
-        """The oldest row of the sources that have the most."""
-        most = max(map(len, self.own.values()))
-        return next(row.id for row in self.rows.values() if len(self.own[row.who]) == most)
+            most = max(map(len, self.own.values()))
+            self._drop(next(row.id for row in self.rows.values() if len(self.own[row.who]) == most))
 
     def forget(self, key: str) -> None:
         """Drop a row, or all rows about an inference."""
@@ -187,7 +183,7 @@ def _row(event: TrafficEvent, at: int) -> Comment | None:
         if inference.output is None or inference.output.strip() == text:
             return None
         text = correction(inference.output, text)
-    who = principal(feedback.source, feedback.user or (inference.user if feedback.source == "user" else None))
+    who = principal(feedback.source, feedback.user, inference.user)
     return Comment(
         feedback.id, event.seq, at, who, inference.version, inference.id, text[:LONGEST], tuple(flags)
     )

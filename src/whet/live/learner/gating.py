@@ -38,6 +38,7 @@ from whet.feedback.prompt_file import replace_file
 from whet.live.registry.proposals import PROBES
 from whet.live.traffic import Filter, StoredInference
 from whet.methods import get_method
+from whet.options import Options
 from whet.prompt import Prompt
 from whet.run import Budget, Run
 from whet.stats import Improvement
@@ -62,21 +63,19 @@ _MORE = "What was answered is kept; give the gate more calls (--max-gate-calls).
 
 @dataclass(frozen=True)
 class GateConfig:
-    """Where and how a prompt is gated: its task folder, and the models where the task names none. `calls` bounds the calls
+    """Where and how a prompt is gated: its task folder, and the task model where the task names none. `calls` bounds the calls
     of one attempt, judgements included; `root` is where the journals go."""
 
     task: Path
     lm: str | None = None
-    judge_lm: str | None = None
     base_url: str | None = None
     calls: int | None = None
-    concurrency: int | None = None
     root: Path = Path("runs")
-    method: str | None = _METHOD
-    optimizer_lm: str | None = "none"
-    policy: str | None = None
-    processes: int = 1
-    run: Path | None = None
+
+    @property
+    def options(self) -> Options:
+        """The options of a run that asks the task model and the judge only."""
+        return Options(_METHOD, self.lm, "none", base_url=self.base_url, root=self.root)
 
 
 async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
@@ -93,7 +92,7 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
                 f"The task {task.name} fills no slot {{{{{min(unknown)}}}}} of the prompt. Give another task."
             )
     limits = Budget(calls=config.calls)
-    assembly = assemble(task, config, limits)
+    assembly = assemble(task, config.options, limits)
     method = get_method(_METHOD)
     how = {"gate": [before.id, after.id], **assembly.generation}
     plan = RunPlan(
@@ -102,7 +101,7 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
     folder = config.root / f"gate-{task.name}-{content_hash(plan.header())[:12]}"
     try:
         opened = open_run(
-            folder, plan, assembly.clients, assembly.cache(folder, config), lambda name, value: None
+            folder, plan, assembly.clients, assembly.cache(folder, config.options), lambda name, value: None
         )
         try:
             opened.core.caller.timed = timed(assembly.env.reward)
@@ -121,7 +120,8 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
         result["judge"] = assembly.addresses.get("judge")
         model, of = assembly.addresses.get("task", ""), f"the task {task.name}"
         probes = {"model": model, "simulated": simulated, "of": of, "rows": result.pop(PROBES)}
-        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(_row(task, result)))
+        row = {"task": task.name, "method": "gate", "status": "completed", "improvement": result}
+        await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(row))
         return result | {PROBES: probes}
     except BudgetExceeded as error:
         raise BudgetExceeded(
@@ -179,10 +179,6 @@ def guarded(verdict: Improvement, kept: Improvement) -> Improvement:
     return dataclasses.replace(
         verdict, promoted=False, low=min(verdict.low, kept.low), high=high, reason=reason
     )
-
-
-def _row(task: Task, improvement: dict[str, Any]) -> dict[str, Any]:
-    return {"task": task.name, "method": "gate", "status": "completed", "improvement": improvement}
 
 
 # Probes

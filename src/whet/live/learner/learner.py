@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.errors import UsageError, WhetError
 from whet.instructions.guard import visible
-from whet.live.database import Database
+from whet.live.database import Database, ListPage
 from whet.live.learner import learner_store
 from whet.live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback
@@ -25,7 +25,7 @@ from whet.live.learner.leases import held
 from whet.live.learner.paid_steps import read_feedback
 from whet.live.learner.pipeline import begin_update, follow_up, run_update
 from whet.live.learner.requirements import Facts, LiveRequirement, find_requirements, quarantined, unread
-from whet.live.registry import ListPage, Registry
+from whet.live.registry import Registry
 from whet.live.registry.audit import end_of_log
 from whet.live.registry.registry_store import names
 from whet.live.traffic import Traffic
@@ -104,7 +104,7 @@ class Learner:
         feedback = self._known(name).prompts.get(name, PromptFeedback())
         key = REQUIREMENT + key.removeprefix("demand ") if key.startswith("demand ") else key
         with self.context.registry.change() as connection:
-            learner_store.write_decision(connection, name, key, accept, (actor, reason))
+            learner_store.write_decision(connection, name, key, accept, actor, reason)
             known = key in feedback.rows
             if key.startswith(REQUIREMENT):
                 requirement = key.removeprefix(REQUIREMENT)
@@ -133,7 +133,7 @@ class Learner:
             else:
                 after, key = before.write(text, actor, requirement.rows)
             learner_store.write_readings(connection, name, before, after)
-            learner_store.write_decision(connection, name, f"{REQUIREMENT}{key}", True, (actor, reason))
+            learner_store.write_decision(connection, name, f"{REQUIREMENT}{key}", True, actor, reason)
         return key
 
     def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Learner:
                 kept = learner_store.kept_among(connection, part) if stored else ()
                 page += [name for name in part if name in prompts or name in kept]
                 after = part[-1]
-        return ListPage(page[:limit], page[limit - 1] if len(page) > limit else None), unread
+        return ListPage.of(page, limit, str), unread
 
     async def step(self, name: str) -> PromptUpdate | None:
         """Go on with the update of a prompt that was begun, or have some feedback read and begin one if there is enough to learn;

@@ -108,7 +108,9 @@ class _QuoteErasure:
         taken, filed, made = (self._rows(table) for table in (updates, proposals, versions))
         known = [row.requirements for row in taken]
         known += [
-            (row.evidence or {}).get("requirements") for row in (*filed, *made) if _is(row.evidence, Mapping)
+            (row.evidence or {}).get("requirements")
+            for row in (*filed, *made)
+            if isinstance(row.evidence, Mapping)
         ]
         self._sort([one for requirements in known for one in _items(requirements)])
         for row in made:
@@ -183,31 +185,37 @@ class _QuoteErasure:
 
     def _rests(self, evidence: Any) -> bool:
         """Whether requirements rest on deleted rows."""
-        requirements = _items(evidence.get("requirements")) if _is(evidence, Mapping) else []
+        requirements = _items(evidence.get("requirements")) if isinstance(evidence, Mapping) else []
         return any(not self.ids.isdisjoint(_behind(requirement)) for requirement in requirements)
 
     def _evidence(self, evidence: Any) -> Any:
         """The evidence of the learner without what rests on deleted rows; any other stays as it is."""
-        if not _is(evidence, Mapping):
+        if not isinstance(evidence, Mapping):
             return evidence
         kept = dict(evidence)
-        if _is(evidence.get("requirements"), list):
+        if isinstance(evidence.get("requirements"), list):
             kept["requirements"] = self._requirements(evidence["requirements"])
-        if _is(evidence.get("left_out"), list):
+        if isinstance(evidence.get("left_out"), list):
             kept["left_out"] = self._flags(evidence["left_out"], evidence.get("requirements"))
         probes = evidence.get(PROBES)
-        if _is(probes, Mapping) and _is(probes.get("rows"), list):
-            rows = [row for row in probes["rows"] if not (_is(row, Mapping) and row.get("about") in self.ids)]
+        if isinstance(probes, Mapping) and isinstance(probes.get("rows"), list):
+            rows = [
+                row
+                for row in probes["rows"]
+                if not (isinstance(row, Mapping) and row.get("about") in self.ids)
+            ]
             kept[PROBES] = {**probes, "rows": rows}
         return kept
 
     def _requirements(self, requirements: Sequence[Any]) -> list[Any]:
-        return [self._requirement(one) if _is(one, Mapping) else one for one in requirements]
+        return [self._requirement(one) if isinstance(one, Mapping) else one for one in requirements]
 
     def _requirement(self, requirement: Json) -> Json:
         """A requirement without words that were written from deleted rows."""
         updated = dict(requirement)
-        if _is(requirement.get("opposing"), Mapping) and _is(requirement.get("against"), Mapping):
+        if isinstance(requirement.get("opposing"), Mapping) and isinstance(
+            requirement.get("against"), Mapping
+        ):
             updated |= self._opposed(requirement["against"], requirement["opposing"])
         if self.ids.isdisjoint(_behind(requirement)):
             return updated
@@ -234,9 +242,9 @@ class _QuoteErasure:
         all_of_them = self._rests({"requirements": requirements})
         cleaned = []
         for flag in flags:
-            rows = _keys(flag) if _is(flag, Mapping) else []
+            rows = _keys(flag) if isinstance(flag, Mapping) else []
             left = [row for row in rows if row not in self.ids]
-            if _is(flag, Mapping) and (all_of_them or left != rows):
+            if isinstance(flag, Mapping) and (all_of_them or left != rows):
                 flag = {**flag, "rows": left, "text": DELETED, "reasons": [DELETED]}
             cleaned.append(flag)
         return cleaned
@@ -250,6 +258,7 @@ class _QuoteErasure:
         if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
             return list(new)
         shown = {one.id: one.text for one in fold(from_json(event) for event in whole).active}
+        held = [note for event in whole if event["kind"] == "read" for note in event["notes"]]
         cleaned, about, lost = list[Json](), set[str](), set[str]()
         for n, event in enumerate(whole):
             key, rows = event.get("id", ""), event.get("evidence") or []
@@ -260,7 +269,7 @@ class _QuoteErasure:
                 used = good and shown.get(key) == event["text"]
                 ours = bool(left) and self.kept.issuperset(left)
                 about.add(key)
-                if not (used or ours or _was_read(event["text"], whole)):
+                if not (used or ours or [True, event["text"]] in held):
                     lost.add(key)
                     event = {**event, "text": DELETED}
                 event = event if merged else {**event, "evidence": left, "critiques": []}
@@ -268,15 +277,6 @@ class _QuoteErasure:
                 event = {**event, "reason": DELETED}
             cleaned.append(event)
         return cleaned[len(before) :]
-
-
-def _was_read(text: str, events: Iterable[Json]) -> bool:
-    """Whether a fence was found to hold an instruction of that text."""
-    return any([True, text] in event["notes"] for event in events if event["kind"] == "read")
-
-
-def _is(value: Any, kind: type) -> bool:
-    return isinstance(value, kind)
 
 
 def _items(value: Any) -> list[Json]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from whet.errors import UsageError, did_you_mean
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
-from whet.live.database import Database, iso, now, put
+from whet.live.database import iso, now, put
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, rules
 from whet.live.learner.learner_tables import (
     LONGEST_KEY,
@@ -85,11 +85,10 @@ class PromptUpdate:
     def as_json(self) -> dict[str, Any]:
         """The update as JSON values."""
         return {
-            "id": self.id, "name": self.name, "base": self.base, "mode": self.mode, "outcome": self.outcome,
-            "reason": self.reason, "requirements": [one.as_json() for one in self.requirements],
-            "flags": [dict(flag) for flag in self.flags], "gate": None if self.gate is None else dict(self.gate),
-            "proposal": self.proposal, "version": self.version, "experiment": self.experiment, "at": iso(self.at),
-        }  # fmt: skip
+            **vars(self),
+            "requirements": [one.as_json() for one in self.requirements],
+            "at": iso(self.at),
+        }
 
 
 # Settings and verdicts
@@ -133,9 +132,12 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
     put(connection, learner_settings, row)
 
 
-def write_decision(connection: Connection, name: str, key: str, accepted: bool, by: tuple[str, str]) -> None:
-    """Write down that somebody (actor, reason) accepts or dismisses a row in quarantine, or `requirement KEY`."""
-    actor, reason = check_actor(by[0]), check_text(by[1], "reason")
+def write_decision(
+    connection: Connection, name: str, key: str, accepted: bool, actor: str, reason: str
+) -> None:
+    """Write down that somebody accepts or dismisses a row in quarantine, or `requirement KEY`."""
+    check_actor(actor)
+    check_text(reason, "reason")
     known_prompt(connection, name)
     if not key or len(key) > LONGEST_KEY:
         raise UsageError("Name the row of feedback, or the requirement, that you decide about.")
@@ -308,9 +310,3 @@ def close_update(connection: Connection, update: PromptUpdate, outcome: str, **v
     connection.execute(updates.update().where(updates.c.id == update.id).values(outcome=outcome, **values))
     flags: Sequence[Mapping[str, Any]] = values.pop("flags", update.flags)
     return replace(update, outcome=outcome, flags=tuple(flags), **values)
-
-
-def snapshot(database: Database) -> FeedbackState:
-    """The stored state."""
-    with database.read() as connection:
-        return read_state(connection)

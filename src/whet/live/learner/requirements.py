@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
+
 from whet.feedback.sources import LearningPolicy, weight
 from whet.instructions.guard import suspicions
 from whet.instructions.neighbours import comparable
@@ -106,14 +108,7 @@ class LiveRequirement:
 
     def as_json(self) -> dict[str, Any]:
         """The requirement as JSON values."""
-        return {
-            "key": self.key, "state": self.state, "text": self.text, "texts": list(self.texts), "rows": list(self.rows),
-            "sources": self.sources, "confirmed": self.confirmed, "needed": self.needed, "requirement_id": self.requirement_id,
-            "instruction": self.instruction, "author": self.author, "origin": list(self.origin),
-            "contradicts": list(self.contradicts), "against": dict(self.against),
-            "opposing": {text: list(rows) for text, rows in self.opposing.items()},
-            "rejected": self.rejected, "accepted": self.accepted,
-        }  # fmt: skip
+        return {**orjson.loads(orjson.dumps(self)), "state": self.state}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LiveRequirement:

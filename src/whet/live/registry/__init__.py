@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, append, lock
+from whet.live.database import ListPage
+from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, append, change
 from whet.live.registry.names import EVERY, Address, check_label, check_name, check_text, parse_address
 from whet.live.registry.proposals import GIVEN, PROBES, Decision, PromptEdit
 from whet.live.registry.review import Registry
-from whet.live.registry.values import Difference, ListPage, Move, Proposal, ProposalUnit, Summary, Version
+from whet.live.registry.values import Difference, Move, Proposal, ProposalUnit, Summary, Version
 from whet.live.registry.versions import check_json, check_prompt
 
 __all__ = [
@@ -28,11 +29,11 @@ __all__ = [
     "Summary",
     "Version",
     "append",
+    "change",
     "check_json",
     "check_label",
     "check_name",
     "check_prompt",
     "check_text",
-    "lock",
     "parse_address",
 ]

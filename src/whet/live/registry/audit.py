@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import orjson
 from sqlalchemy import Connection, Row, Select, select
 
 from whet.errors import UsageError
-from whet.live.database import insert, iso, now
+from whet.live.database import Database, insert, iso, now
 from whet.live.registry.registry_tables import audit, audit_head, labels, protections, versions
 from whet.live.registry.values import prompt_of
 from whet.prompt import Prompt
@@ -87,6 +88,14 @@ class AuditVerdict:
         return {"whole": self.whole, **asdict(self), "seal": str(self.seal)}
 
 
+@contextmanager
+def change(database: Database) -> Iterator[Connection]:
+    """A transaction whose changes are written into the log; such changes happen one after the other, in its order."""
+    with database.begin() as connection:
+        lock(connection)
+        yield connection
+
+
 def lock(connection: Connection) -> Seal:
     """Wait for the end of the log and hold it until the transaction ends; who holds it is the only one to append.
 
@@ -144,35 +153,18 @@ def _hash(seq: int, at: int, actor: str, action: str, subject: str, details: str
     return content_hash([seq, at, actor, action, subject, details, previous])
 
 
-def entries(
-    connection: Connection,
-    *,
-    subject: str | None = None,
-    actor: str | None = None,
-    before: int | None = None,
-    limit: int = 100,
-) -> list[AuditEntry]:
-    """The newest entries first, at most `limit`; `before` is the number after the last one of the page before."""
-    query = select(audit).order_by(audit.c.seq.desc()).limit(limit)
-    if subject is not None:
-        query = query.where(audit.c.subject == subject)
-    if actor is not None:
-        query = query.where(audit.c.actor == actor)
-    if before is not None:
-        query = query.where(audit.c.seq < before)
-    return [_entry(row) for row in connection.execute(query)]
+def entries(connection: Connection, query: Select[Any]) -> list[AuditEntry]:
+    """The entries that a query of rows of the log finds, in its order."""
+    rows = connection.execute(query)
+    return [
+        AuditEntry(r.seq, r.at, r.actor, r.action, r.subject, orjson.loads(r.details), r.hash) for r in rows
+    ]
 
 
 def about(connection: Connection, subject: str, actions: Collection[str]) -> list[AuditEntry]:
     """Every entry about a subject that records one of these actions, the oldest first."""
-    query = select(audit).where(audit.c.subject == subject, audit.c.action.in_(actions)).order_by(audit.c.seq)
-    return [_entry(row) for row in connection.execute(query)]
-
-
-def _entry(row: Row[Any]) -> AuditEntry:
-    return AuditEntry(
-        row.seq, row.at, row.actor, row.action, row.subject, orjson.loads(row.details), row.hash
-    )
+    here = audit.c.subject == subject, audit.c.action.in_(actions)
+    return entries(connection, select(audit).where(*here).order_by(audit.c.seq))
 
 
 def verify(connection: Connection, seal: Seal | None = None) -> AuditVerdict:
@@ -264,13 +256,11 @@ def _logged(connection: Connection) -> AuditCheck:
             details = orjson.loads(text)
             if action == _MADE:
                 logged.made[subject, details["version"]] = (seq, details)
-            elif action == _IMPORTED and "texts" not in details:
-                continue  # written before the log recorded them
-            elif action == _IMPORTED:
+            elif action == _IMPORTED and "texts" in details:  # an older log does not record them
                 logged.imported.append((seq, subject, details))
             elif action in _MOVED:
                 logged.labels[subject, details["label"]] = (seq, details["new"])
-            else:
+            elif action in _PROTECTED:
                 logged.protected[subject, details["label"]] = (seq, action == _PROTECTED[0])
     return logged
 

@@ -351,11 +351,7 @@ def from_file(path: Path) -> LineageSource:
     ledgers: dict[str, tuple[Event, ...]] = {}
     for region in dict.fromkeys(step.region for step in steps):
         events = tuple(events_of(steps, region))
-        if prompt.fenced and _leads_to(events, prompt, region):
+        known = prompt.fenced and region in [r.name for r in prompt.regions]
+        if known and render(fold(events)) == prompt.region_text(region):  # nobody edited it by hand since
             ledgers[region] = events
     return LineageSource(prompt, run, ledgers)
-
-
-def _leads_to(events: Sequence[Event], prompt: Prompt, region: str) -> bool:
-    """Whether the fence still holds what was learned: nobody edited it by hand since."""
-    return region in [r.name for r in prompt.regions] and render(fold(events)) == prompt.region_text(region)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 import whet.live.registry.audit as audit
 import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError
+from whet.live.database import ListPage, newest_first
 from whet.live.registry.files import (
     FileImport,
     LineageSource,
@@ -24,9 +25,9 @@ from whet.live.registry.files import (
 from whet.live.registry.names import EVERY, Address, check_actor, check_label, check_text
 from whet.live.registry.provenance import behind_version, may_approve
 from whet.live.registry.registry_store import MOVE, REMOVE, ROLLBACK
-from whet.live.registry.registry_tables import labels, protections
-from whet.live.registry.values import ListPage, Move, Version
-from whet.live.registry.versions import Origin, VersionStore, add_version, checked
+from whet.live.registry.registry_tables import label_moves, labels, protections
+from whet.live.registry.values import Move, Version
+from whet.live.registry.versions import Origin, VersionStore, add_version
 from whet.prompt import Prompt
 
 
@@ -190,11 +191,11 @@ class LabelledPrompts(VersionStore):
         self, name: str, label: str | None = None, *, before: int | None = None, limit: int = 50
     ) -> ListPage[Move]:
         """Every move of a prompt's labels, the newest first. Raises UsageError for an unknown name."""
-        count = checked(limit)
+        query = newest_first(label_moves.c.number, before, limit, name=name, label=label)
         with self.database.read() as connection:
             registry_store.known_prompt(connection, name)
-            rows = registry_store.moves_of(connection, name, label, before, count + 1)
-        return ListPage(rows[:count], str(rows[count - 1].number) if len(rows) > count else None)
+            page = [Move(**row._mapping) for row in connection.execute(query)]
+        return ListPage.of(page, limit, lambda move: move.number)
 
     def protect(self, name: str, label: str, *, actor: str) -> None:
         """From now on the label moves by approval only: on this prompt or, with the name `*`, on every prompt."""

@@ -88,8 +88,10 @@ def read_provenance(value: Any) -> dict[str, list[str]]:
 def behind_version(connection: Connection, where: Address, version: int, actor: str) -> dict[str, Provenance]:
     """The provenance of a version and of those that it was made from, back to clean ground as `actor` has it: what the actor
     alone approved is none. `where` names the prompt and the label that is to stand there."""
-    known = _approved(connection, where.name, actor)
-    known.add(labels_of(connection, where.name).get(str(where.label), 0))
+    approved = select(proposals.c.version, proposals.c.decider)
+    approved = approved.where(proposals.c.name == where.name, proposals.c.state == APPROVED)
+    others = [row for row in connection.execute(approved) if comparable(row.decider) != comparable(actor)]
+    known = {row.version for row in others} | {labels_of(connection, where.name).get(str(where.label), 0)}
     columns = versions.c.version, versions.c.parent, versions.c.author, versions.c.provenance
     query = select(*columns).where(versions.c.name == where.name, versions.c.version <= version)
     rows = {row.version: row for row in connection.execute(query)}
@@ -100,13 +102,6 @@ def behind_version(connection: Connection, where: Address, version: int, actor: 
         behind[f"version {number}"] = row.provenance or {AUTHOR: [row.author]}
         number = row.parent
     return behind
-
-
-def _approved(connection: Connection, name: str, actor: str) -> set[int]:
-    """The versions that somebody else than `actor` approved."""
-    query = select(proposals.c.version, proposals.c.decider)
-    query = query.where(proposals.c.name == name, proposals.c.state == APPROVED)
-    return {row.version for row in connection.execute(query) if comparable(row.decider) != comparable(actor)}
 
 
 def replace_source(connection: Connection, user: str, by: str) -> None:

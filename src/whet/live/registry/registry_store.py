@@ -130,7 +130,7 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
         put(connection, labels, {"name": name, "label": label, "version": new, "changed": moment})
     row = {**move, "old": old, "at": moment}
     number = connection.execute(label_moves.insert().values(row).returning(label_moves.c.number)).scalar_one()
-    touch(connection, name, moment)
+    connection.execute(prompts.update().where(prompts.c.name == name).values(changed=moment))
     stored = Move(number=number, **row)
     details = {k: row[k] for k in ("label", "old", "new", "reason", "proposal")}
     audit.append(
@@ -144,22 +144,10 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
     return stored
 
 
-def touch(connection: Connection, name: str, moment: int) -> None:
-    """Say that something of a prompt changed."""
-    connection.execute(prompts.update().where(prompts.c.name == name).values(changed=moment))
-
-
-def moves_of(
-    connection: Connection, name: str, label: str | None, before: int | None, limit: int | None
-) -> list[Move]:
-    """Moves of a prompt's labels, the newest first."""
-    query = select(label_moves).where(label_moves.c.name == name).order_by(label_moves.c.number.desc())
-    if label is not None:
-        query = query.where(label_moves.c.label == label)
-    if before is not None:
-        query = query.where(label_moves.c.number < before)
-    rows = connection.execute(query if limit is None else query.limit(limit))
-    return [Move(**row._mapping) for row in rows]
+def moves_of(connection: Connection, name: str, label: str, limit: int | None = None) -> list[Move]:
+    """Moves of a label, the newest first, all of them or `limit` at most."""
+    query = select(label_moves).filter_by(name=name, label=label).order_by(label_moves.c.number.desc())
+    return [Move(**row._mapping) for row in connection.execute(query.limit(limit))]
 
 
 def version_before(connection: Connection, name: str, label: str) -> int:
@@ -168,7 +156,7 @@ def version_before(connection: Connection, name: str, label: str) -> int:
     Raises UsageError when there is none.
     """
     stack: list[int | None] = []
-    for move in reversed(moves_of(connection, name, label, None, None)):
+    for move in reversed(moves_of(connection, name, label)):
         if move.kind == ROLLBACK:
             stack.pop()
             while stack and stack[-1] != move.new:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError, did_you_mean
-from whet.live.database import iso, now
+from whet.live.database import ListPage, iso, newest_first, now
 from whet.live.registry.labels import LabelledPrompts
 from whet.live.registry.ledgers import kept_events
 from whet.live.registry.names import Address, check_actor, check_text
@@ -23,8 +23,6 @@ from whet.live.registry.proposals import (
     ask_for_move,
     close,
     edit_of,
-    edited,
-    file,
     finish,
     make,
     open_one,
@@ -37,15 +35,11 @@ from whet.live.registry.provenance import (
     PROPOSER,
     THIS,
     behind_version,
-    joined,
     may_approve,
-    of_events,
     without_sources,
 )
 from whet.live.registry.registry_tables import proposals
-from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, ListPage, Proposal, messages_of
-from whet.live.registry.versions import checked
-from whet.prompt.events import to_json
+from whet.live.registry.values import APPROVED, EDITED, STATES, WITHDRAWN, Proposal
 
 
 class Registry(LabelledPrompts):
@@ -98,19 +92,12 @@ class Registry(LabelledPrompts):
         self, *, state: str | None = None, name: str | None = None, before: str | None = None, limit: int = 50
     ) -> ListPage[Proposal]:
         """Proposals, the newest first: those in a state (open, approved, rejected, edited, withdrawn), of a prompt."""
-        count = checked(limit)
         if state is not None and state not in STATES:
             raise UsageError(f'There is no state "{state}".{did_you_mean(state, STATES)}')
-        query = select(proposals).order_by(proposals.c.id.desc()).limit(count + 1)
-        if state is not None:
-            query = query.where(proposals.c.state == state)
-        if name is not None:
-            query = query.where(proposals.c.name == name)
-        if before is not None:
-            query = query.where(proposals.c.id < before)
+        query = newest_first(proposals.c.id, before, limit, state=state, name=name)
         with self.database.read() as connection:
             page = values_of(connection, connection.execute(query).all())
-        return ListPage(page[:count], page[count - 1].id if len(page) > count else None)
+        return ListPage.of(page, limit, lambda proposal: proposal.id)
 
     def decide(self, key: str, decision: Decision, *, actor: str) -> Proposal:
         """Approve (in whole or in part), edit or reject an open proposal; returns it as it stands then.
@@ -194,15 +181,11 @@ class Registry(LabelledPrompts):
             made = make(connection, proposal, base, edit, actor, proposal.provenance)
             finish(connection, proposal, EDITED, made, actor, decision)
             return
-        row = {
-            "name": proposal.name, "base": proposal.base, "label": proposal.label,
-            "messages": messages_of(edited(base, edit)), "region": edit.region,
-            "events": [to_json(event) for event in edit.events], "author": actor,
-            "message": check_text(decision.reason, "reason") or proposal.message,
-            "evidence": proposal.evidence, "run": proposal.run, "config": proposal.config,
-            "provenance": joined(proposal.provenance, of_events(edit.events)),
-        }  # fmt: skip
-        successor = file(connection, row)
+        successor = propose(
+            connection, f"{proposal.name}/{proposal.base}", edit, author=actor,
+            message=decision.reason or proposal.message, label=proposal.label, evidence=proposal.evidence,
+            run=proposal.run, config=proposal.config, provenance=proposal.provenance,
+        )  # fmt: skip
         columns = {"reason": decision.reason, "successor": successor.id}
         close(connection, proposal, EDITED, actor, columns)
 
@@ -227,7 +210,7 @@ def _out_of_date(connection: Connection, proposal: Proposal) -> str:
             f"{proposal.label} of {proposal.name} stands on version {stands} by now; the proposal was made when it stood on "
             f"{proposal.base}."
         )
-    moves = registry_store.moves_of(connection, proposal.name, proposal.label, None, 1)
+    moves = registry_store.moves_of(connection, proposal.name, proposal.label, 1)
     if moves and moves[0].at >= proposal.created:
         return f"{proposal.label} of {proposal.name} was taken away after the proposal was made."
     return ""

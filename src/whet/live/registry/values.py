@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from whet.live.database import iso
 from whet.prompt import Prompt
@@ -13,7 +13,6 @@ from whet.prompt.instructions import Instruction, Ledger, fold
 from whet.prompt.ledger import Change
 from whet.types import Message
 
-Item = TypeVar("Item")
 Ledgers = Mapping[str, tuple[Event, ...]]
 """The events of each managed region, by its name."""
 
@@ -65,9 +64,8 @@ class Version:
             "name": self.name, "version": self.version, "address": self.address, "prompt_id": self.prompt.id,
             "labels": list(self.labels), "messages": messages_json(self.prompt), "config": dict(self.config),
             "parent": self.parent, "author": self.author, "message": self.message, "created": iso(self.created),
-            "run": None if self.run is None else dict(self.run),
-            "evidence": None if self.evidence is None else dict(self.evidence), "proposal": self.proposal,
-            "instructions": [{"region": r, **instruction_json(i)} for r, i in self.instructions],
+            "run": self.run, "evidence": self.evidence, "proposal": self.proposal,
+            "instructions": [{"region": region, **asdict(one)} for region, one in self.instructions],
             "ledger": ledgers_json(self.ledgers),
         }  # fmt: skip
 
@@ -90,21 +88,6 @@ def messages_json(prompt: Prompt) -> list[dict[str, str]]:
 def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, Any]]]:
     """The events of each region as JSON values."""
     return {region: [to_json(event) for event in events] for region, events in ledgers.items()}
-
-
-def instruction_json(instruction: Instruction) -> dict[str, Any]:
-    """An instruction with what it rests on and what was measured."""
-    effect = instruction.effect
-    return {
-        "id": instruction.id, "text": instruction.text, "status": instruction.status, "author": instruction.author,
-        "created": instruction.created, "changed": instruction.changed, "sources": instruction.sources,
-        "critiques": list(instruction.critiques), "evidence": list(instruction.evidence), "tokens": instruction.tokens,
-        "effect": None if effect is None else {
-            "before": list(effect.before), "after": list(effect.after), "difference": effect.difference,
-            "low": effect.low, "high": effect.high,
-        },
-        "reason": instruction.reason,
-    }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +178,18 @@ class Proposal:
 
     def as_json(self) -> dict[str, Any]:
         """The proposal as JSON values, with what it does to each instruction."""
-        optional = {"evidence": self.evidence, "gate": self.gate, "config": self.config, "run": self.run}
+        shown = {name: value for name, value in vars(self).items() if name not in _PARTS}
         return {
-            "id": self.id, "name": self.name, "state": self.state, "base": self.base, "label": self.label,
-            "target": self.target, "messages": messages_json(self.prompt), "region": self.region,
-            "instructions": [_unit_json(unit) for unit in self.units], "author": self.author, "message": self.message,
-            "created": iso(self.created), **{k: None if v is None else dict(v) for k, v in optional.items()},
-            "decided": None if self.decided is None else iso(self.decided), "decider": self.decider,
-            "reason": self.reason, "kept": None if self.kept is None else list(self.kept), "version": self.version,
-            "successor": self.successor, "provenance": dict(self.provenance),
-        }  # fmt: skip
+            **shown,
+            "created": iso(self.created),
+            "decided": None if self.decided is None else iso(self.decided),
+            "messages": messages_json(self.prompt),
+            "instructions": [_unit_json(unit) for unit in self.units],
+        }
+
+
+_PARTS = ("prompt", "region", "events", "units")
+"""What a proposal is made of, which its instructions and messages say as JSON."""
 
 
 def _unit_json(unit: ProposalUnit) -> dict[str, Any]:
@@ -213,16 +198,8 @@ def _unit_json(unit: ProposalUnit) -> dict[str, Any]:
         "before": None if change is None else change.before,
         "after": None if change is None else change.after,
         "also": [asdict(change) for change in unit.also],
-        **instruction_json(unit.instruction),
+        **asdict(unit.instruction),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class ListPage(Generic[Item]):
-    """Some items in order, and what to ask for the next ones with (`after`), None at the end."""
-
-    items: Sequence[Item]
-    after: str | None = None
 
 
 @dataclass(frozen=True)

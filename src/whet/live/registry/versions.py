@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypedDict, Unpack
 
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 import whet.live.registry.audit as audit
 import whet.live.registry.registry_store as registry_store
 from whet.client.records import checked_depth
 from whet.errors import UsageError
-from whet.live.database import Database, iso, now
+from whet.live.database import Database, ListPage, iso, newest_first, now, one_more
 from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, config_hash, held_to_log
 from whet.live.registry.ledgers import added, check_ledgers, ledgers_of
 from whet.live.registry.names import Address, check_actor, check_name, check_role, check_text, parse_address
 from whet.live.registry.provenance import AUTHOR, Provenance, joined, of_events
+from whet.live.registry.registry_tables import audit as audit_rows
 from whet.live.registry.registry_tables import versions
-from whet.live.registry.values import Difference, Ledgers, ListPage, Summary, Version
+from whet.live.registry.values import Difference, Ledgers, Summary, Version
 from whet.prompt import Prompt, unified_diff
 from whet.prompt.ledger import changes
 
 LONGEST_PROMPT, LONGEST_CONFIG = 1_000_000, 100_000
-MOST = 500
-"""The most rows of a page."""
 
 
 class Origin(TypedDict, total=False):
@@ -65,22 +64,17 @@ class VersionStore:
     ) -> ListPage[Summary]:
         """Prompts in the order of their names: those whose name contains `query` in any case and on which `label`
         stands. `after` continues a page."""
-        count = checked(limit)
         with self.database.read() as connection:
-            rows = registry_store.summaries(connection, query, label, after, count + 1)
-        return ListPage(rows[:count], rows[count - 1].name if len(rows) > count else None)
+            rows = registry_store.summaries(connection, query, label, after, one_more(limit))
+        return ListPage.of(rows, limit, lambda row: row.name)
 
     def versions(self, name: str, *, before: int | None = None, limit: int = 50) -> ListPage[Version]:
         """Versions of a prompt, the newest first; `before` continues a page. Raises UsageError for an unknown name."""
-        count = checked(limit)
+        query = newest_first(versions.c.version, before, limit, name=name)
         with self.database.read() as connection:
             standing = registry_store.labels_of(connection, name)
-            query = select(versions).where(versions.c.name == name).order_by(versions.c.version.desc())
-            if before is not None:
-                query = query.where(versions.c.version < before)
-            rows = connection.execute(query.limit(count + 1)).all()
-        page = [registry_store.version_of(row, standing) for row in rows]
-        return ListPage(page[:count], str(page[count - 1].version) if len(page) > count else None)
+            page = [registry_store.version_of(row, standing) for row in connection.execute(query)]
+        return ListPage.of(page, limit, lambda one: one.version)
 
     def diff(self, before: str, after: str) -> Difference:
         """Two versions (addresses) beside each other."""
@@ -100,10 +94,9 @@ class VersionStore:
         limit: int = 50,
     ) -> ListPage[AuditEntry]:
         """What was done, the newest first: to a prompt (`subject`), by somebody (`actor`)."""
-        count = checked(limit)
+        query = newest_first(audit_rows.c.seq, before, limit, subject=subject, actor=actor)
         with self.database.read() as connection:
-            entries = audit.entries(connection, subject=subject, actor=actor, before=before, limit=count + 1)
-        return ListPage(entries[:count], str(entries[count - 1].seq) if len(entries) > count else None)
+            return ListPage.of(audit.entries(connection, query), limit, lambda entry: entry.seq)
 
     def verify_audit(self, seal: Seal | None = None) -> AuditVerdict:
         """Whether the audit log is whole, and still holds what an older seal says; names the first row that is not.
@@ -115,12 +108,9 @@ class VersionStore:
             verdict = audit.verify(connection, seal)
             return held_to_log(connection, verdict) if verdict.whole else verdict
 
-    @contextmanager
-    def change(self) -> Iterator[Connection]:
+    def change(self) -> AbstractContextManager[Connection]:
         """A transaction that changes the registry; changes happen one after the other, in the order of the audit log."""
-        with self.database.begin() as connection:
-            audit.lock(connection)
-            yield connection
+        return audit.change(self.database)
 
 
 def add_version(
@@ -211,10 +201,3 @@ def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, Any] | N
     if size > LONGEST_CONFIG and what == "config":
         raise UsageError(f"The config has {size:,} bytes; at most {LONGEST_CONFIG:,} are allowed.")
     return dict(value)
-
-
-def checked(limit: int) -> int:
-    """The number of rows of a page. Raises UsageError."""
-    if not 1 <= limit <= MOST:
-        raise UsageError(f"A page has 1 to {MOST} rows, not {limit}.")
-    return limit

@@ -20,7 +20,7 @@ from whet.client import LONGEST_NAME
 from whet.errors import UsageError, did_you_mean
 from whet.live.database import Database, new_id, now, sessions, tokens, users
 from whet.live.learner import AUTHOR
-from whet.live.registry import append, lock
+from whet.live.registry import append, change
 from whet.live.server.roles import Principal, Role
 
 PREFIX = "whet_"
@@ -85,8 +85,7 @@ class Access:
 
     def first(self) -> str | None:
         """Where there is no user yet: make the user `admin` and return its token, else None."""
-        with self._database.begin() as connection:
-            lock(connection)
+        with change(self._database) as connection:
             if connection.execute(select(users.c.name).limit(1)).first() is not None:
                 return None
             self._add_user(connection, FIRST, Role.ADMIN, False, FIRST)
@@ -120,8 +119,7 @@ class Access:
                 f'"{name[:64]}" is no user name. Use 1 to 64 letters, digits and . _ @ + -, a letter or digit first.'
             )
         scope = _scope(name, app, prompts, all_prompts)
-        with self._database.begin() as connection:
-            lock(connection)
+        with change(self._database) as connection:
             if self._user(connection, name) is not None:
                 raise UsageError(
                     f'There is a user "{name}" already. Give it another token, or choose another name.'

@@ -16,14 +16,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 from starlette.types import Scope
 
-from whet.live import forget_user
 from whet.live.server.access import Access, digest
 from whet.live.server.limits import Buckets, ServerLimits
 from whet.live.server.metrics import Metrics
 from whet.live.server.request_context import csrf_of
 from whet.live.server.responses import Refused
 from whet.live.server.roles import Principal
-from whet.live.traffic import Erased, Intake
+from whet.live.traffic import Intake
 
 if TYPE_CHECKING:
     from whet.live import Live
@@ -149,10 +148,6 @@ class AppState:
     def intake(self) -> Intake:
         """The one writer of what programs send."""
         return Intake(self.live.traffic)
-
-    def forget_user(self, user: str, actor: str) -> Erased:
-        """Delete every inference and all feedback of a user of the applications; see `whet.live.erasure`."""
-        return forget_user(self.live.database, user, actor=actor)
 
     def close(self) -> None:
         """End what the server does by itself, write what was accepted, and give the database back."""

@@ -72,18 +72,13 @@ class Buckets:
 
     def take(self, key: str, amount: float = 1.0) -> float:
         """Take tokens, from a full bucket also more than it holds. Returns 0.0, or the seconds until there are enough."""
-        level, needed = self._level(key), min(amount, self.rate.burst)
+        moment, needed = self._clock(), min(amount, self.rate.burst)
+        level, at = self._levels.get(key, (self.rate.burst, 0.0))
+        level = min(self.rate.burst, level + (moment - at) * self.rate.per_second)
         if level < needed:
             return (needed - level) / self.rate.per_second
-        self._set(key, level - amount)
-        return 0.0
-
-    def _level(self, key: str) -> float:
-        level, at = self._levels.get(key, (self.rate.burst, 0.0))
-        return min(self.rate.burst, level + (self._clock() - at) * self.rate.per_second)
-
-    def _set(self, key: str, level: float) -> None:
-        self._levels[key] = (level, self._clock())
+        self._levels[key] = (level - amount, moment)
         self._levels.move_to_end(key)
         if len(self._levels) > MOST_KEYS:
             self._levels.popitem(last=False)
+        return 0.0

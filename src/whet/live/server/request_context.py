@@ -71,7 +71,8 @@ class RequestContext:
     @cached_property
     def query_params(self) -> dict[str, str]:
         """The query string: the last value of each name. Raises Refused (400) for more fields than a form may have."""
-        return _pairs(self.request.scope["query_string"].decode("latin-1"), self.state.limits.form_fields)
+        text = self.request.scope["query_string"].decode("latin-1")
+        return dict(_fields(text, self.state.limits.form_fields))
 
     def query(self, kind: type[T]) -> T:
         """The query string as a value of a struct. Raises Refused (400) for a name or value that does not fit."""
@@ -83,18 +84,26 @@ class RequestContext:
         except (msgspec.ValidationError, ValueError) as error:
             raise Refused(400, f"The query does not fit: {error}.") from None
 
+    @property
+    def media(self) -> str:
+        """The media type of the body, without parameters."""
+        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+
+    def check_media(self, wanted: str) -> None:
+        """Raises Refused (415) for a body of another media type."""
+        if self.media != wanted:
+            raise Refused(415, f"Send the body with the header Content-Type: {wanted}.")
+
     def json(self, kind: type[T]) -> T:
         """The body as a value of a struct. Raises Refused (400) with the place that does not fit, 415 for another
         media type."""
-        media = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media != "application/json":
-            raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+        self.check_media("application/json")
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refused(400, f"The body does not fit: {error}.") from None
         except RecursionError:
-            raise too_deep() from None
+            raise Refused(400, "The body does not fit: its JSON is nested too deeply.") from None
 
     @cached_property
     def form(self) -> dict[str, str]:
@@ -104,9 +113,7 @@ class RequestContext:
     @cached_property
     def form_lists(self) -> dict[str, list[str]]:
         """All values of each field of the form."""
-        media = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media != FORM:
-            raise Refused(415, f"Send the form as {FORM}.")
+        self.check_media(FORM)
         lists: dict[str, list[str]] = {}
         for key, value in _fields(self.body.decode("latin-1"), self.state.limits.form_fields):
             lists.setdefault(key, []).append(value.replace("\r\n", "\n"))
@@ -138,10 +145,6 @@ def _simple(value: str) -> Any:
         return value == "true"
     digits = value.removeprefix("-")
     return int(value) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else value
-
-
-def _pairs(text: str, most: int) -> dict[str, str]:
-    return dict(_fields(text, most))
 
 
 def _fields(text: str, most: int) -> list[tuple[str, str]]:
@@ -218,11 +221,6 @@ def _unpacked(body: bytes, packing: bytes, most: int) -> bytes:
     if not unpacker.eof:
         raise Refused(400, "The gzip stream is not complete.")
     return unpacked
-
-
-def too_deep() -> Refused:
-    """The refusal of JSON with more levels than anybody means."""
-    return Refused(400, "The body does not fit: its JSON is nested too deeply.")
 
 
 def _too_large(most: int) -> Refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import Final
 
 
 class Role(IntEnum):
@@ -30,21 +31,17 @@ class Role(IntEnum):
         return cls.__members__.get(word.upper())
 
 
-class Open(Enum):
-    """The permission of public endpoints: health, the login page, style sheets."""
+class SpecialPermission(Enum):
+    """Permissions beside the roles. PUBLIC: health, the login page, style sheets. PROGRAMS: what only programs may do, whatever
+    the role of a person: record what an application did."""
 
     PUBLIC = "public"
-
-
-class Only(Enum):
-    """The permission of what only programs may do, whatever the role of a person: record what an application did."""
-
     PROGRAMS = "programs"
 
 
-PUBLIC = Open.PUBLIC
-PROGRAMS = Only.PROGRAMS
-Permission = Role | Open | Only
+PUBLIC: Final = SpecialPermission.PUBLIC
+PROGRAMS: Final = SpecialPermission.PROGRAMS
+Permission = Role | SpecialPermission
 
 
 @dataclass(frozen=True, slots=True)

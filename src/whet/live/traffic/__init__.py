@@ -10,14 +10,7 @@ if TYPE_CHECKING:
     from whet.live.traffic.behaviour import BehaviourModel, Estimate
     from whet.live.traffic.dataset import behaviour_of
     from whet.live.traffic.importers import read_files, store
-    from whet.live.traffic.otlp import Unsupported, parse_otlp
-    from whet.live.traffic.schema import (
-        MOST_ROWS,
-        conflict_json,
-        read_feedback,
-        read_inferences,
-        receipt_json,
-    )
+    from whet.live.traffic.schema import MOST_ROWS, read_feedback, read_inferences
 
 from whet.live.traffic.erase import Erased
 from whet.live.traffic.search import (
@@ -31,13 +24,12 @@ from whet.live.traffic.search import (
 )
 from whet.live.traffic.tallies import DiskQuotaExceeded, RowSender
 from whet.live.traffic.traffic_store import Intake, Overloaded, Traffic
-from whet.live.traffic.write import Clash, IdConflict, Receipt
+from whet.live.traffic.write import IdConflict, Receipt
 
 __all__ = [
     "EVERYTHING",
     "MOST_ROWS",
     "BehaviourModel",
-    "Clash",
     "Count",
     "DiskQuotaExceeded",
     "Erased",
@@ -53,14 +45,10 @@ __all__ = [
     "StoredInference",
     "Traffic",
     "TrafficEvent",
-    "Unsupported",
     "behaviour_of",
-    "conflict_json",
-    "parse_otlp",
     "read_feedback",
     "read_files",
     "read_inferences",
-    "receipt_json",
     "store",
 ]
 
@@ -70,7 +58,6 @@ __getattr__ = lazy(
         "whet.live.traffic.behaviour": "BehaviourModel Estimate",
         "whet.live.traffic.dataset": "behaviour_of",
         "whet.live.traffic.importers": "read_files store",
-        "whet.live.traffic.otlp": "Unsupported parse_otlp",
-        "whet.live.traffic.schema": "MOST_ROWS conflict_json read_feedback read_inferences receipt_json",
+        "whet.live.traffic.schema": "MOST_ROWS read_feedback read_inferences",
     },
 )

@@ -182,16 +182,12 @@ def _cut(text: str | None) -> str | None:
 def moment(value: object) -> int:
     """A time of another tool in microseconds: ISO 8601, or a number of seconds, milliseconds, microseconds or
     nanoseconds since 1970; now, when it cannot be read."""
-    time = _moment(value)
+    time = read_moment(value)
     return now() if time is None else time
 
 
-def is_moment(value: object) -> bool:
-    """Whether a value is a time that `moment` can read."""
-    return _moment(value) is not None
-
-
-def _moment(value: object) -> int | None:
+def read_moment(value: object) -> int | None:
+    """The time that `moment` reads; None for what is none."""
     text = str(value).strip() if value is not None else ""
     if re.fullmatch(r"\d{10,19}(\.\d+)?", text):
         number = float(text) if "." in text else int(text)

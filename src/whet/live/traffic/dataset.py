@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from statistics import fmean
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -17,9 +20,12 @@ from whet.live.traffic.write import chunks
 
 PEOPLE = ("user", "annotator")
 _ROWS = 1000
-_ADDED = frozenset(("regenerate", "follow_up", "dwell", "share"))
-_LAST = frozenset(("edit_distance",))
-_MEAN = frozenset(("external_check",))
+_COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
+    **dict.fromkeys(("regenerate", "follow_up", "dwell", "share"), math.fsum),
+    "edit_distance": itemgetter(-1),
+    "external_check": fmean,
+}
+"""What several signals of a kind are together; of the other kinds the largest counts."""
 
 
 def observations(
@@ -76,15 +82,7 @@ def signals(rows: Sequence[Any]) -> Mapping[str, float]:
     for row in rows:
         if row.kind in IMPLICIT and row.value is not None:
             values.setdefault(row.kind, []).append(row.value)
-    return {kind: _combined(kind, amounts) for kind, amounts in values.items()}
-
-
-def _combined(kind: str, values: Sequence[float]) -> float:
-    if kind in _ADDED:
-        return sum(values)
-    if kind in _LAST:
-        return values[-1]
-    return sum(values) / len(values) if kind in _MEAN else max(values)
+    return {kind: _COMBINED.get(kind, max)(amounts) for kind, amounts in values.items()}
 
 
 def rating(rows: Sequence[Any]) -> float | None:
@@ -94,4 +92,4 @@ def rating(rows: Sequence[Any]) -> float | None:
         for row in rows
         if row.kind in ("rating", "thumb") and row.source in PEOPLE and row.value is not None
     ]
-    return sum(ratings) / len(ratings) if ratings else None
+    return fmean(ratings) if ratings else None

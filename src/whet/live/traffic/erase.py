@@ -228,7 +228,7 @@ def _remove(
     for row in feedback_rows:
         add(tally, (row.prompt, row.version, row.kind), row.value, -1, always=True)
     for row in inference_rows:
-        add_inference(tally, (row.prompt, row.version), (row.cost, row.latency), row.failed, -1)
+        add_inference(tally, row, row.failed, -1)
     tables: tuple[tuple[Table, Sequence[Any]], ...] = (
         (inferences, inference_rows),
         (feedback, feedback_rows),

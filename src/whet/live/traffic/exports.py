@@ -57,9 +57,7 @@ def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
         time=time,
     )
     scores = []
-    results = parsed(row.get("results"))
-    for number, result in enumerate(results if isinstance(results, list) else []):
-        values = _mapping(result)
+    for number, values in enumerate(_items(row.get("results"))):
         passed = values.get("passed")
         fields = {
             **values,
@@ -86,9 +84,8 @@ def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
     if str(named.get("type") or "GENERATION").upper() != "GENERATION":
         return ExportedRow()
     inference = _langfuse_answer(named)
-    scores = parsed(named.get("scores"))
-    rows = [_plainly(one) for one in (scores if isinstance(scores, list) else [])]
-    feedback = [_langfuse_score(one, ("inference", inference.id)) for one in rows]
+    scores = map(_plainly, _items(named.get("scores")))
+    feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
     return ExportedRow([inference], [one for one in feedback if one is not None])
 
 
@@ -102,14 +99,13 @@ def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
         or not all(isinstance(one, Mapping) for one in parts)
     ):
         return None
-    scores = parsed(named.get("scores"))
     key = short(named.get("id"), LONGEST_ID) or ""
     shared = {
         "user_id": named.get("user_id"),
         "session_id": named.get("session_id"),
         "parent_observation_id": None,
     }
-    rows = [_plainly(one) for one in (*parts, *(scores if isinstance(scores, list) else []))]
+    rows = map(_plainly, (*parts, *_items(named.get("scores"))))
     read = [langfuse({**shared, **one, "trace_id": key}) or ExportedRow() for one in rows]
     inferences = [one for exported in read for one in exported.inferences]
     if not inferences:
@@ -206,11 +202,8 @@ def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
     if inference is not None and inference.prompt == "otlp/unknown":
         inference = replace(inference, prompt=UNNAMED)
     feedback = [one for one in evaluations(span, inference) if one.target]
-    annotations = parsed(row.get("annotations"))
-    for number, one in enumerate(annotations if isinstance(annotations, list) else []):
-        annotation = _phoenix_annotation(
-            _mapping(one), ("inference", id), f"{id}#{number}", span.end or span.start
-        )
+    for number, one in enumerate(_items(row.get("annotations"))):
+        annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
         feedback += [annotation] if annotation else []
     return ExportedRow([inference] if inference else [], feedback)
 
@@ -240,6 +233,12 @@ def _flatten(prefix: str, value: Any, attributes: dict[str, Any]) -> None:
 def _mapping(value: Any) -> Mapping[str, Any]:
     content = parsed(value)
     return content if isinstance(content, Mapping) else {}
+
+
+def _items(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list, which may be written as a text; none where it is no list."""
+    content = parsed(value)
+    return [_mapping(one) for one in content] if isinstance(content, list) else []
 
 
 def _whole(value: Any) -> int | None:

@@ -24,7 +24,7 @@ from whet.client.records import (
 from whet.errors import UsageError
 from whet.feedback.rows import LONGEST, plain, read_row, table_rows
 from whet.instructions.guard import visible
-from whet.live.traffic.adapters import as_number, converted, is_moment, moment, target_of
+from whet.live.traffic.adapters import as_number, converted, moment, read_moment, target_of
 from whet.live.traffic.exports import (
     UNNAMED,
     ExportedRow,
@@ -128,7 +128,7 @@ class _Unusable(Exception):
 
 def _read(row: Mapping[str, Any], where: str) -> ExportedRow:
     for key, value in row.items():
-        if plain(key) in _TIMES and str(value).casefold() not in _NO_TIME and not is_moment(value):
+        if plain(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
             raise UsageError(
                 f'{where}: "{key}" is {visible(str(value))[:40]!r}, which is no time. Write 2026-01-31T09:00:00Z, or seconds '
                 "since 1970."

@@ -1,8 +1,7 @@
-"""The rows of REST requests: JSON from strangers read into records, receipts written as JSON.
+"""The rows of REST requests: JSON from strangers read into records.
 
-`POST /v1/inferences` takes `{"inferences": [...]}`, `POST /v1/feedback` takes `{"feedback": [...]}`; both answer
-`receipt_json`. A row of feedback is written in the words of `whet.client.records` (kind, target, value, ...), or in
-those of Phoenix, LangSmith or TensorZero.
+`POST /v1/inferences` takes `{"inferences": [...]}`, `POST /v1/feedback` takes `{"feedback": [...]}`. A row of feedback is
+written in the words of `whet.client.records` (kind, target, value, ...), or in those of Phoenix, LangSmith or TensorZero.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from whet.client.ids import microseconds
 from whet.client.records import KINDS, TARGETS, Feedback, Inference, checked_feedback, checked_inference
 from whet.errors import UsageError, did_you_mean
 from whet.live.traffic.adapters import is_foreign, translated
-from whet.live.traffic.write import IdConflict, Receipt
 
 MOST_ROWS = 1000
 """Rows of one request."""
@@ -103,18 +101,3 @@ def _fields(row: Mapping[str, Any], where: str, known: frozenset[str]) -> dict[s
             value = float(value) if abs(value) < 2**53 else value
         values[name] = value
     return values
-
-
-def receipt_json(receipt: Receipt) -> dict[str, Any]:
-    """The answer to a request whose rows are durable."""
-    return {
-        "accepted": receipt.accepted,
-        "duplicates": receipt.duplicates,
-        "erased": receipt.erased,
-        "ids": list(receipt.ids),
-    }
-
-
-def conflict_json(conflict: IdConflict) -> dict[str, Any]:
-    """The answer (status 409) to a request of which nothing was stored: the ids that are taken, and nothing about their rows."""
-    return {"error": str(conflict), "conflicts": [{"id": one.id} for one in conflict.clashes]}

@@ -246,7 +246,11 @@ def _words(connection: Connection, wanted: Filter) -> Select[*tuple[Any, ...]] |
     query = select(feedback.c.seq, feedback.c.time)
     if connection.dialect.name == "postgresql":
         vector = func.to_tsvector(text("'simple'"), feedback.c.text)
-        return query.where(vector.op("@@")(_joined("&&", map(_spelt, words))))
+        simple = text("'simple'")
+        either = [
+            _joined("||", (func.plainto_tsquery(simple, one) for one in _forms(word))) for word in words
+        ]
+        return query.where(vector.op("@@")(_joined("&&", either)))
     parts = [f"({' OR '.join(_phrase('text', one) for one in _forms(word))})" for word in words]
     parts += [_phrase(name, value) for name in ("prompt", "kind") if (value := getattr(wanted, name))]
     parts.append(_months(wanted.since, wanted.until))
@@ -257,11 +261,6 @@ def _words(connection: Connection, wanted: Filter) -> Select[*tuple[Any, ...]] |
 def _forms(word: str) -> list[str]:
     """A word with its accents composed and decomposed; the index keeps texts as they were sent."""
     return list(dict.fromkeys(unicodedata.normalize(form, word) for form in ("NFC", "NFD")))
-
-
-def _spelt(word: str) -> ColumnElement[Any]:
-    """A word in either form, as PostgreSQL looks for it."""
-    return _joined("||", (func.plainto_tsquery(text("'simple'"), one) for one in _forms(word)))
 
 
 def _joined(sign: str, parts: Iterable[ColumnElement[Any]]) -> ColumnElement[Any]:

@@ -32,17 +32,11 @@ def add(tally: Tally, key: Key, value: float | None, times: int = 1, always: boo
     sums[2] += times * number * number
 
 
-def add_inference(
-    tally: Tally,
-    place: tuple[str, int],
-    figures: tuple[float | None, float | None],
-    failed: bool,
-    times: int = 1,
-) -> None:
-    """Count an answer of a prompt and version with its cost and latency, `times` 1 or -1."""
-    values = {"inference": 1.0, "cost": figures[0], "latency": figures[1], "error": 1.0 if failed else None}
+def add_inference(tally: Tally, one: Any, failed: bool, times: int = 1) -> None:
+    """Count an answer, an `Inference` or its row, with its cost and latency, `times` 1 or -1."""
+    values = {"inference": 1.0, "cost": one.cost, "latency": one.latency, "error": 1.0 if failed else None}
     for kind, value in values.items():
-        add(tally, (*place, kind), value, times)
+        add(tally, (one.prompt, one.version, kind), value, times)
 
 
 def count(connection: Connection, tally: Tally) -> None:

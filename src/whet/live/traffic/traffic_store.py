@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Table, select
 from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, StatementError
 
 import whet.live.traffic.search as search
@@ -75,35 +76,32 @@ class Traffic:
 
     def inference(self, id: str) -> StoredInference | None:
         """An inference by its id."""
-        with self.database.read() as connection:
-            rows = connection.execute(select(inferences).where(inferences.c.id == id)).all()
-            matches = [search.stored_inference(row) for row in search.shown(connection, inferences, rows)]
-        return matches[0] if matches else None
+        rows = self._rows(inferences, inferences.c.id == id)
+        return search.stored_inference(rows[0]) if rows else None
 
     def feedback(self, id: str) -> StoredFeedback | None:
         """A row of feedback by its id."""
-        with self.database.read() as connection:
-            rows = connection.execute(select(feedback).where(feedback.c.id == id)).all()
-            matches = [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
-        return matches[0] if matches else None
+        rows = self._rows(feedback, feedback.c.id == id)
+        return search.stored_feedback(rows[0]) if rows else None
 
     def sender(self, id: str) -> str:
         """Who sent a row of feedback (`principal`): its user, or the user of the answer that it is about. Empty for a row that
         is not there any more."""
-        query = select(feedback.c.source, feedback.c.user, inferences.c.user.label("about"))
+        query = select(feedback.c.source, feedback.c.user, inferences.c.user.label("asker"))
         query = query.join(inferences, inferences.c.seq == feedback.c.about, isouter=True)
         with self.database.read() as connection:
             row = connection.execute(query.where(feedback.c.id == id)).first()
-        if row is None:
-            return ""
-        return principal(row.source, row.user or (row.about if row.source == "user" else None))
+        return "" if row is None else principal(*row)
 
     def about(self, seq: int) -> list[StoredFeedback]:
         """All feedback that was joined to the inference with this number, in the order of arrival."""
-        query = select(feedback).where(feedback.c.about == seq).order_by(feedback.c.seq)
+        return [search.stored_feedback(row) for row in self._rows(feedback, feedback.c.about == seq)]
+
+    def _rows(self, table: Table, where: ColumnElement[bool]) -> list[Any]:
+        """Rows in the order of arrival, without those of somebody who is being forgotten."""
         with self.database.read() as connection:
-            rows = connection.execute(query).all()
-            return [search.stored_feedback(row) for row in search.shown(connection, feedback, rows)]
+            rows = connection.execute(select(table).where(where).order_by(table.c.seq)).all()
+            return search.shown(connection, table, rows)
 
     def find(
         self, wanted: Filter = EVERYTHING, limit: int = 50, cursor: str | None = None

@@ -134,7 +134,9 @@ class _Writing:
         ids = {one.id for one in inference_rows} | {
             name for one in feedback_rows for name in (one.id, one.target)
         }
-        self._erased = self._erased_of(ids)
+        self._erased = {
+            id for part in chunks(ids) for id in connection.execute(_ERASED, {"part": part}).scalars()
+        }
         self._new_inferences: dict[str, tuple[int, Inference]] = {}
         self._new_feedback: dict[str, tuple[int, Feedback]] = {}
         self._tally: Tally = {}
@@ -167,12 +169,6 @@ class _Writing:
             rows = self._connection.execute(_STORED[table.name], {"part": part})
             known.update({id: _Known(bytes(mark), sender) for id, mark, sender in rows})
         return known
-
-    def _erased_of(self, ids: Iterable[str]) -> set[str]:
-        erased_ids: set[str] = set()
-        for part in chunks(ids):
-            erased_ids.update(self._connection.execute(_ERASED, {"part": part}).scalars())
-        return erased_ids
 
     def _take(self, batch: RowBatch) -> Outcome:
         """Sort out one batch: what is new, what is there already, what contradicts, what is too much."""
@@ -241,17 +237,13 @@ class _Writing:
     def _write_inferences(self) -> None:
         if not self._new_inferences:
             return
-        self._connection.execute(
-            inferences.insert(), [self._inference_row(seq, one) for seq, one in self._new_inferences.values()]
-        )
-        for _, one in self._new_inferences.values():
-            place, failed = (one.prompt, one.version), one.error is not None
-            add_inference(self._tally, place, (one.cost, one.latency), failed)
-
-    def _inference_row(self, seq: int, one: Inference) -> dict[str, Any]:
-        row = {name: getattr(one, name) for name in _INFERENCE}
-        row |= {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
-        return row | self._marks(seq, one)
+        rows = []
+        for seq, one in self._new_inferences.values():
+            row = {name: getattr(one, name) for name in _INFERENCE}
+            row |= {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
+            rows.append(row | self._marks(seq, one))
+            add_inference(self._tally, one, one.error is not None)
+        self._connection.execute(inferences.insert(), rows)
 
     def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, Any]:
         known = self._known[type(one)][one.id]

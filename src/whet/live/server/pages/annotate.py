@@ -20,7 +20,7 @@ from whet.live.server.responses import Refused, not_found, see_other
 from whet.live.server.roles import Role
 from whet.live.server.v1.ingest import ANNOTATOR, store_now
 from whet.live.traffic import Filter, StoredInference
-from whet.reporting import Child, Html, details, el, join, note, table
+from whet.reporting import Child, Html, details, el, note, table
 from whet.types import content_hash
 
 router = EndpointRouter()
@@ -112,7 +112,10 @@ def _work(
         path = ui.path_to("annotate", **beyond.fields)
         text = ["Skip", ui.key_cap("s")]
         skip = ui.link(text, path, class_="button", data_key="s", data_hint="Skip this answer")
-    scale = [_star(n, word) for n, word in STARS.items()]
+    scale = [
+        ui.tile("rating", n, [el("b", str(n)), el("small", word)], key=str(n), data_hint=f"{n}: {word}")
+        for n, word in STARS.items()
+    ]
     hint = "In plain words: this is what the prompt learns from."
     corrected = ui.text_area("correction", "Corrected answer", answer.output, rows=8, maxlength=32_000)
     entry = ui.form(
@@ -143,12 +146,6 @@ def comment_box(rows: int, hint: str = "") -> Html:
 def save_and_next() -> Html:
     """The button that sends what an annotator did."""
     return ui.button(["Save and next", ui.key_cap("Ctrl ⏎")], "main")
-
-
-def _star(number: int, word: str) -> Html:
-    """A tile of the scale; the number on it is the key that chooses it."""
-    text = join(el("b", str(number)), el("small", word))
-    return ui.tile("rating", number, text, key=str(number), data_hint=f"{number}: {word}")
 
 
 @router("POST", "/annotate", Role.ANNOTATOR)
@@ -203,19 +200,18 @@ def pairs(call: RequestContext) -> Response:
     field = ui.text_input("prompt", "Prompt (all, when empty)", prompt)
     search = ui.search_form("/pairs", field, label="Pairs", word="Show")
     single = ui.link("Rate single answers instead", ui.path_to("annotate", prompt=prompt), data_key="p")
-    shown = _duel(call, prompt, *next(iter(by_prompt.items()))) if by_prompt else [_no_pair()]
+    hint = "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
+    shown: Child = ui.nothing("There is no pair.", hint)
+    if by_prompt:
+        shown = _duel(call, prompt, *next(iter(by_prompt.items())))
     wide = bool(by_prompt)
     return ui.page(call, "Compare two answers", "annotate", search, el("p", single), shown, wide=wide)
 
 
-def _no_pair() -> Html:
-    hint = "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
-    return ui.nothing("There is no pair.", hint)
-
-
 def _duel(call: RequestContext, prompt: str, name: str, answers: Pairs) -> list[Child]:
     choices = choices_of(call.state.live.database, name)
-    left, right = _next_pair(call, answers, choices)
+    pairs = answers[next_of(choices, answers)]  # of the two versions whose comparison teaches most by now
+    left, right = min(pairs, key=lambda pair: turn(call.name, "".join(one.inference.id for one in pair)))
     sides = [
         el("div", text_box(f"Answer {word}", one.inference.output, big=True))
         for word, one in (("A", left), ("B", right))
@@ -263,13 +259,6 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, Pairs]:
                     pairs.append((first, second))
         seen[key].append(row)
     return by_prompt
-
-
-def _next_pair(call: RequestContext, pairs: Pairs, choices: Sequence[Choice]) -> Pair:
-    """The pair to show next: of the versions whose comparison teaches most, by the choices so far, the answers whose turn
-    is next for this annotator."""
-    shown = pairs[next_of(choices, pairs)]
-    return min(shown, key=lambda pair: turn(call.name, pair[0].inference.id + pair[1].inference.id))
 
 
 def _standings(choices: Sequence[Choice]) -> Html | None:

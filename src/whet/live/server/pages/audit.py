@@ -28,7 +28,11 @@ def show(call: RequestContext) -> Response:
     entries = registry.audit(subject=subject or None, actor=actor or None, before=before, limit=LISTED)
     newest = registry.audit(limit=1).items
     small = not newest or newest[0].seq <= SMALL
-    state = _state(registry.verify_audit()) if small or params.get("verify") else _unverified(newest[0])
+    if small or params.get("verify"):
+        state = _state(registry.verify_audit())
+    else:
+        check = ui.button_link("Check the whole chain", "/audit?verify=1")
+        state = ui.card(f"{newest[0].seq:,} entries", el("p", check))
     search = ui.search_form(
         "/audit",
         ui.text_input("subject", "About (a prompt, or user:NAME)", subject, type="search"),
@@ -50,19 +54,12 @@ def _state(verdict: AuditVerdict) -> Html:
     return ui.card(heading, seal, note(hint), kind="good" if verdict.whole else "bad", status=True)
 
 
-def _unverified(newest: AuditEntry) -> Html:
-    """The card of a log that is too long to verify on every visit."""
-    check = ui.button_link("Check the whole chain", "/audit?verify=1")
-    return ui.card(f"{newest.seq:,} entries", el("p", check))
-
-
-def _detail_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-
-
 def _row(entry: AuditEntry) -> list[Html]:
     known = {key: value for key, value in entry.details.items() if value not in (None, "", [])}
-    details = ", ".join(f"{key} {_detail_text(value)}" for key, value in known.items())
+    details = ", ".join(
+        f"{key} {json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value}"
+        for key, value in known.items()
+    )
     what = [el("b", entry.action), " ", entry.subject]
     return [
         ui.aside(str(entry.seq)),

@@ -287,5 +287,5 @@ def rows_line(keys: Iterable[str], most: int = MOST_QUOTES) -> Html:
     """Links to rows of feedback."""
     keys = list(keys)
     left = len(keys) - most
-    links = ui.joined(ui.link(key, ui.path_to("about", key)) for key in keys[:most])
+    links = [[", " if i else "", ui.link(key, ui.path_to("about", key))] for i, key in enumerate(keys[:most])]
     return el("p", "Rows: ", links, left > 0 and f" and {left} more", class_="quiet")

@@ -10,6 +10,7 @@ import orjson
 from starlette.responses import Response
 
 from whet.client import KINDS, SOURCES, Feedback, Inference
+from whet.live import forget_user
 from whet.live.database import microseconds
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
@@ -111,7 +112,7 @@ def forget(call: RequestContext) -> Response:
     user = call.form.get("user", "")
     if not user or call.form.get("again", "") != user:
         raise Refused(400, "The names differ; nothing was deleted.")
-    call.state.forget_user(user, call.name)
+    forget_user(call.state.live.database, user, actor=call.name)
     return see_other("/feedback")
 
 

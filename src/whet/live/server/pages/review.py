@@ -186,7 +186,10 @@ def _changes(call: RequestContext, proposal: Proposal, decides: bool = False) ->
 
 def _unit(unit: ProposalUnit, i: int, proposal: Proposal, decides: bool) -> Html:
     kind, shown = _change(unit)
-    also = [_also(change) for change in unit.also]
+    also = [
+        prose(el("b", f"{one.id}: "), one.before or "", one.reason and f" ({one.reason})", class_="quiet")
+        for one in unit.also
+    ]
     keep: Child = None
     if decides:
         box = el("input", type="checkbox", name="keep", value=unit.id, checked=True)
@@ -208,11 +211,6 @@ def _unit(unit: ProposalUnit, i: int, proposal: Proposal, decides: bool) -> Html
         own,
         class_=f"instruction {kind}",
     )
-
-
-def _also(change: Change) -> Html:
-    reason = change.reason and f" ({change.reason})"
-    return prose(el("b", f"{change.id}: "), change.before or "", reason, class_="quiet")
 
 
 def _deed(change: Change | None) -> str:

@@ -49,13 +49,15 @@ def new(call: RequestContext) -> Response:
     newest = labels["latest"]
     number: dict[str, Any] = {"required": True, "inputmode": "numeric"}
     text = ui.text_input
+    words = {BEHAVIOUR: "behaviour: all that people do, weighted by ratings"}
+    goals = [(goal, words.get(goal, goal.replace("_", " "))) for goal in GOALS]
     entry = ui.form(
         call,
         ui.path_to("new-experiment", name),
         text("label", "Label that the winner gets", "production", required=True, maxlength=36),
         text("control", "Version that is there now", str(labels.get("production", newest)), **number),
         text("challenger", "Version to try", str(newest), **number),
-        ui.select("metric", "Better on", [(goal, _goal_text(goal)) for goal in GOALS], "rating"),
+        ui.select("metric", "Better on", goals, "rating"),
         text("hours", "Hours until an outcome counts as settled", "24", **number),
         text("share", "Share of the traffic that tries it, in per cent", "20", **number),
         ui.select("policy", "Share of the traffic from then on", POLICIES.items(), "fixed"),
@@ -73,11 +75,6 @@ def new(call: RequestContext) -> Response:
     )
     above = [(name, ui.path_to("prompts", name))]
     return ui.page(call, "New experiment", "experiments", note(hint), entry, above=above)
-
-
-def _goal_text(goal: str) -> str:
-    words = "behaviour: all that people do, weighted by ratings"
-    return words if goal == BEHAVIOUR else goal.replace("_", " ")
 
 
 def _guards() -> Html:

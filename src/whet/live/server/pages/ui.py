@@ -280,11 +280,6 @@ def quotes(texts: Iterable[Child]) -> Html:
     return el("ul", [el("li", text, dir="auto") for text in texts], class_="quotes")
 
 
-def joined(links: Iterable[Child]) -> list[Child]:
-    """Links with commas between them."""
-    return [[", " if i else "", one] for i, one in enumerate(links)]
-
-
 def card(title: Child, *body: Child, kind: str = "", status: bool = False) -> Html:
     """A box that stands out; `kind` is good or bad, `status` says that it tells how things stand."""
     return el("div", el("h2", title), *body, class_=f"card {kind}".strip(), role="status" if status else None)

@@ -8,14 +8,14 @@ import orjson
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from whet.live.experiments import read, refuse_tiny, with_reward
+from whet.live.experiments import Experiment, read, refuse_tiny, with_reward
 from whet.live.registry import check_json, check_name
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
 from whet.live.server.v1.prompts import CHANGED, MADE, NAMED, check_words, listed
-from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema, page_of
+from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema, WithReason, page_of, schema_of
 
 router = EndpointRouter()
 
@@ -42,29 +42,15 @@ class NewExperiment(RequestSchema):
     message: Reason = ""
 
 
-class Stop(RequestSchema):
-    """Why an experiment ends."""
-
-    reason: Reason = ""
-
-
-class ExperimentSchema(Struct):
-    """An experiment, with its figures (`now`) where one is asked for."""
-
-    id: str
-    state: str
-    definition: dict[str, Any]
-    author: str
-    message: str
-    created: str
-    ended: str | None
-    winner: int | None
-    reason: str | None
-    proposal: str | None
-    watch: str | None
-    watches: str | None
-
-
+ExperimentSchema = schema_of(
+    Experiment,
+    "An experiment, with its figures (`now`) where one is asked for.",
+    **dict.fromkeys(("salt", "start", "label_move")),
+    definition=dict[str, Any],
+    revisions=list[dict[str, Any]],
+    created=str,
+    ended=str | None,
+)
 ExperimentsSchema = page_of("ExperimentsSchema", "experiments", ExperimentSchema)
 
 
@@ -100,10 +86,10 @@ def get_experiment(call: RequestContext) -> Response:
     return json_answer(or_404(call.state.live.experiments.status, call.path("id")))
 
 
-@router("POST", "/v1/experiments/{id}/stop", Role.EDITOR, body=Stop, answer=ExperimentSchema, **CHANGED)
+@router("POST", "/v1/experiments/{id}/stop", Role.EDITOR, body=WithReason, answer=ExperimentSchema, **CHANGED)
 def stop_experiment(call: RequestContext) -> Response:
     """End a running experiment without a decision."""
-    reason, key, experiments = call.json(Stop).reason, call.path("id"), call.state.live.experiments
+    reason, key, experiments = call.json(WithReason).reason, call.path("id"), call.state.live.experiments
     check_words(reason=reason)
     or_404(experiments.get, key)
     return json_answer(or_409(experiments.stop, key, actor=call.name, reason=reason).as_json())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import orjson
@@ -24,10 +24,8 @@ from whet.live.traffic import (
     Overloaded,
     Receipt,
     RowSender,
-    conflict_json,
     read_feedback,
     read_inferences,
-    receipt_json,
 )
 from whet.live.traffic.otlp import Unsupported, parse_otlp, refusal
 
@@ -109,8 +107,7 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     except Unsupported as error:
         raise Refused(415, str(error)) from None
     except UsageError as error:  # an exporter reads no other answer than one of its own protocol
-        media = kind.partition(";")[0].strip().lower()
-        return Response(refusal(media, str(error)), 400, media_type=media)
+        return Response(refusal(call.media, str(error)), 400, media_type=call.media)
     wrong = unsigned(batch.feedback, call.principal)
     if wrong:
         batch = batch.without(wrong, PROGRAM_SPEAKS)
@@ -152,9 +149,7 @@ async def parsed(call: RequestContext, read: Callable[[], T]) -> T:
 
 def body_json(call: RequestContext) -> Any:
     """The body as JSON values. Raises Refused: 415 for another media type, 400 for what is no JSON."""
-    media = call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if media != b"application/json":
-        raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+    call.check_media("application/json")
     try:
         return orjson.loads(call.body)
     except orjson.JSONDecodeError as error:
@@ -186,10 +181,10 @@ async def stored(
     try:
         receipt = await submitted(call, inferences, feedback)
     except IdConflict as conflict:
-        clashes = conflict_json(conflict)
-        return json_answer({**clashes, "error": {"status": 409, "message": str(conflict)}}, 409)
+        error = {"status": 409, "message": str(conflict)}
+        return json_answer({"error": error, "conflicts": [{"id": one.id} for one in conflict.clashes]}, 409)
     count(call, kind, receipt)
-    return json_answer(receipt_json(receipt))
+    return json_answer(asdict(receipt))
 
 
 async def submitted(

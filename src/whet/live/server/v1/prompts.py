@@ -303,13 +303,13 @@ def decide(call: RequestContext) -> Response:
     "POST",
     "/v1/proposals/{id}/withdrawal",
     Role.EDITOR,
-    body=shapes.Withdrawal,
+    body=shapes.WithReason,
     answer=shapes.ProposalSchema,
     **CHANGED,
 )
 def withdraw(call: RequestContext) -> Response:
     """Take one's own open proposal back."""
-    reason, registry, key = call.json(shapes.Withdrawal).reason, call.state.live.registry, call.path("id")
+    reason, registry, key = call.json(shapes.WithReason).reason, call.state.live.registry, call.path("id")
     check_words(reason=reason)
     or_404(registry.proposal, key)
     return json_answer(or_409(registry.withdraw, key, actor=call.name, reason=reason).as_json())

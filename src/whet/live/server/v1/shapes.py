@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct, defstruct
+
+from whet.live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
+from whet.prompt import Instruction
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Label = Annotated[str, Meta(min_length=1, max_length=36)]
@@ -16,6 +19,14 @@ Key = Annotated[str, Meta(min_length=1, max_length=200)]
 
 class RequestSchema(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Something that is sent: a name that is not known is refused."""
+
+
+def schema_of(value: type, what: str, **fields: Any) -> Any:
+    """The struct of a value as JSON, which is `what`: the fields of its dataclass, and `fields` that are others there (None: left
+    out)."""
+    kinds = {**get_type_hints(value), **fields}
+    shown = [(name, kind) for name, kind in kinds.items() if kind is not None]
+    return defstruct(f"{value.__name__}Schema", shown, namespace={"__doc__": what})
 
 
 def page_of(name: str, rows: str, kind: type[Struct], cursor: str = "before") -> Any:
@@ -79,19 +90,22 @@ class DiffQuery(RequestSchema):
     after: Label
 
 
-class LabelMove(RequestSchema):
-    """Where a label goes; None takes it away."""
+class WithReason(RequestSchema):
+    """Why something is done."""
 
-    label: Label
-    version: Number | None
     reason: Reason = ""
 
 
-class LabelRollback(RequestSchema):
+class LabelRollback(WithReason, kw_only=True):
     """Which label goes back."""
 
     label: Label
-    reason: Reason = ""
+
+
+class LabelMove(LabelRollback, kw_only=True):
+    """Where a label goes; None takes it away."""
+
+    version: Number | None
 
 
 class Protection(RequestSchema):
@@ -114,13 +128,11 @@ class NewProposal(RequestSchema):
     evidence: dict[str, Any] | None = None
 
 
-class MoveRequest(RequestSchema):
+class MoveRequest(LabelRollback, kw_only=True):
     """A protected label that somebody else is to put on a version."""
 
     name: Name
-    label: Label
     version: Number
-    reason: Reason = ""
 
 
 class ProposalsQuery(RequestSchema):
@@ -142,12 +154,6 @@ class DecisionSchema(RequestSchema):
     text: str | None = None
 
 
-class Withdrawal(RequestSchema):
-    """Why an author takes a proposal back."""
-
-    reason: Reason = ""
-
-
 class AuditQuery(PageQuery):
     """Entries about a subject, by an actor."""
 
@@ -161,29 +167,8 @@ class SealQuery(RequestSchema):
     seal: Annotated[str, Meta(max_length=100)] | None = None
 
 
-class SummarySchema(Struct):
-    """A prompt in a list."""
-
-    name: str
-    newest: int
-    labels: dict[str, int]
-    created: str
-    changed: str
-
-
+SummarySchema = schema_of(Summary, "A prompt in a list.", created=str, changed=str)
 Summaries = page_of("Summaries", "prompts", SummarySchema, "after")
-
-
-class InstructionSchema(Struct):
-    """A managed instruction with what it rests on."""
-
-    id: str
-    text: str
-    status: str
-    sources: int
-    critiques: list[str]
-    evidence: list[str]
-    effect: dict[str, Any] | None
 
 
 class TextSchema(Struct):
@@ -198,16 +183,18 @@ class TextSchema(Struct):
     config: dict[str, Any]
 
 
-class VersionSchema(TextSchema):
-    """One version of a prompt."""
-
-    parent: int | None
-    author: str
-    message: str
-    created: str
-    instructions: list[InstructionSchema]
-
-
+InstructionSchema = schema_of(Instruction, "A managed instruction with what it rests on.", region=str)
+VersionSchema = schema_of(
+    Version,
+    "One version of a prompt.",
+    **dict.fromkeys(("prompt", "ledgers", "provenance")),
+    address=str,
+    prompt_id=str,
+    messages=list[MessageSchema],
+    created=str,
+    instructions=list[InstructionSchema],  # type: ignore[valid-type]
+    ledger=dict[str, list[dict[str, Any]]],
+)
 VersionsSchema = page_of("VersionsSchema", "versions", VersionSchema)
 
 
@@ -228,20 +215,12 @@ class DifferenceSchema(Struct):
     changes: list[dict[str, Any]]
 
 
-class MoveSchema(Struct):
-    """A move of a label. `number` is 0 where it stood there already."""
-
-    number: int
-    name: str
-    label: str
-    kind: Literal["move", "rollback", "remove"]
-    old: int | None
-    new: int | None
-    actor: str
-    reason: str
-    at: str
-
-
+MoveSchema = schema_of(
+    Move,
+    "A move of a label. `number` is 0 where it stood there already.",
+    kind=Literal["move", "rollback", "remove"],
+    at=str,
+)
 Moves = page_of("Moves", "moves", MoveSchema)
 
 
@@ -252,49 +231,18 @@ class Standing(Struct):
     protected: list[str]
 
 
-class ProposalSchema(Struct):
-    """A change that waits, or that was decided."""
-
-    id: str
-    name: str
-    state: str
-    base: int
-    label: str | None
-    target: int | None
-    messages: list[MessageSchema]
-    instructions: list[dict[str, Any]]
-    author: str
-    message: str
-    created: str
-    decider: str | None
-    reason: str | None
-    version: int | None
-    provenance: dict[str, list[str]]
-
-
+ProposalSchema = schema_of(
+    Proposal,
+    "A change that waits, or that was decided.",
+    **dict.fromkeys(("prompt", "region", "events", "units")),
+    messages=list[MessageSchema],
+    instructions=list[dict[str, Any]],
+    created=str,
+    decided=str | None,
+)
 Proposals = page_of("Proposals", "proposals", ProposalSchema)
 
 
-class AuditEntrySchema(Struct):
-    """One entry of the audit log."""
-
-    seq: int
-    at: str
-    actor: str
-    action: str
-    subject: str
-    details: dict[str, Any]
-    hash: str
-
-
+AuditEntrySchema = schema_of(AuditEntry, "One entry of the audit log.", at=str)
 Entries = page_of("Entries", "entries", AuditEntrySchema)
-
-
-class Verification(Struct):
-    """Whether the audit log is whole."""
-
-    whole: bool
-    rows: int
-    seal: str
-    broken: int | None
-    reason: str
+Verification = schema_of(AuditVerdict, "Whether the audit log is whole.", whole=bool, seal=str)

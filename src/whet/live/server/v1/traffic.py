@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from whet.client import (
@@ -19,13 +19,14 @@ from whet.client import (
     SOURCES,
     TARGETS,
 )
+from whet.live import forget_user
 from whet.live.database import iso, microseconds
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, not_found
 from whet.live.server.roles import Role
-from whet.live.server.v1.shapes import Limit, RequestSchema, page_of
-from whet.live.traffic import MOST_ROWS, Filter, StoredFeedback, StoredInference
+from whet.live.server.v1.shapes import Limit, RequestSchema, page_of, schema_of
+from whet.live.traffic import MOST_ROWS, Count, Filter, Receipt, StoredFeedback, StoredInference
 
 Schema = dict[str, Any]
 _NO_NUL = r"^[^\u0000]*$"
@@ -115,14 +116,9 @@ def otlp(signal: str) -> dict[str, Schema]:
     return {"body": body, "answer": {"type": "object", "properties": {"partialSuccess": partial}}}
 
 
-class Stored(Struct):
-    """What became of a request's rows, once they are durable. `ids` are in the order given."""
-
-    accepted: int
-    duplicates: int
-    erased: int
-    ids: list[str]
-
+Stored = schema_of(
+    Receipt, "What became of a request's rows, once they are durable. `ids` are in the order given."
+)
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 
@@ -194,21 +190,10 @@ class About(Struct):
     feedback: list[StoredFeedbackSchema]
 
 
-class CountSchema(Struct):
-    """How many rows of a kind a version has, with mean and standard deviation."""
-
-    prompt: str
-    version: int
-    kind: str
-    n: int
-    mean: float
-    deviation: float
-
-
 class CountsSchema(Struct):
     """Counts by version and kind."""
 
-    counts: list[CountSchema]
+    counts: list[Count]
 
 
 class ErasedSchema(Struct):
@@ -232,24 +217,19 @@ def feedback_json(stored: StoredFeedback) -> dict[str, Any]:
     return {**stored.feedback.as_json(), **about}
 
 
-def filter_of(query: TrafficQuery, **more: Any) -> Filter:
+def filter_of(query: TrafficQuery) -> Filter:
     """The filter for a query. Raises UsageError for an invalid time."""
-    return Filter(
-        prompt=query.prompt,
-        version=query.version,
-        user=query.user,
-        since=None if query.since is None else microseconds(query.since),
-        until=None if query.until is None else microseconds(query.until),
-        **more,
-    )
+    wanted = {name: value for name, value in structs.asdict(query).items() if name not in ("after", "limit")}
+    for name in ("since", "until"):
+        wanted[name] = None if wanted[name] is None else microseconds(wanted[name])
+    return Filter(**wanted)
 
 
 @router("GET", "/v1/inferences", Role.VIEWER, query=InferenceQuery, answer=InferencePage)
 def list_inferences(call: RequestContext) -> Response:
     """Inferences, the newest first."""
     query = call.query(InferenceQuery)
-    wanted = filter_of(query, session=query.session, episode=query.episode, unreviewed=query.unreviewed)
-    matches = call.state.live.traffic.inferences(wanted, query.limit, query.after)
+    matches = call.state.live.traffic.inferences(filter_of(query), query.limit, query.after)
     return json_answer({"inferences": [inference_json(row) for row in matches.rows], "after": matches.next})
 
 
@@ -268,8 +248,7 @@ def get_inference(call: RequestContext) -> Response:
 def list_feedback(call: RequestContext) -> Response:
     """Feedback, the newest first."""
     query = call.query(FeedbackQuery)
-    wanted = filter_of(query, kind=query.kind, source=query.source, text=query.text)
-    matches = call.state.live.traffic.find(wanted, query.limit, query.after)
+    matches = call.state.live.traffic.find(filter_of(query), query.limit, query.after)
     return json_answer({"feedback": [feedback_json(row) for row in matches.rows], "after": matches.next})
 
 
@@ -282,9 +261,9 @@ def list_counts(call: RequestContext) -> Response:
     return json_answer({"counts": [asdict(count) for count in counts]})
 
 
-@router("DELETE", "/v1/users/{user:path}", Role.ADMIN, answer=ErasedSchema)
-def forget_user(call: RequestContext) -> Response:
+@router("DELETE", "/v1/users/{user:path}", Role.ADMIN, answer=ErasedSchema, name="forget_user")
+def forget(call: RequestContext) -> Response:
     """Delete every inference and all feedback of one user of the applications."""
     user = call.path("user")
-    gone = call.state.forget_user(user, call.name)
+    gone = forget_user(call.state.live.database, user, actor=call.name)
     return json_answer({"inferences": gone.inferences, "feedback": gone.feedback})

@@ -7,28 +7,10 @@ from dataclasses import dataclass, replace
 
 from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
 from whet.errors import UsageError
-from whet.live.traffic.otlp.decode import (
-    JSON_TYPE,
-    PROTOBUF_TYPE,
-    SIGNALS,
-    Unsupported,
-    answer,
-    decoded,
-    media_type,
-    refusal,
-)
+from whet.live.traffic.otlp.decode import SIGNALS, Unsupported, answer, decoded, media_type, refusal
 from whet.live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
 
-__all__ = [
-    "JSON_TYPE",
-    "PROTOBUF_TYPE",
-    "SIGNALS",
-    "Parsed",
-    "Unsupported",
-    "media_type",
-    "parse_otlp",
-    "refusal",
-]
+__all__ = ["Parsed", "Unsupported", "parse_otlp", "refusal"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,13 +176,10 @@ def _row(row: Mapping[str, Any], role: str) -> dict[str, str]:
         content = (
             "\n".join(as_text(value) for _, value in parts) if parts else as_text(fields) if fields else ""
         )
-    return {"role": as_text(row.get("role") or role), "content": _content(parsed_parts(content))}
-
-
-def parsed_parts(value: Any) -> Any:
-    """A text that holds a JSON list of parts as that list; any other text stays one."""
-    parts = parsed(value)
-    return parts if isinstance(parts, list) and all(isinstance(part, Mapping) for part in parts) else value
+    listed = parsed(content)  # a text that holds a JSON list of parts is that list, any other text stays one
+    if isinstance(listed, list) and all(isinstance(part, Mapping) for part in listed):
+        content = listed
+    return {"role": as_text(row.get("role") or role), "content": _content(content)}
 
 
 def _from_events(side: str, events: Iterable[Happening]) -> list[dict[str, str]]:

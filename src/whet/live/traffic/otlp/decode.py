@@ -99,22 +99,17 @@ def _json_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, Any], _Re
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise UsageError(f"The body is not JSON: {error}.") from None
-    resources = f"resource{_NAMES[signal][0]}"
+    resources, scopes = f"resource{_NAMES[signal][0]}", f"scope{_NAMES[signal][0]}"
+    records = {"traces": "spans", "logs": "logRecords"}[signal]
     if not isinstance(request, dict) or not isinstance(request.get(resources, []), list):
         raise UsageError(f'The body is no OTLP request: it must be an object with a list "{resources}".')
     try:
-        yield from _json_records(request, signal)
+        for group in _objects(request.get(resources), resources):
+            resource = _attributes(_object(group.get("resource"), "resource").get("attributes"))
+            for scope in _objects(group.get(scopes), scopes):
+                yield from ((resource, record) for record in _objects(scope.get(records), records))
     except UsageError as error:
         raise UsageError(f"The body is no OTLP request: {error}") from None
-
-
-def _json_records(request: Mapping[str, Any], signal: str) -> Iterable[tuple[dict[str, Any], _Record]]:
-    resources, records = f"resource{_NAMES[signal][0]}", _NAMES[signal][1]
-    for group in _objects(request.get(resources), resources):
-        resource = _attributes(_object(group.get("resource"), "resource").get("attributes"))
-        for scope in _objects(group.get(f"scope{_NAMES[signal][0]}"), f"scope{_NAMES[signal][0]}"):
-            name = f"{records[0].lower()}{records[1:]}"
-            yield from ((resource, record) for record in _objects(scope.get(name), name))
 
 
 def _protobuf_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, Any], _Record]]:
