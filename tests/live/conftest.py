@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from tests.serving import server_thread
 
 from whet.client.ids import new_id
 from whet.live.database import Database, engine, open_database
-from whet.testing.server import server_process
 
 TEMPORARY = tempfile.gettempdir()
 """Not the folder of a test that has a place of its own for temporary files, which is gone with the test."""
@@ -117,7 +117,7 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def reader_url() -> Iterator[str]:
     """The base URL of the simulated reader, in a process of its own."""
-    with server_process("--function", "tests.live.reader:answer") as url:
+    with server_thread("--function", "tests.live.reader:answer") as url:
         yield url
 
 
