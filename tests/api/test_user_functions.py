@@ -7,7 +7,6 @@ import concurrent.futures
 import math
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,7 +138,7 @@ def test_a_model_function_has_a_time_limit(awaited: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr("whet.engine.calls.delay", lambda *words: 0.0)
 
     async def late(messages: list[whet.Message]) -> str:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         return "late"
 
     def hangs(messages: list[whet.Message]) -> str:
@@ -147,11 +146,9 @@ def test_a_model_function_has_a_time_limit(awaited: bool, monkeypatch: pytest.Mo
         return "late"
 
     stopped = threading.Event()
-    began = time.monotonic()
     with pytest.raises(ProviderError, match=r"no answer within 0\.01 s"):
         evaluate(lm={"address": late if awaited else hangs, "timeout": 0.01})
     stopped.set()
-    assert time.monotonic() - began < 10
 
 
 def test_a_broken_reward_is_refused_before_all_rows_are_paid() -> None:

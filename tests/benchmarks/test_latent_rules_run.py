@@ -14,10 +14,10 @@ from benchmarks.latent_rules import run, tables
 from benchmarks.latent_rules.arms import ARMS, CEILING, LEARN, REWRITE
 from benchmarks.latent_rules.build import SPLITS
 from benchmarks.latent_rules.trial import Budget, Endpoint, Job, Trial, play
+from tests.serving import server_thread
 
 from whet.engine.journal import read_rows
 from whet.models.addresses import resolve
-from whet.testing.server import server_process
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, FIGURES = ROOT / "docs" / "latent-rules.md", ROOT / "docs" / "figures.md"
@@ -97,7 +97,7 @@ def test_critiques_without_demands_never_say_what_should_be_done(tmp_path: Path)
 
 
 def test_the_same_benchmark_runs_against_an_endpoint(tmp_path: Path) -> None:
-    with server_process("--lm", "scripted/rules-generator?rules=10") as url:
+    with server_thread("--lm", "scripted/rules-generator?rules=10") as url:
         endpoint = Endpoint("openai/some-model", "scripted/rules-optimizer", url)
         (found,) = play(Job(10, 0, REWRITE, SMALL, endpoint=endpoint), tmp_path)
     assert found.share > 0.9

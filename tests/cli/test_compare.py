@@ -16,6 +16,7 @@ import pytest
 
 from tests.crash.answers import STALLED_AFTER
 from tests.crash.test_every_boundary import ROOT, write_task
+from tests.serving import server_thread
 from whet.cli.main import main
 from whet.errors import UsageError
 from whet.testing.server import server_process
@@ -33,7 +34,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(ledger: Path) -> Iterator[str]:
-    with server_process(
+    with server_thread(
         "--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "0.002"
     ) as base_url:
         yield base_url
@@ -196,7 +197,7 @@ def test_a_kill_during_the_transfer_pays_nothing_recorded_again(tmp_path: Path) 
         assert process.poll() is None, "the kill must meet the second trial at work"
         process.kill()
         process.wait()
-    with server_process("--function", "tests.crash.answers:answer", "--ledger", str(ledger)) as base_url:
+    with server_thread("--function", "tests.crash.answers:answer", "--ledger", str(ledger)) as base_url:
         done = subprocess.run(
             [*command, url(base_url, "killed")], cwd=tmp_path, env=env, capture_output=True, text=True
         )

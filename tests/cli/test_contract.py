@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.command_line import whet_here
 from tests.crash.test_every_boundary import write_task
 from whet.cli.main import cli, main
 from whet.engine.journal import Journal
@@ -26,10 +27,18 @@ PATIENCE = 600
 METHOD = ("--method", "opro", "--set", "steps=2", "--set", "samples=2")
 
 
-def whet(cwd: Path, *arguments: str, **extra: Any) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
+KEY = "sk-canary-4711"
+
+
+def whet(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return whet_here(cwd, *arguments, OPENAI_API_KEY=KEY)
+
+
+def in_a_process(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As `whet`, in a process of its own: a lock of this one is no lock to itself."""
+    env = {**os.environ, "OPENAI_API_KEY": KEY}
     return subprocess.run(
-        [sys.executable, "-m", "whet", *arguments], cwd=cwd, capture_output=True, text=True, env=env, **extra
+        [sys.executable, "-m", "whet", *arguments], cwd=cwd, capture_output=True, text=True, env=env
     )
 
 
@@ -90,7 +99,7 @@ def test_optimize_writes_what_the_contract_names_and_returns_it_again_at_once(
     task: Path, server: str, ledger: Path
 ) -> None:
     command = ("optimize", "task", *METHOD, "--base-url", url(server, "first"), "--json")
-    done = whet(task, *command)
+    done = in_a_process(task, *command)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     folder = task / "runs" / "crash-opro-0"
@@ -273,7 +282,7 @@ def test_bad_input_is_exit_code_2_with_a_remedy_and_writes_nothing(
 
 
 def test_no_key_reaches_a_file_or_a_screen(task: Path, server: str) -> None:
-    done = whet(task, "optimize", "task", *METHOD, "--base-url", url(server, "key"))
+    done = in_a_process(task, "optimize", "task", *METHOD, "--base-url", url(server, "key"))
     texts = [done.stdout, done.stderr]
     texts += [p.read_bytes().decode("latin1") for p in (task / "runs").rglob("*") if p.is_file()]
     assert len(texts) > 5
@@ -342,7 +351,7 @@ def test_an_evaluation_of_something_else_leaves_one_that_is_at_work_alone(task: 
     assert whet(task, *command).returncode == 0
     (path,) = (task / "runs").glob("*/journal.sqlite")
     journal = Journal(path)
-    refused = whet(task, *command, "--lm", "openai/other")
+    refused = in_a_process(task, *command, "--lm", "openai/other")
     journal.close()
     assert refused.returncode == 2 and "another process" in refused.stderr
     assert path.exists() and path.with_name("result.json").exists()

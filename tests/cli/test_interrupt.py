@@ -19,7 +19,7 @@ import pytest
 import whet
 from tests.api.world import PROMPT, Counted, rows
 from tests.cli.test_contract import hear_interrupts
-from tests.cli.test_contract import whet as command
+from tests.cli.test_contract import in_a_process as command
 from tests.crash.test_every_boundary import write_task
 from whet.engine.journal import read_rows
 from whet.testing.server import server_process

@@ -14,9 +14,9 @@ import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
 from tests.cli.test_contract import whet as command
 from tests.crash.test_every_boundary import write_task
+from tests.serving import server_thread
 from whet.cli import show
 from whet.engine.forecast import plan_lines
-from whet.testing.server import server_process
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
 
@@ -28,7 +28,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(ledger: Path) -> Iterator[str]:
-    with server_process("--function", "tests.crash.answers:answer", "--ledger", str(ledger)) as base_url:
+    with server_thread("--function", "tests.crash.answers:answer", "--ledger", str(ledger)) as base_url:
         yield base_url
 
 

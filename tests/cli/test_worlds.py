@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_contract import whet
-from whet.testing.server import server_process
+from tests.serving import server_thread
 from whet.types import Request
 
 TOOLS = '''\
@@ -39,7 +39,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(ledger: Path) -> Iterator[str]:
-    with server_process("--function", "tests.cli.test_worlds:clerk", "--ledger", str(ledger)) as base_url:
+    with server_thread("--function", "tests.cli.test_worlds:clerk", "--ledger", str(ledger)) as base_url:
         yield base_url
 
 

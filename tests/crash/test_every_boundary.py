@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from whet.testing.server import server_process
+from tests.serving import server_thread
 
 ROOT = Path(__file__).parents[2]
 CONCURRENCY = 3
@@ -70,7 +70,7 @@ def endpoint(folder: Path) -> Iterator[tuple[str, Path]]:
     ledger = folder / "ledger.jsonl"
     ledger.touch()
     function = ("--function", "tests.crash.answers:answer")
-    with server_process(*function, "--ledger", str(ledger), "--latency", "0.001") as base_url:
+    with server_thread(*function, "--ledger", str(ledger), "--latency", "0.001") as base_url:
         yield base_url, ledger
 
 

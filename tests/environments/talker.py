@@ -6,7 +6,9 @@ of eight letters, whatever it has read. Which letter is good it has to learn by 
 
 from __future__ import annotations
 
+import os
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +43,12 @@ def told(word: str) -> str:
 
 
 def made(base: Path) -> Path:
-    """The model in a folder of a test session's `base`, made when it is first asked for."""
-    folder = base / "talker"
-    if not (folder / "done").exists():
-        save(folder)
-        (folder / "done").touch()
+    """The model in a folder of a test session's `base`, made when it is first asked for; the workers of a session share it."""
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "talker"
+    if not folder.exists():
+        new = save(base / "new-talker")
+        with suppress(OSError):  # another worker was first
+            new.rename(folder)
     return folder
 
 

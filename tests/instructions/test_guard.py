@@ -196,15 +196,19 @@ SLOW: list[Callable[[int], str]] = [
 
 @pytest.mark.parametrize("text", SLOW, ids=[repr(text(2)) for text in SLOW])
 def test_every_check_is_linear_in_the_length(text: Callable[[int], str]) -> None:
-    def seconds(n: int) -> float:
+    """What seems to grow faster is looked at again: a busy machine is no growth."""
+
+    def seconds(n: int, times: int) -> float:
         best = float("inf")
-        for _ in range(2):
-            begin = time.process_time()
+        for _ in range(times):
+            begin = time.thread_time()
             suspicions(text(n)), strange_addresses(text(n), "Be brief."), secrets(text(n), ["blue heron"])
-            best = min(best, time.process_time() - begin)
+            best = min(best, time.thread_time() - begin)
         return best
 
     attack_strings()
-    short, long, longest = seconds(1_000), seconds(4_000), seconds(16_000)
-    assert longest < 1.0
-    assert long < 10 * short + 0.005 and longest < 10 * long + 0.005
+    for times in (1, 3, 9):
+        short, long, longest = (seconds(n, times) for n in (1_000, 4_000, 16_000))
+        if longest < 1.0 and long < 10 * short + 0.005 and longest < 10 * long + 0.005:
+            return
+    pytest.fail(f"four times the length takes longer than ten times as long: {short, long, longest}")

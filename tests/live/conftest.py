@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from tests.serving import server_thread
 
 from whet.client.ids import new_id
 from whet.live.database import Database, engine, open_database
-from whet.testing.server import server_process
 
 TEMPORARY = tempfile.gettempdir()
 """Not the folder of a test that has a place of its own for temporary files, which is gone with the test."""
@@ -87,16 +87,22 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-@pytest.fixture
-def postgresql_url(postgres: Any) -> Iterator[str]:
-    """The address of a migrated, empty PostgreSQL database of this test's own."""
+@pytest.fixture(scope="session")
+def postgres_admin(postgres: Any) -> Iterator[Any]:
+    """A connection that makes and drops the databases of all tests."""
     import psycopg
 
-    name = f"t{new_id().replace('-', '')}"
     with psycopg.connect(postgres.get_uri(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy")
-        yield postgres.get_uri(name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        yield connection
+
+
+@pytest.fixture
+def postgresql_url(postgres: Any, postgres_admin: Any) -> Iterator[str]:
+    """The address of a migrated, empty PostgreSQL database of this test's own."""
+    name = f"t{new_id().replace('-', '')}"
+    postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy")
+    yield postgres.get_uri(name)
+    postgres_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -117,7 +123,7 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def reader_url() -> Iterator[str]:
     """The base URL of the simulated reader, in a process of its own."""
-    with server_process("--function", "tests.live.reader:answer") as url:
+    with server_thread("--function", "tests.live.reader:answer") as url:
         yield url
 
 

@@ -1,19 +1,18 @@
-"""`whet learn` as people run it: in a process of its own, with and without someone to ask."""
+"""`whet learn` as people run it, with and without someone to ask."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.command_line import whet_here
 from tests.live.learn_reader import Reader
 
-import whet
 from whet.cli.main import cli
 from whet.errors import UsageError
 from whet.testing.server import serving
@@ -40,15 +39,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    source = str(Path(whet.__file__).parent.parent)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")} | {
-        "PYTHONPATH": source
-    }
-    command = [sys.executable, "-m", "whet", "learn", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+def run(folder: Path, *arguments: str) -> CompletedProcess[str]:
+    return whet_here(folder, "learn", *arguments)
 
 
 def test_without_a_terminal_it_asks_for_yes_or_dry_run(folder: Path) -> None:

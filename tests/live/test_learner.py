@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.live.reader import WANTS
 from tests.live.tasks import BAD, GOOD, LM, PROMPT, write_reviews
+from tests.serving import server_thread
 
 from whet.client.records import Feedback, Inference
 from whet.errors import BudgetExceeded, RunLocked, UsageError, WhetError
@@ -34,7 +35,6 @@ from whet.live.traffic import Traffic
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.prompt.instructions import fold as fold_ledger
-from whet.testing.server import server_process
 
 READER = "openai/reader"
 HELPS = WANTS["weigh"]
@@ -101,7 +101,7 @@ def world(database: Database, tmp_path: Path) -> World:
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The ledger of a reader of this test's own: one line for each request."""
     ledger = tmp_path / "ledger.jsonl"
-    with server_process("--function", "tests.live.reader:answer", "--ledger", str(ledger)) as url:
+    with server_thread("--function", "tests.live.reader:answer", "--ledger", str(ledger)) as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         yield ledger
 

@@ -17,6 +17,7 @@ from tests.live.conftest import (  # noqa: F401 - fixtures
     database,
     database_url,
     postgres,
+    postgres_admin,
     postgresql_url,
     sqlite_template,
     sqlite_url,

@@ -160,8 +160,14 @@ def test_a_taken_id_takes_as_long_whoever_has_it(server: Running) -> None:
         assert post(other, "inferences", inference(id, THEIRS)).status == 409
         return time.perf_counter() - start
 
-    pairs = [(seconds("i"), seconds("j")) for _ in range(30)]
-    theirs, own = (min(column) for column in zip(*pairs, strict=True))  # a busy machine only ever adds
+    pairs: list[tuple[float, float]] = []
+    for _ in range(
+        10
+    ):  # a busy machine only ever adds: what differs for good differs after any number of looks
+        pairs += [(seconds("i"), seconds("j")) for _ in range(30)]
+        theirs, own = (min(column) for column in zip(*pairs, strict=True))
+        if 0.5 < theirs / own < 2.0:
+            break
     assert 0.5 < theirs / own < 2.0
 
 

@@ -29,6 +29,7 @@ from tests.live.tasks import LM, PROMPT, write_reviews
 from tests.server.client import FORM, Client
 from tests.server.conftest import Running, Start
 from tests.server.test_run import process
+from tests.serving import server_thread
 from whet.client import Client as WhetClient
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
@@ -40,7 +41,6 @@ from whet.live.server.limits import ServerLimits, TokenBucket
 from whet.live.server.roles import Role
 from whet.live.traffic.traffic_tables import inferences
 from whet.prompt import Prompt
-from whet.testing.server import server_process
 
 PATIENCE = 300
 NAME = "shop/help"
@@ -194,7 +194,7 @@ def test_a_comment_becomes_a_version_that_is_gated_tried_promoted_and_taken_back
         rules = {"quorum": 3, "share": 0, "probation": 0}
         live.learner.configure(NAME, LearnerSettings("auto", rules=rules), actor="ann")
         token = Access(live.database).add("shop", Role.VIEWER, app=True, by="test", prompts=[NAME])
-        model = stack.enter_context(server_process("--function", "tests.live.reader:answer"))
+        model = stack.enter_context(server_thread("--function", "tests.live.reader:answer"))
         options = ["--gate", f"*={task}", "--lm", LM, "--experiment", str(tries), "--every", "0.2"]
         options += ["--runs", str(tmp_path / "runs"), "--optimizer-lm", "openai/reader", "--base-url", model]
         started, port, _ = stack.enter_context(process(sqlite_url, *options))

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from tests.live.tasks import LM, PROMPT, write_reviews
 from tests.server.client import Client
+from tests.serving import server_thread
 from whet.cli.serve import access as access_command
 from whet.cli.serve import serve as serve_command
 from whet.client.records import Feedback, Inference
@@ -45,7 +46,6 @@ from whet.live.server.run import (
 )
 from whet.live.traffic.traffic_tables import inferences
 from whet.prompt import Prompt
-from whet.testing.server import server_process
 
 PATIENCE = 600
 PROGRAM = "from whet.cli.serve import serve; serve()"
@@ -138,7 +138,7 @@ def test_the_learner_in_the_server_works_without_a_person_where_it_may(
     options += ["--runs", str(tmp_path / "runs"), "--optimizer-lm", "openai/reader"]
     function = ("--function", "tests.live.reader:answer")
     with (
-        server_process(*function) as url,
+        server_thread(*function) as url,
         process(sqlite_url, *options, "--base-url", url) as (started, port, said),
     ):
         client = Client(port, first_token(started))

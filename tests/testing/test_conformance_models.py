@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.serving import server_thread
 
 import whet
 from whet.errors import ProviderError, UsageError
@@ -18,7 +20,6 @@ from whet.models.language_model import LanguageModel
 from whet.models.openai import OpenAIModel
 from whet.prompt import Prompt
 from whet.testing.models import ModelConformance
-from whet.testing.server import server_process
 from whet.types import Completion, Request, Scores, Usage
 
 KEY = "sk-canary-7f3a91c2"
@@ -50,12 +51,25 @@ class TestRulesGenerator(ModelConformance):
     address = "scripted/rules-generator"
 
 
+@cache
+def exact_mlm() -> LanguageModel:
+    """The masked language model, with the arithmetic that every processor has."""
+    import torch
+
+    from whet.models.embedded.mlm import MaskedModel
+
+    return MaskedModel(torch.float32)
+
+
 class TestEmbeddedMLM(ModelConformance):
+    """In float32 on every machine: where the processor is fast at bfloat16, a batch is its parts within a hundredth only."""
+
     address = "embedded/mlm"
 
     @pytest.fixture(autouse=True)
-    def needs_torch(self) -> None:
+    def exact(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("torch")
+        monkeypatch.setattr("whet.models.embedded._scorer", lambda name: exact_mlm())
 
     def scored(self) -> tuple[Sequence[Prompt], Sequence[Mapping[str, str]], Sequence[Sequence[str]]]:
         prompts, inputs, _ = super().scored()
@@ -96,7 +110,7 @@ class TestOpenAI(ModelConformance):
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
     def server(cls) -> Iterator[None]:
-        with server_process("--function", "tests.testing.served:answer", "--api-key", KEY) as url:
+        with server_thread("--function", "tests.testing.served:answer", "--api-key", KEY) as url:
             cls.url = url
             yield
 

@@ -15,7 +15,7 @@ pytest.importorskip("sqlalchemy")
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError, OperationalError
-from tests.live.conftest import compiled_once, postgres, postgresql_url  # noqa: F401 - fixtures
+from tests.live.conftest import compiled_once, postgres, postgres_admin, postgresql_url  # noqa: F401 - fixtures
 
 from whet.client.ids import new_id
 from whet.engine.cache import Cache

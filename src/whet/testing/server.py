@@ -351,7 +351,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _serve_for_good(arguments: argparse.Namespace) -> None:
+@asynccontextmanager
+async def _serving(arguments: argparse.Namespace) -> AsyncIterator[LocalServer]:
+    """A server as command-line arguments describe it."""
     faults = Faults(**{field.name: getattr(arguments, field.name) for field in fields(Faults)})
     values = {f.name: getattr(arguments, f.name) for f in fields(ServerBehaviour)}
     lists = {key: tuple(name for name in values[key].split(",") if name) for key in ("reject", "habits")}
@@ -360,6 +362,11 @@ async def _serve_for_good(arguments: argparse.Namespace) -> None:
     async with serving(
         answerer, ledger=arguments.ledger, faults=faults, settings=settings, port=arguments.port
     ) as server:
+        yield server
+
+
+async def _serve_for_good(arguments: argparse.Namespace) -> None:
+    async with _serving(arguments) as server:
         sys.stdout.write(f"{server.base_url}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
