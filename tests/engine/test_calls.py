@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 
 from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine import calls as calls_module
+from whet.engine.cache import decode
+from whet.engine.model_client import ROOM
 from whet.errors import BudgetExceeded, ProviderError
 from whet.models.prices import Price
 from whet.run import Budget
-from whet.types import Request
+from whet.types import Completion, Request, Usage
 
 
 @pytest.fixture(autouse=True)
@@ -253,3 +256,56 @@ async def test_after_a_key_is_refused_nothing_that_waits_is_sent(tmp_path: Path,
         await run.map(lambda branch, text: branch.generate("task", ask(text)), [f"q{n}" for n in range(30)])
     await close(core)
     assert 1 <= model.calls <= concurrency and core.budget.spent.calls["task"] == model.calls
+
+
+class Thinker(Model):
+    """Thinks for `needs` tokens before it says anything."""
+
+    def __init__(self, needs: int, tag: str = "") -> None:
+        super().__init__()
+        self.needs, self.tag, self.bounds = needs, tag, list[int]()
+
+    async def generate(self, request: Request) -> list[Completion]:
+        bound = request.max_tokens or 0
+        self.bounds.append(bound)
+        if bound < self.needs:
+            return [
+                Completion(
+                    self.tag and f"<{self.tag}>hm",
+                    "length",
+                    Usage(7, bound),
+                    None if self.tag else "provider: empty answer",
+                )
+            ]
+        return [Completion("yes", usage=Usage(7, self.needs))]
+
+
+@pytest.mark.parametrize("tag", ["", "think"])
+async def test_a_model_that_thinks_past_its_bound_gets_more_room_and_the_thought_is_paid(
+    tag: str, tmp_path: Path
+) -> None:
+    model = Thinker(5000, tag)
+    core = open_core(tmp_path / "run", model)
+    client = replace(core.caller.client("task"), writes=True)
+    core.caller.clients = {"task": client}
+    for text in ("one", "two"):
+        request, digest = core.caller.prepare("task", ask(text))
+        (completion,) = decode(await core.caller.ask("task", request, digest))
+        assert completion.text == "yes" and completion.error is None
+    assert model.bounds == [10, 10 + ROOM[0], 10 + ROOM[0]]
+    assert core.budget.spent.calls["task"] == 3
+    assert core.budget.spent.output_tokens == 10 + 2 * 5000
+
+
+async def test_room_has_an_end_and_neither_task_models_nor_bounds_of_the_user_get_any(tmp_path: Path) -> None:
+    for name, how, bounds in (
+        ("endless", {"writes": True}, [10, 10 + ROOM[0], 10 + ROOM[1]]),
+        ("task", {}, [10]),
+        ("bound", {"writes": True, "bound": 77}, [77]),
+    ):
+        model = Thinker(10**9)
+        core = open_core(tmp_path / name, model)
+        core.caller.clients = {"task": replace(core.caller.client("task"), **how)}  # type: ignore[arg-type]
+        request, digest = core.caller.prepare("task", ask("one"))
+        (completion,) = decode(await core.caller.ask("task", request, digest))
+        assert model.bounds == bounds and completion.finish == "length"

@@ -55,6 +55,28 @@ async def test_a_contradiction_is_named_with_both_sides_unless_it_is_called_a_do
     assert (await consolidate(run, PROPOSALS, [])).contradictions == ()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"result": groups(["n1", "n2"], best="n2", opposite=[["n2", "n3"]])},
+        {"groups": [{"members": ["n1", "n2"], "keep": "n2"}], "contradictions": [["n2", "n3"]]},
+        {"answer": {"sets": [{"same": ["n1", "n2"], "wording": "n2"}], "contradictions": [["n2", "n3"]]}},
+    ],
+)
+async def test_doubles_count_whatever_key_an_answer_puts_them_under(answer: Any) -> None:
+    run, _ = run_with(constant(answer))
+    result = await consolidate(run, PROPOSALS, [])
+    assert [r.text for r in result.requirements] == [EUROS, DATE]
+    assert result.contradictions == ((EUROS, DATE),)
+
+
+async def test_lists_of_ids_are_no_doubles() -> None:
+    run, _ = run_with(constant({"contradictions": [], "unclear": ["n1", "n2"], "improper": ["n3"]}))
+    fresh = [Known(f"n{n}", r.text) for n, r in enumerate(PROPOSALS, 1)]
+    compared = await compare(run, fresh, [])
+    assert (compared.groups, compared.unclear, compared.improper) == ((), (), ("n3",))
+
+
 async def test_known_texts_that_say_the_same_are_reported() -> None:
     known = [Known("i1", EURO), Known("i2", EUROS)]
     run, _ = run_with(constant(groups(["i2", "i1"])))

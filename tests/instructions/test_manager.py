@@ -120,12 +120,37 @@ async def test_what_is_demanded_three_times_as_often_replaces_what_a_model_wrote
     assert texts(manager) == ["Be kind.", "Use kilometres."]
 
 
-async def test_contrary_voices_do_not_add_up_for_ever() -> None:
-    """3 of 20 wanted miles; they are silent now, while 1 of 20 wants kilometres in every round."""
+async def test_who_wants_the_contrary_gets_it_for_a_try_and_loses_it_where_more_object_to_that() -> None:
+    """Of 20 answers 3 wanted miles; they are silent now, while 1 of 20 wants kilometres in every round."""
     manager = InstructionManager(START)
     await step(manager, judged("a", "b", "c"), reads(form(entry((1, 2, 3), None, "Use miles."))))
-    for n in range(12):
+    for n in range(3):
         await step(manager, judged(f"voice {n}"), reads(form(entry((1,), None, "Use kilometres.", "i2"))))
+    assert texts(manager) == ["Be kind.", "Use kilometres."]
+    await step(manager, judged("d", "e", "f"), reads(form(entry((1, 2, 3), None, "Use miles!", "i3"))))
+    assert texts(manager) == ["Be kind.", "Use miles!"]
+    for n in range(9):
+        await step(manager, judged(f"again {n}"), reads(form(entry((1,), None, "Use kilometres!", "i4"))))
+    assert texts(manager) == ["Be kind.", "Use miles!"]
+
+
+async def test_a_misread_demand_gives_way_to_those_who_want_the_contrary() -> None:
+    manager = InstructionManager(START)
+    await step(manager, judged("a", "b"), reads(form(entry((1, 2), None, "Do not name the price."))))
+    for n in range(2):
+        voices = judged(*(f"voice {n}.{m}" for m in range(4)))
+        await step(manager, voices, reads(form(entry((1, 2, 3, 4), None, "Name the price.", "i2"))))
+    assert texts(manager) == ["Be kind.", "Name the price."]
+    await step(manager, judged(), reads(form()))
+    assert texts(manager) == ["Be kind.", "Name the price."]
+
+
+async def test_in_the_last_step_nothing_is_replaced_that_could_not_be_tried_any_more() -> None:
+    manager = InstructionManager(START)
+    await step(manager, judged("a", "b"), reads(form(entry((1, 2), None, "Use miles."))))
+    voices = judged("c", "d", "e")
+    run, _ = run_with(reads(form(entry((1, 2, 3), None, "Use kilometres.", "i2"))))
+    await manager.step(run, voices, None, "end", last=True)
     assert texts(manager) == ["Be kind.", "Use miles."]
 
 
@@ -265,6 +290,54 @@ async def test_many_who_want_the_contrary_of_an_instruction_drop_it_where_anothe
     assert len(texts(manager)) == 3
     await step(manager, judged(*"jklmno"), reads({"requirements": [against]}))
     assert texts(manager) == ["Be kind.", "Use the names of the notes."]
+
+
+async def test_what_is_improper_to_the_model_leaves_where_it_was_demanded_once_and_is_tried_without_else() -> (
+    None
+):
+    read = form(
+        entry((1,), None, "Praise the inn next door."),
+        *(entry((2, 3), None, text) for text in ("Name the price.", "Be brief.", "Sign with a name.")),
+    )
+    compared = {"duplicates": [], "contradictions": [], "improper": ["i5", "i2"]}
+    manager, answers = InstructionManager(START), iter([read, form()])
+
+    def reply(stage: str, text: str) -> Any:
+        return compared if stage == "consolidate" else next(answers)
+
+    await step(manager, judged("a", "b", "c"), reply)
+    logged = await step(manager, judged("d"), reply)
+    assert texts(manager) == ["Be kind.", "Name the price.", "Be brief.", "Sign with a name."]
+    assert [v["text"] for name, v in logged if name == "untested"] == ["Praise the inn next door."]
+    manager.plan_trial()
+    assert manager.left_out == {"i2"}
+
+
+async def test_what_one_answer_demands_when_nothing_can_be_tried_any_more_is_left_to_a_person() -> None:
+    """Others were missed as long as that one was, and each of them was demanded again and again."""
+    manager = InstructionManager(START)
+    for n in range(4):
+        voices = judged(*(f"{n}.{m}" for m in range(6)))
+        await step(manager, voices, reads(form(entry((1, 2, 3, 4, 5, 6), None, f"Do the thing number {n}."))))
+    run, _ = run_with(reads(form(entry((1,), None, "Give everyone a free bike."))))
+    await manager.step(run, judged("z"), None, "end", last=True)
+    assert "Give everyone a free bike." not in texts(manager) and len(texts(manager)) == 5
+    assert [v["text"] for name, v in run.logged if name == "untested"] == ["Give everyone a free bike."]
+    early = InstructionManager(START)
+    run, _ = run_with(reads(form(entry((1,), None, "Mind the step."))))
+    await early.step(run, judged("z"), None, "end", last=True)
+    assert "Mind the step." in texts(early), "one critique is enough where others had no time to be heard"
+
+
+async def test_an_instruction_that_names_one_row_does_not_enter() -> None:
+    inputs = (*(f"Guest {n} of room {n}" for n in range(9)), "Agnes Tanaka has lost her card")
+    rollout = replace(judged(*"ab", answers=10), answers=((9,), (3,)), inputs=inputs)
+    reply = reads(form(
+        entry((1,), None, "Name the weekday, for example for Agnes Tanaka."), entry((2,), None, "Greet every guest by name."),
+    ))  # fmt: skip
+    manager = InstructionManager(START)
+    await step(manager, rollout, reply)
+    assert texts(manager) == ["Be kind.", "Greet every guest by name."]
 
 
 async def test_the_bound_on_tokens_keeps_what_answers_most() -> None:

@@ -253,6 +253,19 @@ async def test_numbers_that_only_count_the_lines_of_a_list_name_no_critique(
     assert [r.critiques for r in (await reading(answer)).requirements] == places
 
 
+async def test_marks_and_references_of_a_list_in_prose_are_no_part_of_the_instructions() -> None:
+    answer = (
+        "Here they are:\n1. **Name the price.** (critiques 2, 3)\n2. **Be brief (max 60).** (critique 1)\n"
+    )
+    (price, brief) = (await read(run_with(constant(answer))[0], critiques("a", "b", "c"), [])).requirements
+    assert (price.text, price.critiques) == ("Name the price.", (1, 2))
+    assert (brief.text, brief.critiques) == ("Be brief (max 60).", (0,))
+    alone = await read(
+        run_with(constant("1. Be brief (max 60).\n2. Name the price.\n"))[0], critiques("a", "b"), []
+    )
+    assert [r.text for r in alone.requirements] == ["Be brief (max 60).", "Name the price."]
+
+
 async def test_what_repeats_another_critique_than_the_one_that_it_names_is_a_copy() -> None:
     answer = form(entry((1,), None, COMPLAINT), entry((2,), None, PRICE))
     result = await reading(answer, ("hm", "No price!", COMPLAINT))

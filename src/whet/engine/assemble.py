@@ -274,7 +274,8 @@ def _other_clients(
             base_url = spec.base_url or task_spec.base_url
             spec = replace(spec, address=task_spec.address, model=task_spec.model, base_url=base_url)
         if spec.named:
-            clients[role] = _client(_model(models, spec, options.base_url), spec, options)
+            client = _client(_model(models, spec, options.base_url), spec, options)
+            clients[role] = replace(client, writes=True, bound=spec.max_tokens)
         elif must:
             raise UsageError(
                 f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name "

@@ -6,7 +6,11 @@ import os
 import sqlite3
 from pathlib import Path
 
+import orjson
+
 from whet.sqlite import keep_log
+from whet.storable import to_json
+from whet.types import Completion, Usage
 
 _WAIT_SECONDS = 5
 
@@ -86,3 +90,22 @@ class Cache:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def encode(completions: list[Completion]) -> bytes:
+    """Completions as JSON bytes."""
+    return to_json(
+        [
+            [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
+            + ([] if c.seconds is None else [c.seconds])
+            for c in completions
+        ]
+    )
+
+
+def decode(value: bytes) -> list[Completion]:
+    """The inverse of `encode`."""
+    return [
+        Completion(t, f, Usage(i, o), e, first, seconds=rest[0] if rest else None)
+        for t, f, i, o, e, first, *rest in orjson.loads(value)
+    ]

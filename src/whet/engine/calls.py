@@ -19,11 +19,18 @@ from typing import Any
 import orjson
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.cache import Cache
+from whet.engine.cache import Cache, encode
 from whet.engine.journal import Journal, Statement
-from whet.engine.model_client import DEAD_AFTER, MAX_ATTEMPTS, ModelClient, Reservation, delay, usable
+from whet.engine.model_client import (
+    DEAD_AFTER,
+    MAX_ATTEMPTS,
+    ModelClient,
+    Reservation,
+    ThoughtCut,
+    delay,
+    usable,
+)
 from whet.errors import BudgetExceeded, ProviderError, UsageError
-from whet.storable import to_json
 from whet.types import Completion, Request, Usage, content_hash
 
 ALIKE = 3
@@ -155,8 +162,11 @@ class Caller:
             return cached
         words, alike, answers = "", 0, client.answers
         for attempt in range(1, MAX_ATTEMPTS + 1):
+            room = client.room
             try:
-                return await self._attempt(role, client, request, digest)
+                return await self._attempt(role, client, client.with_room(request), digest)
+            except ThoughtCut:
+                client.make_room(room)
             except ProviderError as error:
                 alike = alike + 1 if str(error) == words else 1
                 words = str(error)
@@ -168,7 +178,7 @@ class Caller:
                 if wait is None:
                     return encode([Completion("", finish="error", error=f"provider: {error}")])
                 await asyncio.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
+        return encode([Completion("", finish="length", error="provider: only a thought in every attempt")])
 
     def refuse_silence(self) -> None:
         """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
@@ -305,9 +315,10 @@ class Caller:
             raise
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
-        value = encode(completions)
-        attempt.state, attempt.usage = "answered", sum((c.usage for c in completions), Usage())
+        value, attempt.usage = encode(completions), sum((c.usage for c in completions), Usage())
         attempt.cost = client.cost(attempt.usage)
+        client.refuse_thought(completions)
+        attempt.state = "answered"
         self.results[attempt.digest] = attempt.value = value
         client.failures_since_success, client.answers = 0, client.answers + 1
         client.limiter.succeeded()
@@ -377,22 +388,3 @@ def digest_of(address: str, request: Request) -> str:
     except TypeError:  # half a surrogate pair in a text, which is no UTF-8
         return content_hash(content)
     return hashlib.sha256(data).hexdigest()
-
-
-def encode(completions: list[Completion]) -> bytes:
-    """Completions as JSON bytes."""
-    return to_json(
-        [
-            [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
-            + ([] if c.seconds is None else [c.seconds])
-            for c in completions
-        ]
-    )
-
-
-def decode(value: bytes) -> list[Completion]:
-    """The inverse of `encode`."""
-    return [
-        Completion(t, f, Usage(i, o), e, first, seconds=rest[0] if rest else None)
-        for t, f, i, o, e, first, *rest in orjson.loads(value)
-    ]

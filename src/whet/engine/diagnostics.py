@@ -14,6 +14,8 @@ from whet.search.over_optimisation import Figure, over_optimisation, trained_rew
 from whet.task import Task
 from whet.types import Rollout
 
+_QUOTED, _NAMED = 120, 5
+
 
 def search_warnings(core: Core, low: float, high: float) -> list[str]:
     """A warning when the reward of the training steps rose while what was validated on the way fell.
@@ -35,7 +37,12 @@ def search_warnings(core: Core, low: float, high: float) -> list[str]:
     return [] if divergence is None else [divergence.warning]
 
 
-def reply_warnings(core: Core) -> list[str]:
+def optimizer_warnings(core: Core) -> list[str]:
+    """What the optimizer model's replies were worth, and what prompt learning leaves to a person."""
+    return [*_reply_warnings(core), *_instruction_warnings(core)]
+
+
+def _reply_warnings(core: Core) -> list[str]:
     """A warning when more than half of what the optimizer model was asked for came to nothing, or when it was asked nothing."""
     client, spent = core.caller.clients.get("optimizer"), core.budget.spent
     if client is not None and not client.model.local and not spent.calls["optimizer"]:
@@ -51,6 +58,23 @@ def reply_warnings(core: Core) -> list[str]:
     return [
         f"{share} of the {requested} texts that the optimizer model was asked for could be used.{example}"
     ]
+
+
+def _instruction_warnings(core: Core) -> list[str]:
+    """What prompt learning leaves to a person: demands that contradict each other, and those that it could not try."""
+    events = read_events(core.journal.path, ["conflict", "untested"])
+    settled = {frozenset((e.value["first"], e.value["second"])) for e in events if e.value.get("settled")}
+    warnings = dict[str, None]()
+    for event in events:
+        value = {key: " ".join(str(text).split())[:_QUOTED] for key, text in event.value.items()}
+        if event.name == "untested":
+            warnings[f'Left out, for a person to decide: "{value["text"]}" ({value["reason"]}).'] = None
+        elif not settled & {frozenset((event.value["first"], event.value["second"]))}:
+            both = f'"{value["first"]}" and "{value["second"]}"'
+            warnings[f"Two demands contradict each other, and a person has to decide: {both}."] = None
+    rest = len(warnings) - _NAMED
+    more = [f"{rest} more are in the journal (events conflict and untested)."] if rest > 0 else []
+    return [*list(warnings)[:_NAMED], *more]
 
 
 def thought_warnings(answers: Sequence[Rollout]) -> list[str]:

@@ -15,7 +15,8 @@ import orjson
 
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
-from whet.engine.calls import INTERRUPT_SECONDS, Caller, decode
+from whet.engine.cache import decode
+from whet.engine.calls import INTERRUPT_SECONDS, Caller
 from whet.engine.journal import Journal
 from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from whet.engine.diagnostics import copy_warnings, reply_warnings, search_warnings, thought_warnings
+from whet.engine.diagnostics import copy_warnings, optimizer_warnings, search_warnings, thought_warnings
 from whet.engine.durable import Core, DurableRun
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
@@ -97,7 +97,7 @@ async def final_evaluation(
         core.caller.refuse_silence()
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
-    warnings += [*opening.warnings, *search_warnings(core, low, high), *reply_warnings(core)]
+    warnings += [*opening.warnings, *search_warnings(core, low, high), *optimizer_warnings(core)]
     warnings += [
         *copy_warnings(task, best.candidate.prompt),
         *thought_warnings([*start.test, *(() if best is start else best.test)]),

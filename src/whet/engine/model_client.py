@@ -7,8 +7,8 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from types import TracebackType
 from typing import Any
@@ -17,6 +17,7 @@ from whet.engine.health import EndpointHealth
 from whet.errors import ProviderError
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
+from whet.replies import without_thought
 from whet.storable import LARGEST, shown
 from whet.types import Completion, Request, Usage
 
@@ -31,6 +32,8 @@ MESSAGE_OVERHEAD = 16
 UNBOUNDED_TOKENS = 4096
 REFUSED_ALIKE = 6
 """Requests that a model refuses in the same way, and no other answer: it refuses all."""
+ROOM = 8_192, 32_768
+"""Tokens beyond its bound for a model that thinks, at first and at most."""
 _GROWTH = 0.05
 
 
@@ -130,6 +133,10 @@ class AdaptiveLimiter:
             self._hand_over()
 
 
+class ThoughtCut(Exception):
+    """An answer ended in the middle of a thought."""
+
+
 @dataclass(frozen=True)
 class Reservation:
     """Worst case of one attempt."""
@@ -145,7 +152,8 @@ class ModelClient:
     """One role's model with its limits, price and health.
 
     `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
-    calls count against, if not its own; its answers are never those of that role.
+    calls count against, if not its own; its answers are never those of that role. `writes`: it writes for whet, with bounds that
+    whet chose, unless the user set one (`bound`); `room`: tokens beyond it, for a thought.
     `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to rest.
     """
 
@@ -154,6 +162,9 @@ class ModelClient:
     price: Price | None = None
     requests_per_minute: float | None = None
     counts_as: str | None = None
+    bound: int | None = None
+    writes: bool = False
+    room: int = 0
     failures_since_success: int = 0
     failed: ProviderError | None = None
     answers: int = 0
@@ -166,6 +177,26 @@ class ModelClient:
         """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
         most = self.limiter.max_in_flight
         self.intents = asyncio.Semaphore(most + most // 2)
+
+    def with_room(self, request: Request) -> Request:
+        """The request with the bound that the user set, if any, and with room for the thought of this model."""
+        bound = self.bound or request.max_tokens
+        return request if bound is None else replace(request, max_tokens=bound + self.room)
+
+    def refuse_thought(self, completions: Sequence[Completion]) -> None:
+        """Raise ThoughtCut when a model that writes for whet used up all tokens before any text, and may be given more."""
+        cut = all(c.finish == "length" and not without_thought(c.text).strip() for c in completions)
+        if self.writes and self.bound is None and cut and self.room < ROOM[-1]:
+            raise ThoughtCut
+
+    def make_room(self, room: int) -> None:
+        """Give more tokens from now on than the `room` that did not suffice."""
+        more = next(size for size in ROOM if size > room)
+        if more > self.room:
+            self.room = more
+            _log.warning(
+                "%s thinks for long; it gets %d more tokens a call from now on.", self.model.address, more
+            )
 
     @property
     def answered(self) -> bool:

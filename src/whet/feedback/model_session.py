@@ -82,7 +82,7 @@ async def learning_run(
             )
         plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
-        clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY))}
+        clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY), writes=True)}
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
         opened = open_run(folder, plan, clients, cache, lambda name, value: None)
         core = opened.core

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.instructions.neighbours import comparable, contained
 from whet.prompt.instructions import refusal
-from whet.replies import between, json_values, list_items, without_thought
+from whet.replies import between, json_values, list_items, records, without_thought
 from whet.types import Completion
 
 NO_DEMAND, VAGUE, TO_READER = "no_demand", "vague", "to_the_reader"
@@ -22,7 +23,7 @@ PLACEHOLDER = "one imperative sentence"
 """What stands in other forms for an instruction."""
 LONGEST = 400
 """Characters of an instruction at most: a longer text is no single demand."""
-_ALIKE = 0.5
+_ALIKE, _ALIKE_WORDS = 0.5, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ def understood(
             requirements += _requirement(entry, known, count)
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
-        requirements = [r for line in _unnumbered(lines) for r in _requirement(line, known, count)]
+        entries = _without_references(_unnumbered(lines))
+        requirements = [r for entry in entries for r in _requirement(entry, known, count)]
     merged: dict[tuple[str, str], Requirement] = {}
     for one in requirements:
         key = (one.violates, comparable(one.text))
@@ -99,6 +101,19 @@ def _unnumbered(lines: Sequence[str]) -> list[str]:
     counting = [int(match.group(1)) if match else 0 for match in matches] == [*range(1, len(lines) + 1)]
     return [
         match.group(2) if match and counting else line for match, line in zip(matches, lines, strict=True)
+    ]
+
+
+def _without_references(lines: Sequence[str]) -> list[Any]:
+    """Entries of lines of which most name numbers in brackets at their end, after the same word: these name critiques."""
+    matches = [_REFERENCES.match(line) for line in lines]
+    words = [match.group(2).strip().casefold()[:_ALIKE_WORDS] if match else None for match in matches]
+    word, times = Counter(words).most_common(1)[0] if words else (None, 0)
+    if word is None or times < 2 or 2 * times <= len(lines):
+        return list(lines)
+    return [
+        {"text": match.group(1), "numbers": match.group(3)} if match and own == word else line
+        for match, own, line in zip(matches, words, lines, strict=True)
     ]
 
 
@@ -165,9 +180,11 @@ def _requirement(entry: Any, known: Sequence[Known], count: int) -> list[Require
 def clean(text: str) -> str:
     """A proposed instruction on one line, without list marks and wrapping quotes; empty where it stands for nothing."""
     text = re.sub(r"^(?:[-*•–]\s+|\[?\w?\d{1,4}[\].):]\s+)+", "", " ".join(text.split()))
-    for opening, closing in ('""', "''", "“”", "``"):
-        if len(text) > 2 and text[0] == opening and text[-1] == closing and opening not in text[1:-1]:
-            text = text[1:-1].strip()
+    for mark in ("**", "__", "*", "_", '"', "'", "“", "`"):
+        end, size = "”" if mark == "“" else mark, len(mark)
+        wrapped = len(text) > 2 * size and text.startswith(mark) and text.endswith(end)
+        if wrapped and mark not in text[size:-size]:
+            text = text[size:-size].strip()
     return "" if comparable(text) in _NOTHING else text
 
 
@@ -208,13 +225,12 @@ def restated_texts(completion: Completion, count: int) -> dict[int, Restated]:
     """Texts of an answer by the number of their item, from 0. Only the form that was asked for counts: a model that answers
     everything alike has restated nothing."""
     texts: dict[int, Restated] = {}
-    for value in json_values(completion.text, whole=completion.finish != "length"):
-        entries = value.get("texts") if isinstance(value, dict) else None
-        for entry in entries if isinstance(entries, list) else []:
-            text = clean(str(entry.get("text") or "")) if isinstance(entry, dict) else ""
-            for number in _numbers(entry.get("number"))[:1] if text else []:
-                if 1 <= number <= count and len(text) <= LONGEST and refusal(text) is None:
-                    texts.setdefault(number - 1, Restated(text, entry.get("standalone") is True))
+    values = json_values(completion.text, whole=completion.finish != "length")
+    for entry in (entry for value in values for entry in records(value)):
+        text = clean(str(entry.get("text") or ""))
+        for number in _numbers(entry.get("number"))[:1] if text and "critiques" not in entry else []:
+            if 1 <= number <= count and len(text) <= LONGEST and refusal(text) is None:
+                texts.setdefault(number - 1, Restated(text, entry.get("standalone") is True))
     return texts
 
 
@@ -249,4 +265,7 @@ _TELLING = 16
 """Characters of an instruction from which on another one that holds it says the same; a shorter one may be part of a word."""
 _NOTHING = ("", "null", "none", PLACEHOLDER)
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,8}((?:\[\d{1,3}\]|\d{1,3}[.):])[ \t]+\S.*)$")
+_REFERENCES = re.compile(
+    r"(.*\S)\s*[(\[]([^\d()\[\]]{0,20})(\d{1,3}(?:\s*[,;&]\s*\d{1,3})*)[)\]][.*_]*$", re.DOTALL
+)
 _LEADING = re.compile(r"\s*\[?(\d{1,4})[\].):]\s+(.*)", re.DOTALL)

@@ -71,6 +71,11 @@ class LearningBudget:
         """Whether no round can follow this one."""
         return self.rollouts == 0 if self.rollouts is not None else self.round == self.rounds
 
+    @property
+    def tries(self) -> bool:
+        """Whether a round that does without instructions can still be paid, and another one to see what follows."""
+        return self.rollouts is None or self.rollouts >= 2 * _TRIAL
+
     def asks_left(self, spent: int) -> int | None:
         """Optimizer calls that are left."""
         return None if self.asks is None else max(0, self.asks - spent)

@@ -17,6 +17,7 @@ QUOTED = 3
 """Critiques that an instruction quotes at most."""
 EVIDENCE = 8
 OUTWEIGHS = 3
+CONTRARY = "more people want the contrary"
 Replaces: TypeAlias = "Callable[[Requirement, Instruction], bool]"
 
 
@@ -32,6 +33,11 @@ class Conflict:
 def known_of(ledger: Ledger) -> list[Known]:
     """The instructions that stand, as the reader is shown them."""
     return [Known(i.id, i.text) for i in ledger.active]
+
+
+def of_models(ledger: Ledger) -> dict[str, Instruction]:
+    """The instructions that stand and that models may change, by id."""
+    return {i.id: i for i in ledger.active if i.author not in BY_HAND}
 
 
 def as_events(
@@ -80,7 +86,7 @@ def as_events(
                 )
             )  # fmt: skip
             if one.contradicts in ledger.instructions:
-                record(Resolve(keep=key, drop=one.contradicts, reason="more people want the contrary", at=at))
+                record(Resolve(keep=key, drop=one.contradicts, reason=CONTRARY, at=at))
     return events
 
 
@@ -92,8 +98,12 @@ def support(one: Requirement, critiques: Sequence[Critique]) -> tuple[tuple[str,
 
 
 def _may_enter(one: Requirement, ledger: Ledger, replaces: Replaces) -> bool:
+    """Whether nothing stands against a requirement. Where another one has just taken the place of what it contradicts, it says
+    the same in other words."""
     old = ledger.instructions.get(one.contradicts)
-    return one.contradicts != CONTEXT and (old is None or (old.author not in BY_HAND and replaces(one, old)))
+    return one.contradicts != CONTEXT and (
+        old is None or (old.id in of_models(ledger) and replaces(one, old))
+    )
 
 
 def outweighs(one: Requirement, old: Instruction) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from whet.instructions.questions import LONGEST_SHOWN, Critique
@@ -16,6 +17,8 @@ COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
 """Keys of a row under which people say what they think of its `output`."""
 _MARK = re.compile(r"^[ \t]*(?:[-*•–]|\(?\d{1,3}[.):]|\[\d{1,3}\])[ \t]+")
 _LINES = 40
+_OTHERS, _LONG = 8, 4
+"""Different inputs that tell what one row alone says, and characters of a word that tells anything."""
 _LABELS, _LABEL, _REPEATED, _ROWS = 20, 100, 3, 1000
 """Labels at most, characters of one, how often each is wanted on average, and the rows that are looked at."""
 
@@ -23,7 +26,8 @@ _LABELS, _LABEL, _REPEATED, _ROWS = 20, 100, 3, 1000
 @dataclass(frozen=True)
 class Judged:
     """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
-    the rows' data, which no instruction may copy. `traces`: the steps of the programs that gave the answers."""
+    the rows' data, which no instruction may copy. `inputs`: what was asked of each answer. `traces`: the steps of the programs
+    that gave the answers."""
 
     critiques: tuple[Critique, ...]
     answers: tuple[tuple[int, ...], ...]
@@ -31,11 +35,16 @@ class Judged:
     private: tuple[str, ...] = ()
     read: int | None = None
     traces: tuple[tuple[TraceStep, ...], ...] = ()
+    inputs: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int:
         """How many answers the critiques are about; those of the others are left out."""
         return len(self.rewards) if self.read is None else self.read
+
+    def answers_of(self, places: Iterable[int]) -> set[int]:
+        """The answers that got one of these critiques."""
+        return {answer for place in places for answer in self.answers[place]}
 
     def within(self, characters: int) -> Judged:
         """The same with the critiques of as many answers, in their order, as these characters hold; of one at least."""
@@ -54,6 +63,18 @@ class Judged:
         kept = [n for n, own in enumerate(self.answers) if not own or own[0] < most]
         answers = tuple(tuple(a for a in self.answers[n] if a < most) for n in kept)
         return replace(self.only(kept), answers=answers, read=most)
+
+    def names_a_row(self, text: str, places: Sequence[int]) -> bool:
+        """Whether a text holds a word with digits, or two words in a row, that only one of the inputs behind these critiques has.
+        Where there are several inputs, two such pieces are needed, for one may be chance, or words that no other input has."""
+        own = {self.inputs[answer] for answer in self.answers_of(places)} if self.inputs else set()
+        for one in own if len(set(self.inputs)) >= _OTHERS else ():
+            others = "\n".join(set(self.inputs) - {one})
+            rare = _pieces(text) & _pieces(one) - _pieces(others)
+            words = set(_words(others))
+            if len(rare) > 1 or (rare and (len(own) == 1 or any(map(words.isdisjoint, rare)))):
+                return True
+        return False
 
     def only(self, places: Sequence[int]) -> Judged:
         """The same with some of the critiques."""
@@ -88,14 +109,15 @@ def judged(
                 answers.setdefault((text, prompt), []).append(number)
                 source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
                 row = "\n" in text
-                new = Critique(text, source, prompt, row, labels if row else ())
+                new = Critique(text, source, prompt, row, labels if row else (), rollout.example_id)
                 critiques.setdefault((text, prompt), new)
     private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
     traces = tuple(r.steps for r in valid) if any(r.steps for r in valid) else ()
     by_critique = tuple(map(tuple, answers.values()))
     rewards = tuple(r.reward for r in valid)
     shown = tuple(critiques.values())
-    return Judged(shown, by_critique, rewards, private, traces=traces)
+    inputs = tuple("\n".join(rows[r.example_id].values.values()) for r in valid)
+    return Judged(shown, by_critique, rewards, private, traces=traces, inputs=inputs)
 
 
 def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
@@ -107,6 +129,17 @@ def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
         (_MARK.sub("", line).strip(), name) for name, text in addressed.items() for line in text.splitlines()
     ]
     return list(dict.fromkeys(line for line in lines if any(c.isalnum() for c in line[0])))[:_LINES]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _pieces(text: str) -> set[tuple[str, ...]]:
+    """Pairs of words in a row, and single words with digits; short words do not count."""
+    words = _words(text)
+    pairs = {pair for pair in itertools.pairwise(words) if min(map(len, pair)) >= _LONG}
+    return pairs | {(w,) for w in words if len(w) >= _LONG and any(c.isdigit() for c in w)}
 
 
 def labels_of(examples: Sequence[Example]) -> tuple[str, ...]:

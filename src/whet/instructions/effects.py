@@ -16,18 +16,21 @@ from whet.stats.rates import newcombe, tail
 _SURE = 0.05
 _FLOOR = 0.01
 _SEVERAL = 3
+_OVERDUE = 4.6
 
 
 @dataclass(frozen=True)
 class Round:
     """One roll-out: how many answers were judged, the instructions that stood (id to text), the answers that violated each id,
-    the rewards, and of how many answers the reader mentioned every critique (None: of all)."""
+    the rewards, of how many answers the reader mentioned every critique (None: of all), and how many answers want the contrary
+    of each id."""
 
     answers: int
     shown: Mapping[str, str]
     violated: Mapping[str, int]
     rewards: Sequence[float] = ()
     read: int | None = None
+    opposed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -77,6 +80,12 @@ class Effects:
         """(violations, answers) while the instruction stood with this text."""
         return self.rate(key, lambda r: r.shown.get(key) == text)
 
+    def least_violated(self, key: str, text: str, tried: Sequence[str]) -> str:
+        """The text that was violated least of those tried; the present one where it is as good, or was not seen."""
+        rates = {t: self.after(key, t) for t in tried}
+        tested = {t: (hits + 0.5) / (n + 1) for t, (hits, n) in rates.items() if n}
+        return min(tested, key=lambda t: (tested[t], t != text)) if text in tested else text
+
     def first_rate(self, key: str) -> float:
         """The share of answers that violated the instruction in the round that it was made of; 0 for one of the start."""
         first = self.rounds[self.since[key]]
@@ -91,6 +100,17 @@ class Effects:
             if r.answers and key not in r.shown and self.since[key] < n
         ]
         return median(rates) if rates else 0.0
+
+    def overdue(self, key: str) -> bool:
+        """Whether the instruction came late: others that were missing were demanded so often before that one like them would have
+        been demanded too (expected 4.6 times, so that silence has a chance of 1 %)."""
+        expected = 0.0
+        for r in self.rounds[: self.since.get(key, 0)]:
+            rates = [
+                hits / r.answers for other, hits in r.violated.items() if r.answers and other not in r.shown
+            ]
+            expected += median(rates or [0.0]) * (r.answers if r.read is None else r.read)
+        return expected > _OVERDUE
 
     def still_violated(self, standing: Mapping[str, str]) -> list[str]:
         """Ids that are violated beyond what obeyed instructions show as noise, or half as often as before; worst first.

@@ -20,6 +20,7 @@ from whet.search.copies import comparable, compatible
 
 LONGEST = 4000
 _LONGEST_CODE = 160
+_SEVERAL = 3
 _HARMLESS = frozenset("\u00ad\u200c\u200d\u200e\u200f\ufeff")
 _ATTACK_STRINGS = "attack_strings.txt"
 
@@ -94,6 +95,13 @@ def strange_addresses(text: str, known: str) -> list[str]:
     folded = known.casefold()
     new = [a for a in dict.fromkeys(_ADDRESS.findall(text)) if a.casefold() not in folded]
     return [f"it brings the address {', '.join(new[:3])} into the prompt"] if new else []
+
+
+def harmless(text: str, known: str, critiques: int) -> bool:
+    """Whether an instruction that so many critiques demand holds no secret and no known attack, and brings an address that the
+    prompt (`known`) does not hold only where three or more do."""
+    strange = critiques < _SEVERAL and strange_addresses(text, known)
+    return not (strange or suspicions(text) or secrets(text))
 
 
 def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:

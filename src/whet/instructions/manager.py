@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from whet.instructions.changes import (
     AUTHOR,
-    BY_HAND,
-    OUTWEIGHS,
+    EVIDENCE,
     QUOTED,
-    Conflict,
     as_events,
     conflicts,
     known_of,
     merges,
+    of_models,
 )
 from whet.instructions.consolidate import MOST, Comparison, compare, united
+from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import Judged
 from whet.instructions.effects import Effects, Round
-from whet.instructions.guard import secrets, strange_addresses, suspicions
+from whet.instructions.guard import harmless, suspicions
 from whet.instructions.neighbours import Embed
 from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import (
@@ -28,14 +28,13 @@ from whet.instructions.reader import (
     PLAIN_ROWS,
     Critique,
     Reading,
-    Requirement,
     read,
 )
 from whet.instructions.rewrite import Failing, rewrite
-from whet.instructions.upkeep import Trials, over_budget, suspects, worse
+from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
 from whet.prompt.events import Event, Expire, Resolve, Rewrite
-from whet.prompt.instructions import Instruction, Ledger, apply, cost
+from whet.prompt.instructions import Ledger, apply, cost
 from whet.prompt.ledger import opened, surroundings, written
 from whet.run import Run
 from whet.search.copies import Copies
@@ -53,10 +52,11 @@ class InstructionManager:
 
     `left_out` are those that the next roll-out does without. `tokens` bounds all instructions together, as `count` counts them.
     `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
-    mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `against` critiques that
-    want the contrary of an instruction, `recent` are the last ones that it did not prevent. `opposed` are pairs of which no
-    answer can follow both. `manages` says whether the model fills in forms, `slips` in how many steps it only answered a plain
-    question. `consolidates` and `measures` can be turned off to see what they are worth.
+    mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `recent` are the last
+    critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
+    only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
+    last step brought nothing that several answers demand. `consolidates` and `measures` can be turned off to see what they are
+    worth.
     """
 
     start: Prompt
@@ -74,19 +74,19 @@ class InstructionManager:
     tried: dict[str, list[str]] = field(default_factory=dict)
     fresh: list[str] = field(default_factory=list)
     newest: list[str] = field(default_factory=list)
-    named: dict[Conflict, None] = field(default_factory=dict)
-    opposed: dict[tuple[str, str], None] = field(default_factory=dict)
     spent: int = 0
     numbers: int = 0
     dismissed: Counter[str] = field(default_factory=Counter)
-    against: dict[str, int] = field(default_factory=dict)
     recent: dict[str, list[str]] = field(default_factory=dict)
     unread: list[Critique] = field(default_factory=list)
     manages: bool | None = None
     slips: int = 0
     closed: bool = False
+    settled: bool = False
+    origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.contradictions = Contradictions(self.effects)
         self._record(opened(self.start, self.region))
 
     @property
@@ -108,6 +108,11 @@ class InstructionManager:
         return {i.id: i.text for i in self.ledger.active if i.id not in self.left_out}
 
     @property
+    def doubted(self) -> list[str]:
+        """The examples whose answers demanded what is left out."""
+        return list(dict.fromkeys(row for key in sorted(self.left_out) for row in self.origins.get(key, ())))
+
+    @property
     def numbered(self) -> bool:
         """Whether most readings name critiques by usable numbers."""
         return self.numbers >= 0
@@ -123,7 +128,7 @@ class InstructionManager:
         Reading, comparing what was added last (in the `last` step: all) and rewriting what is still violated are asked for at
         the same time.
         """
-        judged = self._shown(run, judged, most, at)
+        judged, self.contradictions.ending = self._shown(run, judged, most, at), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= MOST:
             self.fresh = [one.id for one in self.ledger.active]
             self.closed = True
@@ -138,10 +143,16 @@ class InstructionManager:
         self.unread = [c for c in carried if self.manages is not False or not c.row][:_CARRIED]
         tried = sorted(self.left_out)
         unneeded = self._observe(run, judged, reading, at)
-        changed = self._consolidate(run, compared, at, final=self.closed) + self._outvote(reading, at)
+        changed = self._consolidate(run, compared, at, final=self.closed)
+        outvoted = self.contradictions.outvoted(reading.requirements, self.ledger, at)
+        self._record(*outvoted)
+        changed += len(outvoted)
         changed += self._add(run, judged, reading, around, at)
         changed += self._rewrite({**self._better(reading), **(texts or {})}, at)
         self._fit(run, at)
+        hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
+        few = max(hits, default=0) <= 1 and len(hits) <= SHARE * len(self.ledger.active)
+        self.settled = self.numbered and few and not texts
         run.log(
             "learned",
             {
@@ -201,18 +212,23 @@ class InstructionManager:
     def _observe(self, run: Run, judged: Judged, reading: Reading, at: str) -> list[str]:
         """Take in what was violated, and judge the trial that this roll-out was. Returns the ids that expired."""
         violated: dict[str, set[int]] = {}
+        opposed: dict[str, set[int]] = {}
         for one in reading.requirements:
+            answers = judged.answers_of(one.critiques)
+            opposed.setdefault(one.contradicts, set()).update(answers)
+            violated.setdefault(one.violates, set()).update(answers)
+            texts = [judged.critiques[place].text for place in one.critiques]
             if one.violates:
-                answers = {n for place in one.critiques for n in judged.answers[place]}
-                violated.setdefault(one.violates, set()).update(answers)
-                texts = [judged.critiques[place].text for place in one.critiques]
                 self.recent[one.violates] = [*texts, *self.recent.get(one.violates, ())][:QUOTED]
         if reading.requirements:
             self.numbers += 1 if any(r.critiques for r in reading.requirements) else -1
-        counts = {key: len(answers) for key, answers in violated.items()}
         before = self.effects.rounds[-1] if self.effects.rounds else None
-        unread = {n for place in reading.unread for n in judged.answers[place]} if self.numbered else set()
-        now = Round(judged.counted, self.standing(), counts, judged.rewards, judged.counted - len(unread))
+        unread = judged.answers_of(reading.unread) if self.numbered else ()
+        hits, against = (
+            {key: len(answers) for key, answers in counted.items() if key} for counted in (violated, opposed)
+        )
+        read_of = judged.counted - len(unread)
+        now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against)
         self.effects.add(now)
         if not self.left_out:
             if before is not None and self.newest and worse(now, before):
@@ -227,8 +243,8 @@ class InstructionManager:
 
     def _failing(self) -> list[Failing]:
         """Instructions of models that are still violated and have tries left."""
-        texts = {i.id: i.text for i in self.ledger.active if i.author not in BY_HAND}
-        opposed = {key for pair in self.opposed if set(pair) <= texts.keys() for key in pair}
+        texts = {key: one.text for key, one in of_models(self.ledger).items()}
+        opposed = {key for pair in self.contradictions.standing(self.ledger) for key in pair}
         violated = [key for key in self.effects.still_violated(texts) if key not in opposed]
         keys = [k for k in violated if len(self.tried.get(k, [])) < TRIES]
         return [
@@ -238,53 +254,28 @@ class InstructionManager:
     # Change
 
     def _consolidate(self, run: Run, compared: Comparison, at: str, *, final: bool = False) -> int:
-        """Merge what says the same; report what contradicts."""
+        """Merge what says the same, report what contradicts, try without what is unclear or improper; what is improper and was
+        demanded once leaves at once."""
         events = merges(self.ledger, compared.groups, at=at)
         self._record(*events)
         for event in events:
             self.effects.merged(event.id, event.others)
-        self.opposed |= dict.fromkeys(compared.contradictions)
-        for pair in self.opposed:
-            if set(pair) <= {i.id for i in self.ledger.active}:
-                self._settle(run, pair, at, final)
-        self.trials.propose(compared.unclear)
-        return len(events)
+        self.contradictions.pairs |= dict.fromkeys(compared.contradictions)
+        settled, weaker = self.contradictions.settle(run, self.ledger, at, final=final)
+        self._record(*settled)
+        for key in weaker:
+            self.trials.propose([key])
+        self.trials.propose([*compared.unclear, *compared.improper])
+        own = of_models(self.ledger)
+        once = [key for key in compared.improper if key in own and own[key].sources <= 1]
+        for key in once:
+            self._leave_out(run, key, "improper to the model, and demanded once", at)
+        return len(events) + len(once)
 
-    def _settle(self, run: Run, pair: tuple[str, str], at: str, final: bool) -> None:
-        """Of two instructions of which the model says that they contradict each other, and of which one is violated while both
-        stand, the one stays that was demanded twice as often (at the end: more often) in the answers that treated both alike.
-        Else both stand for a person to decide, and the weaker one is tried without."""
-        wanted = {
-            key: float(hits) if self.ledger[key].author not in BY_HAND else float("inf")
-            for key, hits in zip(pair, self.effects.wanted(pair), strict=True)
-        }
-        weak, strong = sorted(reversed(pair), key=lambda key: wanted[key])
-        clash = any(
-            r.violated.get(k) for r in self.effects.rounds if set(pair) <= r.shown.keys() for k in pair
-        )
-        free = self.ledger[weak].author not in BY_HAND
-        settled = free and clash and wanted[strong] > (1 if final else 2) * wanted[weak]
-        first, second = self.ledger[strong].text, self.ledger[weak].text
-        self._name(run, [Conflict(first, second, first if settled else "")])
-        if settled:
-            self._record(Resolve(keep=strong, drop=weak, reason="demanded less often", at=at))
-        elif free:
-            self.trials.propose([weak])
-
-    def _outvote(self, reading: Reading, at: str) -> int:
-        """Drop what contradicts another instruction that stands and is violated, where so many want that one instead."""
-        changed = 0
-        for one in reading.requirements:
-            standing = {i.id: i for i in self.ledger.active}
-            if one.violates in standing and one.contradicts in standing.keys() - {one.violates}:
-                old = standing[one.contradicts]
-                self.against[old.id] = self.against.get(old.id, 0) + len(one.critiques)
-                if old.author not in BY_HAND and self._replaces(one, old):
-                    self._record(
-                        Resolve(keep=one.violates, drop=old.id, reason="more people want the contrary", at=at)
-                    )
-                    changed += 1
-        return changed
+    def _leave_out(self, run: Run, key: str, reason: str, at: str) -> None:
+        """Take an instruction out and name it, so that a person may decide."""
+        self._record(Expire(id=key, reason=reason, at=at))
+        run.log("untested", {"at": at, "text": self.ledger[key].text, "reason": reason})
 
     def _add(self, run: Run, judged: Judged, reading: Reading, around: str, at: str) -> int:
         """Add what is new. A text that repeats a critique or copies somebody's data does not enter."""
@@ -292,47 +283,41 @@ class InstructionManager:
         fit = united([r for r in reading.requirements if r.text and not r.violates and not r.copied])
         known = "\n".join(m.content for m in self.start.messages)
         copies = Copies(judged.private, known)
-        fit = [r for r in fit if not copies.piece(r.text) and _harmless(r, known)]
-        for one in fit:
-            if one.contradicts:
-                self.against[one.contradicts] = self.against.get(one.contradicts, 0) + len(one.critiques)
-        self._name(run, conflicts(self.ledger, fit, around, self._replaces))
-        events = as_events(
-            self.ledger, fit, judged.critiques, at=at, count=self.count, replaces=self._replaces
-        )
+        fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, known, len(r.critiques))]
+        fit = [r for r in fit if not judged.names_a_row(r.text, r.critiques)]
+        replaces = self.contradictions.replaces
+        self.contradictions.name(run, conflicts(self.ledger, fit, around, replaces))
+        events = as_events(self.ledger, fit, judged.critiques, at=at, count=self.count, replaces=replaces)
         self._record(*events)
+        for event in (event for event in events if isinstance(event, Resolve)):
+            self.contradictions.replaced(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
         self.fresh += self.newest
         by_text = {r.text: r for r in fit}
         for key in self.newest:
             places = by_text[self.ledger[key].text].critiques
-            answers = {n for place in places for n in judged.answers[place]}
+            answers = judged.answers_of(places)
             self.effects.demanded(key, len(answers))
             self.tried[key] = [self.ledger[key].text]
+            named = (judged.critiques[place].example for place in places)
+            self.origins[key] = tuple(dict.fromkeys(filter(None, named)))[:EVIDENCE]
+            if self._is_late(key, len(answers)):
+                self._leave_out(run, key, "demanded once, too late to be tried without", at)
         return len(events)
 
-    def _replaces(self, one: Requirement, old: Instruction) -> bool:
-        """Whether the contrary is demanded three times as often while an instruction stands as it was before it stood: those
-        who wanted it have fallen silent, so that voices cannot be counted against each other."""
-        hits, n = self.effects.before(old.id)
-        answers = sum(r.answers for r in self.effects.rounds if old.id in r.shown)
-        voices = self.against.get(old.id, 0)
-        return voices >= OUTWEIGHS and voices * max(1, n) >= OUTWEIGHS * max(1, hits) * answers
-
-    def _name(self, run: Run, new: Sequence[Conflict]) -> None:
-        for one in new:
-            if one not in self.named:
-                self.named[one] = None
-                run.log("conflict", {"first": one.first, "second": one.second, "settled": one.settled})
+    def _is_late(self, key: str, answers: int) -> bool:
+        """Whether an instruction came from one answer when nothing can be tried any more, and more would have said so."""
+        late = self.contradictions.ending and self.measures and self.numbered
+        return late and answers <= 1 and self.effects.overdue(key)
 
     def _better(self, reading: Reading) -> dict[str, str]:
         """Better wordings that the reader has for instructions of models that several answers violated."""
-        last = self.effects.rounds[-1]
+        last, own = self.effects.rounds[-1], of_models(self.ledger)
         return {
             r.violates: r.text
             for r in reading.requirements
             if r.text and r.violates and not r.copied and last.violated.get(r.violates, 0) >= _SEVERAL
-            and r.violates in last.shown and self.ledger[r.violates].author not in BY_HAND
+            and r.violates in last.shown.keys() & own.keys()
             and len(self.tried.get(r.violates, [])) < TRIES
         }  # fmt: skip
 
@@ -355,11 +340,8 @@ class InstructionManager:
         """Choose what the next roll-out does without, if there is a reason to doubt it."""
         if not self.measures:
             return
-        self.left_out = self.trials.next(self.ledger)
-        if not self.left_out:
-            settled = self.trials.settled | {one.id for one in self._failing()}
-            self.trials.propose(suspects(self.ledger, self.effects, settled))
-            self.left_out = self.trials.next(self.ledger)
+        settled = self.trials.settled | {one.id for one in self._failing()}
+        self.left_out = self.trials.next(self.ledger, suspects(self.ledger, self.effects, settled))
 
     def _fit(self, run: Run, at: str) -> None:
         for one in over_budget(self.ledger, self.effects, self.tokens):
@@ -369,7 +351,7 @@ class InstructionManager:
     async def finish(self, run: Run, most: int | None, at: str = "end") -> None:
         """Read and compare what is left over, in at most `most` calls, return to the text that was violated least where several
         were tried, and write down what was measured."""
-        self.left_out = frozenset()
+        self.left_out, self.contradictions.ending = frozenset(), True
         if self.unread and most != 0 and self.manages is not False:
             around, rest = surroundings(self.start, self.region), Judged((), (), ()).but((), self.unread)
             reading = await read(run, rest.critiques, known_of(self.ledger), around, most=1, embed=self.embed)
@@ -382,15 +364,7 @@ class InstructionManager:
             compared = await compare(run, fresh, others, most=most, embed=self.embed)
             self._consolidate(run, compared, at, final=True)
         for one in self.ledger.active if self.measures else ():
-            rates = {t: self.effects.after(one.id, t) for t in self.tried.get(one.id, [])}
-            tested = {t: (hits + 0.5) / (n + 1) for t, (hits, n) in rates.items() if n}
-            best = min(tested, key=lambda t: tested[t], default=one.text)
-            if one.text in tested and tested[best] < tested[one.text]:
+            best = self.effects.least_violated(one.id, one.text, self.tried.get(one.id, ()))
+            if best != one.text:
                 self._put(one.id, best, "did better", at)
         self._record(*self.effects.measured(self.standing(), at))
-
-
-def _harmless(one: Requirement, known: str) -> bool:
-    """Whether an instruction holds no secret and no known attack, and brings an address only where several critiques do."""
-    strange = strange_addresses(one.text, known) and len(one.critiques) <= _SEVERAL
-    return not (strange or suspicions(one.text) or secrets(one.text))

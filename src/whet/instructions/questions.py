@@ -22,13 +22,14 @@ _SURROUNDINGS = 2000
 class Critique:
     """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
     program that it is addressed to; `row`: it is a whole row with its answer, on several lines; `labels`: then all right
-    answers of the task, where they are few."""
+    answers of the task, where they are few; `example`: the id of the example that was answered."""
 
     text: str
     source: str
     prompt: str = ""
     row: bool = False
     labels: tuple[str, ...] = ()
+    example: str = ""
 
 
 def question(critiques: Sequence[Critique], known: Sequence[Known], around: str) -> str:

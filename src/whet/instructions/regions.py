@@ -61,6 +61,16 @@ class RegionManagers:
         """Instructions that the next roll-out does without."""
         return frozenset(chain.from_iterable(manager.left_out for manager in self.managers.values()))
 
+    @property
+    def settled(self) -> bool:
+        """Whether the last step brought nothing that several answers demand, in any region."""
+        return all(manager.settled for manager in self.managers.values())
+
+    @property
+    def doubted(self) -> list[str]:
+        """The examples whose answers demanded what is left out."""
+        return list(dict.fromkeys(chain.from_iterable(manager.doubted for manager in self.managers.values())))
+
     def histories(self) -> list[list[Event]]:
         """The events of each region."""
         return [history for manager in self.managers.values() for history in manager.histories()]

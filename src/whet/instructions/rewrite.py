@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from whet.instructions.answers import LONGEST, Known, clean, resolved
 from whet.instructions.neighbours import comparable
 from whet.instructions.questions import one_line, shortened
 from whet.instructions.reader import ask_model, is_copy, packed
 from whet.prompt.instructions import refusal
-from whet.replies import array, closed, json_values
+from whet.replies import array, closed, json_values, records
 from whet.run import Run
 from whet.types import JSON, Completion
 
@@ -58,10 +57,8 @@ def _question(items: Sequence[Failing], around: str) -> str:
 def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
     """The usable texts of an answer by id. Where no entry names a known id, as many entries as items stand in their order."""
     known = [Known(item.id, item.text) for item in items]
-    entries: list[Mapping[str, Any]] = []
-    for value in json_values(completion.text, whole=completion.finish != "length"):
-        listed = value.get("rewrites", [value]) if isinstance(value, dict) else value
-        entries += [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    values = json_values(completion.text, whole=completion.finish != "length")
+    entries = [entry for value in values for entry in records(value)]
     named = [resolved(e.get("instruction_id"), known) or resolved(e.get("id"), known) for e in entries]
     if not any(named) and len(entries) == len(items):
         named = list(known)

@@ -9,7 +9,7 @@ from statistics import fmean, pvariance
 
 import numpy as np
 
-from whet.instructions.changes import BY_HAND
+from whet.instructions.changes import of_models
 from whet.instructions.effects import Effects, Round
 from whet.instructions.neighbours import trigrams
 from whet.prompt.instructions import Instruction, Ledger
@@ -25,10 +25,13 @@ _ENOUGH = 24
 @dataclass
 class Trials:
     """Groups of instructions that a roll-out does without. A group that turns out to matter is halved until the instruction
-    that matters is known; `settled` ids are not tried again."""
+    that matters is known; `settled` ids are not tried again, `silent` ones were missed by nobody while others were, `missed` ones
+    were missed once."""
 
     queue: list[tuple[str, ...]] = field(default_factory=list)
     settled: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
+    missed: set[str] = field(default_factory=set)
 
     def propose(self, ids: Sequence[str], *, first: bool = False) -> None:
         """Try to do without these, unless that was tried before; `first`, before what waits."""
@@ -38,32 +41,37 @@ class Trials:
         if fresh:
             self.queue.insert(0 if first else len(self.queue), fresh)
 
-    def next(self, ledger: Ledger) -> frozenset[str]:
-        """The next group that still stands, or nothing."""
-        active = {i.id for i in ledger.active if i.author not in BY_HAND}
+    def next(self, ledger: Ledger, doubted: Sequence[str] = ()) -> frozenset[str]:
+        """The next group that still stands, or nothing. Those that are `doubted` are the next one, together with silent ones."""
+        active = of_models(ledger)
         while self.queue:
             group = [key for key in self.queue.pop(0) if key in active]
-            if group:
+            if not self.silent.issuperset(group):
                 return frozenset(group)
-        return frozenset()
+            doubted = list(dict.fromkeys([*group, *doubted]))
+        return frozenset(doubted[: most_of(ledger)])
 
     def judge(self, left_out: Collection[str], effects: Effects, numbered: bool) -> list[str]:
         """What the last round says of the instructions that it did without: the ids that nobody missed.
 
-        One that critiques demanded stays (for good, if several did), and the others are tried again without it. When the
-        reward fell and no critique says why, the group is tried again in halves. Else those are not missed whose silence
-        tells something: critiques were so frequent before, or those of others that are left out are, that over all
-        roll-outs without it silence has a chance below 10 %; or no number of the reader can be used (`numbered` false) and
-        the reward held; or the reward rose by more than chance where nothing else was different. What is left undecided may be
-        tried again.
+        One that critiques demanded stays (for good, if several did, or twice), and the others are tried once more without it;
+        those that nobody misses again leave. When the reward fell and no critique says why, the group is tried again in halves.
+        Else those are not missed whose silence tells something: critiques were so frequent before, or those of others that are
+        left out are, that over all roll-outs without it silence has a chance below 10 %; or no number of the reader can be used
+        (`numbered` false) and the reward held; or the reward rose by more than chance where nothing else was different. What
+        is left undecided may be tried again.
         """
         last, before = effects.rounds[-1], [r for r in effects.rounds[:-1] if set(left_out) <= r.shown.keys()]
         missed = {key for key in left_out if last.violated.get(key)}
         rest = sorted(set(left_out) - missed)
-        self.settled |= {key for key in missed if last.violated[key] > 1}
+        self.settled |= {key for key in missed if last.violated[key] > 1 or key in self.missed}
+        self.missed |= missed
         if missed:
-            self.queue[:0] = [tuple(rest)] if rest else []
-            return []
+            unneeded = [key for key in rest if key in self.silent and self._tells(key, effects, numbered)]
+            self.silent |= set(rest)
+            self.settled |= set(unneeded)
+            self.queue.insert(0, tuple(key for key in rest if key not in unneeded))
+            return unneeded
         if before and worse(last, before[-1]):
             if len(rest) == 1:
                 self.settled |= set(rest)
@@ -98,13 +106,13 @@ def worse(one: Round, other: Round) -> bool:
 
 
 def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) -> list[str]:
-    """Instructions that may do nothing: those of one source or none, and those made of critiques much like the ones behind
-    another instruction that came with them or later; where no critiques are known, those much like a later one. A fifth of all
-    at most, the most suspicious first, and of these the newest."""
-    own = [i for i in ledger.active if i.author not in BY_HAND]
+    """Instructions that may do nothing: those of one source or none, first those that came late, and those made of critiques
+    much like the ones behind another instruction that came with them or later; where no critiques are known, those much like a
+    later one. A fifth of all at most, the most suspicious first, and of these the newest."""
+    own = list(of_models(ledger).values())
     quotes = [(i, text) for i in own for text in i.critiques or (i.text,)]
     vectors = trigrams([text for _, text in quotes])
-    score = {i.id: _CAME_BACK for i in own if i.sources <= 1}
+    score = {i.id: 1.0 if effects.overdue(i.id) else _CAME_BACK for i in own if i.sources <= 1}
     near = vectors @ vectors.T
     for a, b in np.argwhere(near >= _CAME_BACK):
         (first, _), (second, _) = quotes[a], quotes[b]
@@ -112,9 +120,13 @@ def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) ->
         later = later if first.critiques and second.critiques else a < b
         if first.id != second.id and later:
             score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
-    most = max(1, int(SHARE * len(own)))
     score = {key: value for key, value in score.items() if key not in settled}
-    return sorted(score, key=lambda key: (-score[key], -effects.since.get(key, 0), key))[:most]
+    return sorted(score, key=lambda key: (-score[key], -effects.since.get(key, 0), key))[: most_of(ledger)]
+
+
+def most_of(ledger: Ledger) -> int:
+    """How many instructions a trial of doubted ones leaves out at most."""
+    return max(1, int(SHARE * len(of_models(ledger))))
 
 
 def over_budget(ledger: Ledger, effects: Effects, tokens: int | None) -> list[Instruction]:
@@ -124,8 +136,7 @@ def over_budget(ledger: Ledger, effects: Effects, tokens: int | None) -> list[In
         return []
     worth: Mapping[str, float] = {
         i.id: (effects.before(i.id)[0] + 0.5) / (effects.before(i.id)[1] + 1) / max(1, i.tokens)
-        for i in ledger.active
-        if i.author not in BY_HAND
+        for i in of_models(ledger).values()
     }
     left, out = ledger.tokens, []
     for key in sorted(worth, key=lambda k: worth[k]):

@@ -79,13 +79,14 @@ async def prompt_learning(
     )
     manager = managers_of(first)
     current, histories, quiet = Candidate(start), {start.id: manager.histories()}, 0
-    people = of_people(env.train)
+    people, rows = of_people(env.train), {example.id: example for example in env.train}
 
     while (size := budget.next_round(manager.spent)) > 0:
         at = f"round {budget.round}"
-        batch = [next(examples) for _ in range(size)]
+        again = [rows[name] for name in manager.doubted[: size // 3]]
+        batch = again + [next(examples) for _ in range(size - len(again))]
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
-        evidence.add(current, rollouts, trial=budget.trial)
+        evidence.add(current, rollouts[len(again) :], trial=budget.trial)
         answers = judged(rollouts, env.train, env.reward.high, people)
         most = budget.calls(manager.spent, answers)
         changed = await manager.step(run, answers, most, at, last=budget.last)
@@ -93,7 +94,7 @@ async def prompt_learning(
         people = []
         quiet = 0 if changed else quiet + 1
         done = budget.may_stop(quiet >= config.clean)
-        if quiet:
+        if quiet or (manager.settled and budget.tries):
             manager.plan_trial()
         budget.trial = bool(manager.left_out)
         if done and not manager.left_out:
@@ -106,9 +107,9 @@ async def prompt_learning(
     current = Candidate(manager.prompt, (current.prompt.id,), "end")
     histories[current.prompt.id] = manager.histories()
     evidence.add(current)
-    rows = len(budget.env.validation)
-    await archive.validate(run, budget.env, [evidence.best(archive, rows)])
-    best = evidence.best(archive, rows, validated=True)
+    validation = len(budget.env.validation)
+    await archive.validate(run, budget.env, [evidence.best(archive, validation)])
+    best = evidence.best(archive, validation, validated=True)
     for history in histories[best.prompt.id]:
         run.log("ledger", [to_json(event) for event in history])
     return best

@@ -2,6 +2,15 @@
 
 from whet.replies.schemas import array, closed
 from whet.replies.texts import between, list_items, texts_in
-from whet.replies.values import json_values, without_thought
+from whet.replies.values import json_values, records, without_thought
 
-__all__ = ["array", "between", "closed", "json_values", "list_items", "texts_in", "without_thought"]
+__all__ = [
+    "array",
+    "between",
+    "closed",
+    "json_values",
+    "list_items",
+    "records",
+    "texts_in",
+    "without_thought",
+]

@@ -77,6 +77,17 @@ def json_values(text: str, *, whole: bool = True) -> list[Any]:
     return [one.value for one in sorted(values_of(reply, whole), key=_rank)]
 
 
+def records(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """The innermost objects of a JSON value, in order: entries count wherever an answer puts them, whatever the keys around them.
+
+    >>> list(records({"result": {"entries": [{"id": 1}, {"id": 2}]}}))
+    [{'id': 1}, {'id': 2}]
+    """
+    inner = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    records_inside = [one for item in inner if depth < _DEEPEST for one in records(item, depth + 1)]
+    yield from records_inside or ([value] if isinstance(value, dict) else [])
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """An object or a list, where it starts, where it stands, and whether its end was cut off."""

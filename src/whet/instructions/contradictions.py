@@ -1,0 +1,111 @@
+"""Contradictions: of two demands of which no answer can follow both, one stays, by what people object to.
+
+Who wants what an instruction says falls silent as soon as it stands, so that voices for and against it cannot be counted against
+each other. What can be compared is how many object to the one while it stands, and to the other while that one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from whet.instructions.changes import CONTRARY, OUTWEIGHS, Conflict, of_models
+from whet.instructions.effects import Effects
+from whet.instructions.reader import Requirement
+from whet.prompt.events import Resolve
+from whet.prompt.instructions import Instruction, Ledger, apply
+from whet.run import Run
+
+
+@dataclass
+class Contradictions:
+    """`pairs` are instructions that contradict each other. `rivals` came in the place of their contrary, to which that share of
+    answers objected; `upheld` came back and stay. `named` was logged. Nothing is replaced any more at the `ending`."""
+
+    effects: Effects
+    pairs: dict[tuple[str, str], None] = field(default_factory=dict)
+    rivals: dict[str, float] = field(default_factory=dict)
+    upheld: set[str] = field(default_factory=set)
+    named: dict[Conflict, None] = field(default_factory=dict)
+    ending: bool = False
+
+    def name(self, run: Run, new: Sequence[Conflict]) -> None:
+        """Log conflicts, each once."""
+        for one in new:
+            if one not in self.named:
+                self.named[one] = None
+                run.log("conflict", {"first": one.first, "second": one.second, "settled": one.settled})
+
+    def standing(self, ledger: Ledger) -> list[tuple[str, str]]:
+        """The pairs that stand."""
+        active = {i.id for i in ledger.active}
+        return [pair for pair in self.pairs if set(pair) <= active]
+
+    def replaces(self, one: Requirement, old: Instruction) -> bool:
+        """Whether the contrary takes the place of an instruction: for a try, once three answers want it and there are rounds
+        left to see who objects then; back, where more object to what came in its place."""
+        objections = self._objections(old.id)
+        if old.id in self.rivals:
+            return objections > self.rivals[old.id]
+        return old.id not in self.upheld and not self.ending and objections > 0
+
+    def replaced(self, event: Resolve) -> None:
+        """Remember how many objected to what leaves, or that its contrary is back."""
+        if event.drop in self.rivals:
+            self.upheld.add(event.keep)
+        else:
+            self.rivals[event.keep] = self._objections(event.drop)
+
+    def _objections(self, key: str) -> float:
+        """The share of answers that want the contrary of an instruction, over the last rounds in which it stood; 0 where fewer
+        than three do."""
+        voices, answers = 0, 0
+        for one in reversed(self.effects.rounds):
+            if key not in one.shown:
+                break
+            voices, answers = voices + one.opposed.get(key, 0), answers + one.answers
+            if voices >= OUTWEIGHS:
+                return voices / max(1, answers)
+        return 0.0
+
+    def outvoted(self, requirements: Sequence[Requirement], ledger: Ledger, at: str) -> list[Resolve]:
+        """Instructions that leave because another one stands, is violated, and is their contrary."""
+        events = []
+        for one in requirements:
+            active, own = {i.id for i in ledger.active}, of_models(ledger)
+            old = own.get(one.contradicts)
+            if old is not None and one.violates in active - {old.id} and self.replaces(one, old):
+                event = Resolve(keep=one.violates, drop=old.id, reason=CONTRARY, at=at)
+                ledger = apply(ledger, event)
+                self.replaced(event)
+                events.append(event)
+        return events
+
+    def settle(self, run: Run, ledger: Ledger, at: str, *, final: bool) -> tuple[list[Resolve], list[str]]:
+        """What leaves of the pairs that stand, and what is to be tried without.
+
+        Of two, one of which is violated while both stand, the one stays that was demanded twice as often (at the end: more often)
+        in the answers that treated both alike. Else both stand for a person to decide, and the weaker one is tried without.
+        """
+        events, weaker = list[Resolve](), list[str]()
+        for pair in self.standing(ledger):
+            if any(event.drop in pair for event in events):
+                continue
+            own, hits = of_models(ledger), dict(zip(pair, self.effects.wanted(pair), strict=True))
+            wanted = {key: hits[key] if key in own else float("inf") for key in pair}
+            weak, strong = sorted(reversed(pair), key=lambda key: wanted[key])
+            clash = any(
+                r.violated.get(key)
+                for r in self.effects.rounds
+                if set(pair) <= r.shown.keys()
+                for key in pair
+            )
+            settled = weak in own and clash and wanted[strong] > (1 if final else 2) * wanted[weak]
+            first, second = ledger[strong].text, ledger[weak].text
+            self.name(run, [Conflict(first, second, first if settled else "")])
+            if settled:
+                events.append(Resolve(keep=strong, drop=weak, reason="demanded less often", at=at))
+                ledger = apply(ledger, events[-1])
+            elif weak in own:
+                weaker.append(weak)
+        return events, weaker
