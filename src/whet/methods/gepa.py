@@ -30,7 +30,7 @@ Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
@@ -49,6 +49,7 @@ from whet.search.example_front import front
 from whet.search.minibatch import answered, endless, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
 from whet.search.regions import blamed
+from whet.search.text_merge import merged_prompt
 from whet.stats.paired import p_value
 from whet.types import Example, Rollout, mean_score
 
@@ -81,38 +82,51 @@ async def gepa(
 ) -> Candidate:
     """Reflective evolution; see the module."""
     pool = begin(run, env, replace(policy, max_tokens=config.tokens), start, config)
-    rollouts = await pool.env.evaluate(run, start, pool.env.validation)
-    pool.take(run, Outcome(Candidate(start), rollouts, cost=len(rollouts)))
+    pool.take(run, Outcome(Candidate(start), True, (), await pool.validate(run, start)))
     for number in range(pool.rounds):
-        jobs = pool.jobs(run, number)
-        if not jobs:
+        if pool.done:
             break
-        for outcome in await run.map(lambda branch, job: job.work(branch, pool), jobs):
-            pool.take(run, outcome)
-    return pool.archive.incumbent or Candidate(start)
+        await merge(run, pool)
+        parent = pool.choose(run)
+        batches = pool.batches(parent)
+        if not batches:
+            break
+        children = await reflect(run, pool, parent, batches, number)
+        together = union(pool, parent, children)
+        accepted = together is not None and await compare(run, pool, parent, [together])
+        accepted = accepted or await compare(run, pool, parent, children)
+        pool.barren = 0 if accepted else pool.barren + 1
+    return pool.best or Candidate(start)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A prompt made from a parent, how, and the rows on which it is compared with it."""
+
+    prompt: Prompt
+    operator: str
+    rows: Sequence[Example]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a child: its validation rollouts where it was accepted, and all rollouts on training examples.
+    """What became of a candidate: its rollouts on validation examples where it was accepted, and all others.
 
-    `rows` are those on which it was compared, shown to nobody yet; `cost` counts the rollouts that were not known, `asks` the
-    requests to the optimizer.
+    `rows` are those on which it was compared, shown to nobody yet.
     """
 
-    child: Candidate | None = None
-    validation: Sequence[Rollout] = ()
+    candidate: Candidate
+    accepted: bool
     training: Sequence[Rollout] = ()
+    validation: Sequence[Rollout] = ()
     rows: Sequence[Example] = ()
-    cost: int = 0
-    asks: int = 0
 
 
 @dataclass
 class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent.
 
-    A round has `least` children; after one that accepted none (of a pool of `size`) twice as many (`width`) as that had.
+    A round has `least` reflections, under a limit twice as many (`width`) as the one before where that accepted nothing.
     """
 
     env: Environment
@@ -123,9 +137,8 @@ class CandidatePool:
     rollouts: int | None
     asks: int | None
     rounds: int
-    least: int
-    width: int = 0
-    size: int = 0
+    width: int
+    barren: int = 0
     archive: Archive = field(default_factory=Archive)
     scores: dict[str, list[float]] = field(default_factory=dict)
     known: dict[tuple[str, str], Rollout] = field(default_factory=dict)
@@ -135,55 +148,59 @@ class CandidatePool:
     grown: bool = False
 
     @property
-    def regions(self) -> list[str]:
-        """The regions that take their turns."""
-        return editable(self.start)
+    def done(self) -> bool:
+        """Whether nothing can become better, or nothing more can be asked for."""
+        if self.rollouts is not None and self.barren >= BARREN:
+            return True
+        return self.asks == 0 or any(min(s) >= self.env.reward.high for s in self.scores.values())
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best by mean validation score, or a descendant that is ahead of it, step by step, on all rows that both answered."""
+        best = self.archive.incumbent
+        for name in self.scores:
+            candidate = self.archive.members[name]
+            if best and best.id in candidate.parents and name not in self.archive.outside:
+                rows = [row for prompt, row in self.known if prompt == best.prompt.id]
+                pairs = [
+                    (self.known[best.id, row], self.known[name, row])
+                    for row in rows
+                    if (name, row) in self.known
+                ]
+                best = candidate if sum(new.reward - old.reward for old, new in pairs) > 0 else best
+        return best
 
     def take(self, run: Run, outcome: Outcome) -> None:
-        """Take in what a job brought."""
-        child = outcome.child
-        self.rollouts = None if self.rollouts is None else self.rollouts - outcome.cost
-        self.asks = None if self.asks is None else self.asks - outcome.asks
-        self.known |= {(r.prompt_id, r.example_id): r for r in outcome.training}
-        if child is None:
-            return
-        parents = [self.turns.get(parent, 0) for parent in child.parents]
-        fresh = self.archive.add(run, child)
-        if fresh and outcome.validation:
+        """Take in what became of a candidate, and what that cost."""
+        child = outcome.candidate
+        self.learn([*outcome.training, *outcome.validation])
+        turn = max((self.turns.get(parent, 0) for parent in child.parents), default=0)
+        if self.archive.add(run, child) and outcome.accepted:
             self.archive.measured(run, self.env, child, outcome.validation)
             self.scores[child.id] = [r.reward for r in outcome.validation]
-            self.unseen[child.id], self.grown = outcome.rows, True
-            self.turns[child.id] = max(parents, default=0)
+            self.unseen[child.id], self.turns[child.id], self.grown = outcome.rows, turn, True
 
-    def jobs(self, run: Run, number: int) -> list[RegionMerge | Reflection]:
-        """What is done at once in a round: a merge, and reflections, as many as can be paid for."""
-        config, rows, left = self.config, len(self.env.validation), self.rollouts
-        if any(min(scores) >= self.env.reward.high for scores in self.scores.values()):
-            return []
-        jobs: list[RegionMerge | Reflection] = list(self.merge(run))
-        left = None if left is None else left - rows * len(jobs)
-        progress, self.size = len(self.scores) > self.size, len(self.scores)
-        self.width = self.least if progress else min(config.proposals, 2 * self.width)
-        width = self.width if self.asks is None else min(self.width, self.asks)
-        if left is not None:
-            width = min(width, max(1, left // (2 * config.minibatch + rows)))
-        for k in range(width):
-            parent = self.choose(run)
-            batch = list(self.unseen.pop(parent.id, ()))[: config.minibatch] or self.batch(())
-            need = sum((parent.id, row.id) not in self.known for row in batch) + len(batch) + rows
-            if left is not None and left < need:
-                continue
-            spare = config.looks if left is None else (left // (width - k) - need) // (2 * config.minibatch)
-            later: list[list[Example]] = []
-            while len(later) < min(config.looks - 1, spare):
-                later.append(self.batch([*batch, *(row for more in later for row in more)]))
-            left = None if left is None else left - need - 2 * sum(map(len, later))
-            turn = self.turns[parent.id]
-            self.turns[parent.id] = turn + 1
-            region = self.regions[turn % len(self.regions)]
-            sample = number * config.proposals + k
-            jobs.append(Reflection(parent, region, batch, [more for more in later if more], sample))
-        return jobs
+    def learn(self, rollouts: Sequence[Rollout]) -> None:
+        """Take in rollouts; those that were not known have been paid for."""
+        before = len(self.known)
+        self.known |= {(r.prompt_id, r.example_id): r for r in rollouts}
+        if self.rollouts is not None:
+            self.rollouts -= len(self.known) - before
+
+    def batches(self, parent: Candidate) -> list[list[Example]]:
+        """The minibatches on which a parent is reflected on at once, as many as can be paid for: what it was accepted on first."""
+        left, size, batches = self.rollouts, self.config.minibatch, list[list[Example]]()
+        width = self.width if left is None else self.width * 2**self.barren
+        rows = list(self.unseen.pop(parent.id, ()))
+        while len(batches) < width:
+            batch = rows[len(batches) * size :][:size] or self.batch([row for b in batches for row in b])
+            need = sum((parent.id, row.id) not in self.known for row in batch) + len(batch)
+            if left is not None:
+                left -= need
+            if not batch or (left is not None and left < len(self.env.validation)):
+                break
+            batches.append(batch)
+        return batches
 
     def batch(self, but: Sequence[Example]) -> list[Example]:
         """The next training examples, none twice and none of those named."""
@@ -203,50 +220,15 @@ class CandidatePool:
         name = run.rng.choices(list(weights), list(weights.values()))[0]
         return self.archive.members[name]
 
-    def merge(self, run: Run) -> list[RegionMerge]:
-        """Two candidates of the front that changed different regions since their last common ancestor, best pair first."""
-        rows = len(self.env.validation)
-        payable = self.rollouts is None or self.rollouts >= rows
-        if len(self.regions) < 2 or len(self.merged) >= self.config.merges or not self.grown:
-            return []
-        self.grown = False
-        best = sorted(front(self.scores), key=lambda c: -sum(self.scores[c]))
-        for pair in combinations([self.archive.members[name] for name in best], 2):
-            key = (pair[0].id, pair[1].id)
-            prompt = None if key in self.merged else self.combined(*pair)
-            if prompt is not None and prompt not in self.archive and payable:
-                self.merged.add(key)
-                return [RegionMerge(Candidate(prompt, key, "merge"), self.contested(run, *key))]
-        return []
+    def turn(self, parent: Candidate) -> str:
+        """The region of a parent whose turn it is."""
+        turn, regions = self.turns[parent.id], editable(self.start)
+        self.turns[parent.id] = turn + 1
+        return regions[turn % len(regions)]
 
-    def combined(self, better: Candidate, other: Candidate) -> Prompt | None:
-        """The better candidate with the regions that only the other one has changed; None where there are none."""
-        common = [a for a in self.lineage(better) if a in self.lineage(other)]
-        if not common or common[-1] in (better.id, other.id):
-            return None
-        ancestor, prompt = self.archive.members[common[-1]].prompt, better.prompt
-        for region in self.regions:
-            focused = self.start.focused(region)
-            text, before = text_in(focused, other.prompt), text_in(focused, ancestor)
-            if text_in(focused, better.prompt) == before != text:
-                prompt = moved(self.start, prompt, region, other.prompt)
-        return prompt
-
-    def lineage(self, candidate: Candidate) -> list[str]:
-        """The candidate and all its ancestors, the oldest first."""
-        ids = {candidate.id}
-        for member in reversed(self.archive.members.values()):
-            if member.id in ids:
-                ids.update(member.parents)
-        return [name for name in self.archive.members if name in ids]
-
-    def contested(self, run: Run, first: str, second: str) -> list[int]:
-        """Up to five validation examples: two on which each is better, then ties."""
-        order = run.rng.sample(range(len(self.env.validation)), len(self.env.validation))
-        gaps = {i: self.scores[first][i] - self.scores[second][i] for i in order}
-        ahead, behind = [i for i in order if gaps[i] > 0], [i for i in order if gaps[i] < 0]
-        even = [i for i in order if gaps[i] == 0]
-        return [*ahead[:2], *behind[:2], *even, *ahead[2:], *behind[2:]][:5]
+    async def validate(self, run: Run, prompt: Prompt) -> list[Rollout]:
+        """The rollouts of a prompt on the validation examples."""
+        return await self.env.evaluate(run, prompt, self.env.validation)
 
     async def answers(self, run: Run, prompt: Prompt, rows: Sequence[Example]) -> list[Rollout]:
         """Rollouts of a prompt on training examples; those that are known are not asked for again."""
@@ -254,100 +236,105 @@ class CandidatePool:
         fresh = {r.example_id: r for r in await self.env.evaluate(run, prompt, new)} if new else {}
         return [fresh.get(row.id) or self.known[prompt.id, row.id] for row in rows]
 
-    def outcome(
-        self,
-        child: Candidate | None = None,
-        validation: Sequence[Rollout] = (),
-        training: Sequence[Rollout] = (),
-        rows: Sequence[Example] = (),
-        asks: int = 0,
-    ) -> Outcome:
-        """What became of a child, with what it cost."""
-        new = sum((r.prompt_id, r.example_id) not in self.known for r in training)
-        return Outcome(child, validation, training, rows, new + len(validation), asks)
+
+async def reflect(
+    run: Run, pool: CandidatePool, parent: Candidate, batches: Sequence[Sequence[Example]], number: int
+) -> list[Child]:
+    """The new prompts that reflections on minibatches write, at once, none twice."""
+    pool.learn(await pool.answers(run, parent.prompt, [row for batch in batches for row in batch]))
+    jobs: list[tuple[int, Sequence[Example], list[Rollout], list[str]]] = []
+    for k, batch in enumerate(batches):
+        olds = [pool.known[parent.id, row.id] for row in batch]
+        regions = blamed(pool.start, editable(pool.start), pool.turn(parent), olds)
+        wrong = any(r.reward < pool.env.reward.high for r in answered(olds))
+        if wrong and (pool.asks is None or pool.asks >= len(regions)):
+            pool.asks = None if pool.asks is None else pool.asks - len(regions)
+            jobs.append((number * pool.config.proposals + k, batch, olds, regions))
+
+    async def write(branch: Run, job: tuple[int, Sequence[Example], list[Rollout], list[str]]) -> Child:
+        sample, batch, olds, regions = job
+        prompt, rows = parent.prompt, {row.id: row for row in batch}
+        asked = await branch.map(
+            lambda twig, region: rewritten(twig, pool, parent, region, rows, olds, sample), regions
+        )
+        for region, written in zip(regions, asked, strict=True):
+            prompt = prompt if written is None else moved(pool.start, prompt, region, written)
+        return Child(prompt, f"reflection on {', '.join(regions)}", batch)
+
+    children = {child.prompt.id: child for child in await run.map(write, jobs)}
+    return [child for child in children.values() if child.prompt not in pool.archive]
 
 
-@dataclass(frozen=True)
-class Reflection:
-    """One reflection on a parent, and the test of its child: on the region whose turn it is, or on those that are to blame.
-    `sample` numbers its requests."""
+async def rewritten(
+    run: Run,
+    pool: CandidatePool,
+    parent: Candidate,
+    region: str,
+    rows: Mapping[str, Example],
+    rollouts: Sequence[Rollout],
+    sample: int,
+) -> Prompt | None:
+    """The parent with one region written anew; None without a usable reply."""
+    base, focused = parent.prompt.restored(region, pool.start), pool.start.focused(region)
+    text = text_in(focused, parent.prompt)
+    shown = [show_rollout(rows[r.example_id], in_focus(r, focused)) for r in answered(rollouts)]
+    question = reflection(setting(pool.env.description, base, region), text, shown)
+    written = await pool.policy.rewrite(run, base, question, sample=sample, text=text, region=region)
+    fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
+    if len(fit) < len(written):
+        run.log("copied", len(written) - len(fit))
+    return fit[0] if fit else None
 
-    parent: Candidate
-    region: str
-    batch: Sequence[Example]
-    later: Sequence[Sequence[Example]]
-    sample: int
 
-    async def work(self, run: Run, pool: CandidatePool) -> Outcome:
-        """Roll out, reflect, compare, validate what is accepted."""
-        env, parent = pool.env, self.parent.prompt
-        olds = await pool.answers(run, parent, self.batch)
-        if all(r.reward >= env.reward.high for r in answered(olds)):
-            return pool.outcome(training=olds)
-        regions = blamed(pool.start, pool.regions, self.region, olds)
-        prompt = await self.reflect(run, pool, olds, regions)
-        if prompt in pool.archive:
-            return pool.outcome(training=olds, asks=len(regions))
-        span, alpha = env.reward.high - env.reward.low, pool.config.alpha
-        news = await pool.answers(run, prompt, self.batch)
+def union(pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> Child | None:
+    """All that the children of a parent changed, as one child; None where that is none of them alone."""
+    prompt, rows = None, list[Example]()
+    for child in children:
+        more = (
+            child.prompt if prompt is None else merged_prompt(pool.start, parent.prompt, prompt, child.prompt)
+        )
+        if more is not None:
+            prompt, rows = more, [*rows, *child.rows]
+    if prompt is None or prompt in pool.archive or len(rows) == len(children[0].rows):
+        return None
+    return Child(prompt, "union of reflections", rows)
+
+
+async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> bool:
+    """Compare children with their parent, at once, as far as it can be paid for; validate the better ones. Whether any is."""
+    validation, size, left = len(pool.env.validation), pool.config.minibatch, pool.rollouts
+    jobs: list[tuple[Child, list[list[Example]]]] = []
+    taken = [row for child in children for row in child.rows]
+    for n, child in enumerate(children):
+        need, later = len(child.rows) + validation, list[list[Example]]()
+        if left is not None and left < need:
+            break
+        share = None if left is None else left // (len(children) - n) - need
+        while len(later) < pool.config.looks - 1 and (share is None or share >= 2 * size * (len(later) + 1)):
+            later.append(pool.batch(taken))
+            taken += later[-1]
+        left = None if left is None else left - need - 2 * sum(map(len, later))
+        jobs.append((child, [rows for rows in later if rows]))
+
+    async def outcome(branch: Run, job: tuple[Child, list[list[Example]]]) -> Outcome:
+        child, later = job
+        span, alpha = pool.env.reward.high - pool.env.reward.low, pool.config.alpha
+        olds = await pool.answers(branch, parent.prompt, child.rows)
+        news = await pool.answers(branch, child.prompt, child.rows)
         verdict = better(olds, news, span, alpha)
-        for rows in self.later:
+        for rows in later:
             if verdict is None:
-                more = await run.map(partial(pool.answers, rows=rows), [parent, prompt])
+                more = await branch.map(partial(pool.answers, rows=rows), [parent.prompt, child.prompt])
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
                 verdict = better(olds, news, span, alpha)
-        child = Candidate(prompt, (self.parent.id,), f"reflection on {', '.join(regions)}", mean_score(news))
-        if not verdict:
-            return pool.outcome(child, training=[*olds, *news], asks=len(regions))
-        validation = await env.evaluate(run, prompt, env.validation)
-        return pool.outcome(child, validation, [*olds, *news], self.batch, len(regions))
+        candidate = Candidate(child.prompt, (parent.id,), child.operator, mean_score(news))
+        validated = await pool.validate(branch, child.prompt) if verdict else []
+        return Outcome(candidate, bool(verdict), [*olds, *news], validated, child.rows)
 
-    async def reflect(
-        self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout], regions: Sequence[str]
-    ) -> Prompt:
-        """The parent with regions written anew, as far as there are usable replies."""
-
-        prompt = self.parent.prompt
-        write = partial(self.write, pool=pool, rollouts=rollouts)
-        for region, written in zip(regions, await run.map(write, regions), strict=True):
-            if written is not None:
-                prompt = moved(pool.start, prompt, region, written)
-        return prompt
-
-    async def write(
-        self, run: Run, region: str, pool: CandidatePool, rollouts: Sequence[Rollout]
-    ) -> Prompt | None:
-        """The parent with one region written anew; None without a usable reply."""
-        base = self.parent.prompt.restored(region, pool.start)
-        focused = pool.start.focused(region)
-        text, rows = text_in(focused, self.parent.prompt), {row.id: row for row in self.batch}
-        shown = [show_rollout(rows[r.example_id], in_focus(r, focused)) for r in answered(rollouts)]
-        question = reflection(setting(pool.env.description, base, region), text, shown)
-        written = await pool.policy.rewrite(run, base, question, sample=self.sample, text=text, region=region)
-        fit = [p for p in written if not copied_input(p.source, pool.env.train, self.parent.prompt.source)]
-        if len(fit) < len(written):
-            run.log("copied", len(written) - len(fit))
-        return fit[0] if fit else None
-
-
-@dataclass(frozen=True)
-class RegionMerge:
-    """Two candidates as one, compared with the better of them on the validation examples with the numbers `contested`."""
-
-    child: Candidate
-    contested: Sequence[int]
-
-    async def work(self, run: Run, pool: CandidatePool) -> Outcome:
-        """Compare on a few examples, validate on the rest what is not worse."""
-        rows, prompt = pool.env.validation, self.child.prompt
-        tried = await pool.env.evaluate(run, prompt, [rows[i] for i in self.contested])
-        best = max(sum(pool.scores[parent][i] for i in self.contested) for parent in self.child.parents)
-        if sum(r.reward for r in tried) < best:
-            return Outcome(self.child, cost=len(tried))
-        rest = [i for i in range(len(rows)) if i not in self.contested]
-        others = await pool.env.evaluate(run, prompt, [rows[i] for i in rest])
-        by_row = dict(zip([*self.contested, *rest], [*tried, *others], strict=True))
-        return Outcome(self.child, [by_row[i] for i in range(len(rows))], cost=len(rows))
+    outcomes = await run.map(outcome, jobs)
+    for each in outcomes:
+        pool.take(run, each)
+    return any(each.accepted for each in outcomes)
 
 
 def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float) -> bool | None:
@@ -359,22 +346,78 @@ def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha:
     return True if p_value(gaps, draws=9_999) <= alpha else None
 
 
+async def merge(run: Run, pool: CandidatePool) -> None:
+    """Merge two candidates of the front, the best pair first; validate that where it is not below the better one on a few rows."""
+    rows, best = pool.env.validation, sorted(front(pool.scores), key=lambda c: -sum(pool.scores[c]))
+    grown, pool.grown = pool.grown, False
+    if not grown or len(pool.merged) >= pool.config.merges:
+        return
+    for pair in combinations(best, 2):
+        prompt = None if pair in pool.merged else combined(pool, *pair)
+        if (
+            prompt is None
+            or prompt in pool.archive
+            or (pool.rollouts is not None and pool.rollouts < len(rows))
+        ):
+            continue
+        pool.merged.add(pair)
+        few = contested(run, *(pool.scores[name] for name in pair))
+        tried = await pool.env.evaluate(run, prompt, [rows[i] for i in few])
+        rest = [i for i in range(len(rows)) if i not in few]
+        passed = sum(r.reward for r in tried) >= max(sum(pool.scores[name][i] for i in few) for name in pair)
+        others = await pool.env.evaluate(run, prompt, [rows[i] for i in rest]) if passed else []
+        by_row = dict(zip([*few, *rest], [*tried, *others], strict=False))
+        validated = [by_row[i] for i in range(len(rows))] if passed else []
+        return pool.take(
+            run, Outcome(Candidate(prompt, pair, "merge"), passed, [] if passed else tried, validated)
+        )
+
+
+def combined(pool: CandidatePool, better: str, other: str) -> Prompt | None:
+    """What two candidates changed since their last common ancestor, the better one's where they are at odds; None where that
+    is one of them."""
+    line, members = lineage(pool, other), pool.archive.members
+    common = [name for name in lineage(pool, better) if name in line]
+    if not common or common[-1] in (better, other):
+        return None
+    ancestor = members[common[-1]].prompt
+    return merged_prompt(pool.start, ancestor, members[better].prompt, members[other].prompt)
+
+
+def lineage(pool: CandidatePool, name: str) -> list[str]:
+    """A candidate and all its ancestors, the oldest first."""
+    ids = {name}
+    for member in reversed(pool.archive.members.values()):
+        if member.id in ids:
+            ids.update(member.parents)
+    return [name for name in pool.archive.members if name in ids]
+
+
+def contested(run: Run, first: Sequence[float], second: Sequence[float]) -> list[int]:
+    """Numbers of up to five validation examples: two on which each is better, then ties."""
+    order = run.rng.sample(range(len(first)), len(first))
+    ahead, behind = [i for i in order if first[i] > second[i]], [i for i in order if first[i] < second[i]]
+    even = [i for i in order if first[i] == second[i]]
+    return [*ahead[:2], *behind[:2], *even, *ahead[2:], *behind[2:]][:5]
+
+
 def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> CandidatePool:
     """An empty pool with sizes that a limit pays for: about `CHILDREN` times a minibatch and the validation split."""
     payable, rounds = payable_rollouts(run, env, writes=True), config.rounds
     asks = payable_asks(run, env, payable)
-    batch, least = min(config.minibatch, len(env.train)), config.proposals
+    batch, width = min(config.minibatch, len(env.train)), config.proposals
     if payable is not None:
         each = max(6, payable // CHILDREN)
         batch = max(1, min(batch, each * 2 // 5))
         env = cut_validation(run, env, max(1, min(each - batch, (payable - 2 * batch) // 2)))
         rounds = payable
-        deep = payable // (2 * batch + len(env.validation)) // DEEP
-        least = max(1, min(config.proposals, deep))
+        width = min(width, (payable // ROUNDS - len(env.validation)) // (2 * batch))
+    if asks is not None:
+        width = min(width, asks // ROUNDS)
     config = replace(config, minibatch=batch)
-    return CandidatePool(
-        env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds, least
-    )
+    width = max(1, width)
+    draw = endless(run.rng, env.train)
+    return CandidatePool(env, policy, start, config, draw, payable, asks, rounds, width)
 
 
 def reflection(about: str, text: str, shown: Sequence[str]) -> str:
@@ -383,7 +426,7 @@ def reflection(about: str, text: str, shown: Sequence[str]) -> str:
     return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{EXAMPLES}\n{examples}\n\n{REQUEST}"
 
 
-CHILDREN, DEEP = 20, 10
+CHILDREN, ROUNDS, BARREN = 20, 5, 3
 INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
 EXAMPLES = (
     "The following are examples of different task inputs provided to the assistant along with the assistant's response for "
