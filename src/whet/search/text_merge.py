@@ -44,10 +44,13 @@ def merged_text(base: str, first: str, second: str) -> str | None:
 
 
 def alike(line: str, other: str) -> bool:
-    """Whether two lines have all but a quarter of the shorter one in common, in a row: so a test decides, with one of them."""
-    one, two = comparable(line), comparable(other)
-    common = SequenceMatcher(None, one, two, autojunk=False).find_longest_match()
-    return 4 * common.size >= 3 * min(len(one), len(two)) > 0
+    """Whether all but a quarter of the shorter line stands in the other one, in a row. Then one of them is enough to try."""
+    short, long = sorted((comparable(line), comparable(other)), key=len)
+    if short[len(short) // 4 : len(short) * 3 // 4] not in long:  # any such row holds the middle of the line
+        return False
+    return (
+        4 * SequenceMatcher(None, short, long, autojunk=False).find_longest_match().size >= 3 * len(short) > 0
+    )
 
 
 @dataclass
