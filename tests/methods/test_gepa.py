@@ -43,10 +43,11 @@ async def search(
     env: Environment | None = None,
     start: Prompt = START,
     limits: Budget | None = None,
+    seed: int = 0,
     **settings: Any,
 ) -> tuple[Candidate, Answers, MeteredRun]:
     env, model = env or review_world(), Answers(answer)
-    run = MeteredRun({"task": env.model, "optimizer": model}, limits=limits)
+    run = MeteredRun({"task": env.model, "optimizer": model}, seed, limits=limits)
     return await gepa(run, env, LanguagePolicy(), start, Config(**(SMALL | settings))), model, run
 
 
@@ -313,7 +314,8 @@ async def test_reflections_of_a_round_take_the_regions_by_turns_and_one_child_ha
 @pytest.mark.parametrize("start", [PAIR, PROGRAM], ids=["regions", "prompts of a program"])
 async def test_a_merge_takes_each_region_from_the_one_that_changed_it(start: Prompt) -> None:
     env = replace(review_world(Answers(lambda q, s: q)), reward=Halves(), labels={})
-    best, _, run = await search(fixer, env, start, rounds=8, minibatch=16, parent="random")
+    drawn_twice = 3  # the seed with which the start is the parent in the second round as well
+    best, _, run = await search(fixer, env, start, seed=drawn_twice, rounds=4, minibatch=16, parent="random")
     merges = [c for c in logged(run, "candidate") if c["operator"] == "merge"]
     assert merges and len(merges[0]["parents"]) == 2
     assert_both_are_right(start, best.prompt)

@@ -109,19 +109,17 @@ async def gepa(
 
 @dataclass(frozen=True)
 class Child:
-    """A prompt made from a parent, how, and the rows on which it is compared with it."""
+    """A prompt made from a parent, how, and the rows on which it is compared with it; `sure`: and validated at the same time."""
 
     prompt: Prompt
     operator: str
     rows: Sequence[Example]
+    sure: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a candidate: its rollouts on validation examples where it was accepted, and all others.
-
-    `rows` are those on which it was compared, shown to nobody yet.
-    """
+    """What became of a candidate: its rollouts, and the rows on which it was compared, shown to nobody yet."""
 
     candidate: Candidate
     accepted: bool
@@ -281,7 +279,7 @@ def union(pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> 
         if merged is not None:
             prompt, rows = merged, [*rows, *child.rows]
     known = prompt in pool.archive or len(rows) == len(children[0].rows)
-    return None if known else Child(prompt, "union of reflections", rows)
+    return None if known else Child(prompt, "union of reflections", rows, sure=True)
 
 
 async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> bool:
@@ -302,15 +300,19 @@ async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Se
     async def outcome(branch: Run, job: tuple[Child, list[list[Example]]]) -> Outcome:
         child, later = job
         both, span = [parent.prompt, child.prompt], pool.env.reward.high - pool.env.reward.low
-        olds, news = await branch.map(partial(pool.answers, rows=child.rows), both)
+        rows = [*child.rows, *(pool.env.validation if child.sure else ())]
+        olds = [pool.known[parent.id, row.id] for row in child.rows]
+        every = await pool.answers(branch, child.prompt, rows)
+        news, validated = every[: len(child.rows)], every[len(child.rows) :]
         verdict = better(olds, news, span, pool.config.alpha)
-        for rows in later:
+        for batch in later:
             if verdict is None:
-                more = await branch.map(partial(pool.answers, rows=rows), both)
+                more = await branch.map(partial(pool.answers, rows=batch), both)
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
                 verdict = better(olds, news, span, pool.config.alpha)
         candidate = Candidate(child.prompt, (parent.id,), child.operator, mean_score(news))
-        validated = await pool.env.evaluate(branch, child.prompt, pool.env.validation) if verdict else []
+        if verdict and not validated:
+            validated = await pool.env.evaluate(branch, child.prompt, pool.env.validation)
         return Outcome(candidate, bool(verdict), [*olds, *news], validated, child.rows)
 
     outcomes = await run.map(outcome, jobs)
@@ -349,8 +351,7 @@ async def merge(run: Run, pool: CandidatePool) -> None:
 
 
 def combined(pool: CandidatePool, better: str, other: str) -> Prompt | None:
-    """What two candidates changed since their last common ancestor, the better one's where they are at odds; None where that
-    is one of them."""
+    """What two candidates changed since their last common ancestor, unless that is one of them."""
     line, members = pool.archive.lineage(other), pool.archive.members
     common = [name for name in pool.archive.lineage(better) if name in line]
     if not common or common[-1] in (better, other):
