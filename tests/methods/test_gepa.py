@@ -177,7 +177,7 @@ async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> No
     assert len(model.questions) == len(set(model.questions)) == 4
 
 
-async def test_under_a_limit_a_round_doubles_where_the_one_before_accepted_nothing_and_the_third_is_the_last() -> (
+async def test_under_a_limit_rounds_double_while_none_is_accepted_and_twelve_reflections_in_vain_are_the_last() -> (
     None
 ):
     useless = review_world(Answers(lambda q, s: "?"), train=40, validation=20)
@@ -185,7 +185,7 @@ async def test_under_a_limit_a_round_doubles_where_the_one_before_accepted_nothi
     _, model, run = await search(
         lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", useless, limits=limits, rounds=50, proposals=1
     )
-    assert len(model.requests) == 1 + 2 + 4
+    assert len(model.requests) == 1 + 2 + 4 + 8
     assert run.spent["task"] < 100
 
 

@@ -13,7 +13,7 @@ Khattab: GEPA: Reflective Prompt Evolution Can Outperform Reinforcement Learning
 
 Differences from the paper and its package (gepa 0.1.4):
 1. A parent is reflected on `proposals` minibatches at once, all calls in flight together; the package waits for each. Under a
-   limit on calls fewer, and twice as many after a round that accepted none; three such rounds in a row end the search.
+   limit on calls fewer, and twice as many after a round that accepted none; 12 minibatches in vain end the search.
 2. What these reflections changed is merged by line, and tried as one child first, on the rows of all: a line stays where any
    of them kept it, so that what one forgot is not lost. Where they are no edits of the parent, each child is tried alone.
 3. A child is accepted by a paired test (`whet.stats`) on the rows of the minibatch, not by a larger sum. While it is ahead
@@ -103,7 +103,7 @@ async def gepa(
         together = union(pool, parent, children)
         accepted = together is not None and await compare(run, pool, parent, [together])
         accepted = accepted or await compare(run, pool, parent, children)
-        pool.barren = 0 if accepted else pool.barren + 1
+        pool.idle = 0 if accepted else pool.idle + len(batches)
     return pool.best or Candidate(start)
 
 
@@ -132,7 +132,7 @@ class Outcome:
 class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent.
 
-    A round has `width` reflections, under a limit twice as many for each round before it, `barren` in number, that accepted none.
+    A round has `width` reflections; under a limit as many more as there were (`idle`) since a child was accepted.
     """
 
     env: Environment
@@ -144,7 +144,7 @@ class CandidatePool:
     asks: float
     rounds: int
     width: int
-    barren: int = 0
+    idle: int = 0
     reflections: int = 0
     archive: Archive = field(default_factory=Archive)
     scores: dict[str, list[float]] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class CandidatePool:
     @property
     def done(self) -> bool:
         """Whether nothing can become better, or nothing more can be asked for."""
-        given_up = self.barren >= BARREN and math.isfinite(self.rollouts)
+        given_up = self.idle >= IDLE and math.isfinite(self.rollouts)
         return given_up or self.asks == 0 or any(min(s) >= self.env.reward.high for s in self.scores.values())
 
     @property
@@ -192,7 +192,7 @@ class CandidatePool:
     def batches(self, parent: Candidate) -> list[list[Example]]:
         """The minibatches for a round of reflections on a parent, as many as can be paid for: first what it was accepted on."""
         left, size = self.rollouts - len(self.env.validation), self.config.minibatch
-        width = self.width * (2**self.barren if math.isfinite(left) else 1)
+        width = self.width + (self.idle if math.isfinite(left) else 0)
         rows, batches = list(self.unseen.pop(parent.id, ())), list[list[Example]]()
         while len(batches) < width:
             batch = rows[len(batches) * size :][:size] or self.batch([row for b in batches for row in b])
@@ -382,7 +382,7 @@ def reflection(about: str, text: str, shown: Sequence[str]) -> str:
     return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{EXAMPLES}\n{examples}\n\n{REQUEST}"
 
 
-CHILDREN, ROUNDS, BARREN = 20, 5, 3
+CHILDREN, ROUNDS, IDLE = 20, 5, 12
 INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
 EXAMPLES = (
     "The following are examples of different task inputs provided to the assistant along with the assistant's response for "
