@@ -20,6 +20,7 @@ import importlib.util
 import json
 import os
 import re
+import resource
 import runpy
 import socket
 import subprocess
@@ -290,13 +291,25 @@ def measured(setup: Setup, text: str) -> dict[str, float]:
 def trial(arm: str, setup: Setup) -> dict[str, float]:
     """Run one arm and measure its last prompt."""
     key, begun = f"naive-{setup.seed}" if arm == "naive" else f"{arm}-{setup.seed}", time.perf_counter()
+    spent_before = processor_seconds()
     text = ARMS.get(arm, by_whet(arm))(setup, key)
-    seconds = time.perf_counter() - begun
+    seconds, processor = time.perf_counter() - begun, processor_seconds() - spent_before
     ledger = calls_of(setup.url, key)
     roles = {f"{role} calls": ledger.get(role, {}).get("calls", 0) for role in ("task", "optimizer")}
     roles["task calls"] -= OWN_TEST if arm == "naive" else 0
     spent = sum(v for k, v in ledger.get("optimizer", {}).items() if k.endswith("_tokens"))
-    return {**measured(setup, text), **roles, "optimizer tokens": spent, "seconds": seconds}
+    return {
+        **measured(setup, text),
+        **roles,
+        "optimizer tokens": spent,
+        "seconds": seconds,
+        "cpu seconds": processor,
+    }
+
+
+def processor_seconds() -> float:
+    """Processor time of this process and of all that it started and waited for."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def table(size: int, budget: str, trials: Mapping[str, Sequence[Mapping[str, float]]]) -> str:

@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "full": 1,
         "choice": "random",
     },
-    "gepa": {"rounds": 2, "proposals": 1, "minibatch": 3, "looks": 2},
+    "gepa": {"rounds": 2, "proposals": 2, "minibatch": 1, "looks": 2},
     "protegi": {
         "rounds": 1,
         "beam": 1,

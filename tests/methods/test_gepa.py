@@ -43,10 +43,11 @@ async def search(
     env: Environment | None = None,
     start: Prompt = START,
     limits: Budget | None = None,
+    seed: int = 0,
     **settings: Any,
 ) -> tuple[Candidate, Answers, MeteredRun]:
     env, model = env or review_world(), Answers(answer)
-    run = MeteredRun({"task": env.model, "optimizer": model}, limits=limits)
+    run = MeteredRun({"task": env.model, "optimizer": model}, seed, limits=limits)
     return await gepa(run, env, LanguagePolicy(), start, Config(**(SMALL | settings))), model, run
 
 
@@ -176,14 +177,16 @@ async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> No
     assert len(model.questions) == len(set(model.questions)) == 4
 
 
-async def test_under_a_limit_a_round_doubles_where_the_one_before_accepted_nothing() -> None:
+async def test_under_a_limit_rounds_double_while_none_is_accepted_and_twelve_reflections_in_vain_are_the_last() -> (
+    None
+):
     useless = review_world(Answers(lambda q, s: "?"), train=40, validation=20)
     limits = Budget(task_calls=150)
-    _, model, _ = await search(
-        lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", useless, limits=limits, rounds=50, proposals=4
+    _, model, run = await search(
+        lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", useless, limits=limits, rounds=50, proposals=1
     )
-    rounds = Counter(r.sample // 4 for r in model.requests)
-    assert [rounds[0], rounds[1], rounds[2]] == [1, 2, 4]
+    assert len(model.requests) == 1 + 2 + 4 + 8
+    assert run.spent["task"] < 100
 
 
 async def test_a_perfect_minibatch_takes_no_request_from_the_budget() -> None:
@@ -197,6 +200,78 @@ async def test_a_perfect_minibatch_takes_no_request_from_the_budget() -> None:
     limits = Budget(task_calls=200, optimizer_calls=2)
     _, model, _ = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env, limits=limits)
     assert model.requests
+
+
+# What the reflections of a round learned, in one child.
+
+LINES = Prompt.parse("Sort.\n<!-- whet:begin -->\nOne.\nTwo.\nThree.\n<!-- whet:end -->\n{{input}}")
+
+
+class Stated(ExactMatch):
+    """The share of the lines `One.` to `Six.` that the prompt has."""
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        words = ("One.", "Two.", "Three.", "Four.", "Five.", "Six.")
+        return Reward(sum(word in completion.text for word in words) / len(words))
+
+
+def by_turns(*texts: str) -> Callable[[str, int], str]:
+    return lambda question, sample: f"<INSTRUCTION>\n{texts[sample % len(texts)]}\n</INSTRUCTION>"
+
+
+def stating(train: int = 60) -> Environment:
+    model = Answers(lambda question, sample: question)
+    return replace(review_world(model, train=train), reward=Stated(), labels={})
+
+
+async def test_what_all_reflections_of_a_round_add_is_tried_as_one_child_and_what_one_forgot_stays() -> None:
+    texts = ("One.\nTwo.\nThree.\nFour.", "Two.\nThree.\nFive.", "One.\nThree.\nSix.\nFour.")
+    best, _, run = await search(by_turns(*texts), stating(), LINES, rounds=1, proposals=3)
+    assert set(best.prompt.region_text().split()) == {"One.", "Two.", "Three.", "Four.", "Five.", "Six."}
+    tried = [c for c in logged(run, "candidate") if c["operator"] != "start"]
+    assert [(c["operator"], c["train_n"]) for c in tried] == [("union of reflections", 24)]
+    assert len(logged(run, "validated")) == 2
+
+
+async def test_texts_that_are_no_edits_of_the_parent_are_tried_alone() -> None:
+    texts = ("One.\nTwo.\nThree.\nFour.", "Something else.\nFour.\nFive.\nSix.\nOne.")
+    _, _, run = await search(by_turns(*texts), stating(), LINES, rounds=1, proposals=2)
+    assert {c["operator"] for c in logged(run, "candidate")} == {"start", "reflection on instructions"}
+    assert len(logged(run, "validated")) == 3
+
+
+async def test_a_union_that_is_no_better_leaves_its_parts_to_be_tried() -> None:
+    class Alone(Stated):
+        """`Four.` helps where `Five.` is not there."""
+
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            return Reward(float("Four." in completion.text and "Five." not in completion.text))
+
+    texts = ("One.\nTwo.\nThree.\nFour.", "One.\nTwo.\nThree.\nFive.")
+    env = replace(stating(), reward=Alone())
+    best, _, _ = await search(by_turns(*texts), env, LINES, rounds=1, proposals=2)
+    assert best.prompt.region_text().split() == ["One.", "Two.", "Three.", "Four."]
+
+
+async def test_a_child_that_passed_its_test_is_the_result_though_its_parent_had_more_luck_on_validation() -> (
+    None
+):
+    class Lucky(Stated):
+        """The start is a little better on one validation example, `Four.` is better on all others."""
+
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            if example.id == "review-1000":
+                return Reward(0.5 if "Four." in completion.text else 1.0)
+            validation = int(example.id.partition("-")[2]) > 1000
+            return Reward(0.5 if validation or "Four." not in completion.text else 0.7)
+
+    env = replace(stating(), reward=Lucky())
+    best, _, run = await search(
+        by_turns("One.\nTwo.\nThree.\nFour."), env, LINES, rounds=1, proposals=1, minibatch=16
+    )
+    start, child = logged(run, "validated")
+    assert start["validation"] > child["validation"]
+    assert best.id == child["id"]
 
 
 # Regions.
@@ -218,17 +293,32 @@ class Halves(ExactMatch):
         return Reward(float(word in completion.text))
 
 
+def assert_both_are_right(start: Prompt, best: Prompt) -> None:
+    assert best.region_text("one") == "Carefully, by evidence."
+    assert best.region_text("two") == "By tone, in a single word."
+    assert best.edit("Be quick.", "one").edit("Guess.", "two") == start
+
+
 @pytest.mark.parametrize("start", [PAIR, PROGRAM], ids=["regions", "prompts of a program"])
-async def test_regions_take_turns_and_a_merge_takes_each_from_the_one_that_changed_it(start: Prompt) -> None:
+async def test_reflections_of_a_round_take_the_regions_by_turns_and_one_child_has_them_all(
+    start: Prompt,
+) -> None:
     env = replace(review_world(Answers(lambda q, s: q)), reward=Halves(), labels={})
-    best, model, run = await search(fixer, env, start, rounds=4, proposals=2, minibatch=16)
+    best, model, run = await search(fixer, env, start, rounds=1, proposals=2, minibatch=16)
     regions = ["Be quick." in q.partition("<instructions>")[2].partition("</")[0] for q in model.questions]
-    assert True in regions and False in regions
+    assert regions == [True, False]
+    assert [c["operator"] for c in logged(run, "candidate")] == ["start", "union of reflections"]
+    assert_both_are_right(start, best.prompt)
+
+
+@pytest.mark.parametrize("start", [PAIR, PROGRAM], ids=["regions", "prompts of a program"])
+async def test_a_merge_takes_each_region_from_the_one_that_changed_it(start: Prompt) -> None:
+    env = replace(review_world(Answers(lambda q, s: q)), reward=Halves(), labels={})
+    drawn_twice = 3  # the seed with which the start is the parent in the second round as well
+    best, _, run = await search(fixer, env, start, seed=drawn_twice, rounds=4, minibatch=16, parent="random")
     merges = [c for c in logged(run, "candidate") if c["operator"] == "merge"]
     assert merges and len(merges[0]["parents"]) == 2
-    assert best.prompt.region_text("one") == "Carefully, by evidence."
-    assert best.prompt.region_text("two") == "By tone, in a single word."
-    assert best.prompt.edit("Be quick.", "one").edit("Guess.", "two") == start
+    assert_both_are_right(start, best.prompt)
 
 
 async def test_without_merges_and_with_one_region_nothing_is_merged() -> None:
@@ -241,6 +331,8 @@ async def test_without_merges_and_with_one_region_nothing_is_merged() -> None:
 
 COUNT = 30
 LIMITS = Budget(task_calls=260, optimizer_calls=40)
+FEW = Budget(task_calls=100, optimizer_calls=14)
+"""So few that the rules are not all learned before the choice of a parent counts."""
 
 
 class Numberless(Rules):
@@ -273,29 +365,31 @@ def stated(prompt: Prompt) -> float:
 
 
 @cache
-def whole(seed: int) -> float:
+def whole(seed: int, limits: Budget) -> float:
     """What the method is worth with all its mechanisms."""
-    return play("gepa", rules_world(Rules("honest", COUNT))(seed), seed, LIMITS)
+    return play("gepa", rules_world(Rules("honest", COUNT))(seed), seed, limits)
 
 
-def gain(reward: Rules, settings: dict[str, Any]) -> float:
+def gain(reward: Rules, settings: dict[str, Any], limits: Budget) -> float:
     """The lower end of the interval of what the method is worth above the same with its mechanism switched off."""
-    pairs = [whole(s) - play("gepa", rules_world(reward)(s), s, LIMITS, settings) for s in range(6)]
+    pairs = [whole(s, limits) - play("gepa", rules_world(reward)(s), s, limits, settings) for s in range(6)]
     return fmean(pairs) - T_95[6] * stdev(pairs) / 6**0.5
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("reward", "settings"),
+    ("reward", "settings", "limits"),
     [
-        pytest.param(Rules("honest", COUNT), {"parent": "random"}, id="random parent"),
-        pytest.param(Rules("mistaken", COUNT), {}, id="critiques of other rules"),
-        pytest.param(Rules("hidden", COUNT), {}, id="hidden critiques"),
-        pytest.param(Numberless("honest", COUNT), {}, id="hidden scores"),
+        pytest.param(Rules("honest", COUNT), {"parent": "random"}, FEW, id="random parent"),
+        pytest.param(Rules("mistaken", COUNT), {}, LIMITS, id="critiques of other rules"),
+        pytest.param(Rules("hidden", COUNT), {}, LIMITS, id="hidden critiques"),
+        pytest.param(Numberless("honest", COUNT), {}, LIMITS, id="hidden scores"),
     ],
 )
-def test_with_its_mechanism_switched_off_it_loses(reward: Rules, settings: dict[str, Any]) -> None:
-    assert gain(reward, settings) > 0.05
+def test_with_its_mechanism_switched_off_it_loses(
+    reward: Rules, settings: dict[str, Any], limits: Budget
+) -> None:
+    assert gain(reward, settings, limits) > 0.05
 
 
 @pytest.mark.long

@@ -5,31 +5,36 @@ Khattab: GEPA: Reflective Prompt Evolution Can Outperform Reinforcement Learning
 
     pool <- {start}, with its score on each validation example
     while the budget lasts:
+        now and then: merge two of the pool, each region from the one that changed it
         draw a parent by the number of validation examples on which it is best (superfluous candidates left out)
         roll it out on a minibatch; show inputs, answers and critiques to the optimizer, which writes one region anew
         if the child is better on the minibatch: score it on each validation example, add it to the pool
-        now and then: merge two of the pool, each region from the one that changed it
     return the best of the pool by mean validation score
 
 Differences from the paper and its package (gepa 0.1.4):
-1. A child is accepted by a paired test (`whet.stats`) on the rows of the minibatch, not by a larger sum. While it is ahead
+1. A parent is reflected on `proposals` minibatches at once, all calls in flight together; the package waits for each. Under a
+   limit on calls fewer, and twice as many after a round that accepted none; 12 minibatches in vain end the search.
+2. What these reflections changed is merged by line, and tried as one child first, on the rows of all: a line stays where any
+   of them kept it, so that what one forgot is not lost. Where they are no edits of the parent, each child is tried alone.
+3. A child is accepted by a paired test (`whet.stats`) on the rows of the minibatch, not by a larger sum. While it is ahead
    and the test undecided, both answer further minibatches, up to `looks`. A row whose call failed counts for neither.
-2. A minibatch has 8 rows instead of 3: on 3 no test shows anything.
-3. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
-4. Up to `proposals` parents are drawn at once and all their calls are in flight together; under a limit fewer, and twice
-   as many after a round that accepted none. The package waits for each.
-5. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
-6. A merge takes what changed from both, and is validated when on 5 validation examples, balanced over who is better, it is
-   not below the better parent. With one region there is nothing to merge.
-7. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
+4. A minibatch has 8 rows instead of 3: on 3 no test shows anything.
+5. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
+6. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
+7. A merge takes what changed from both, by line where both changed a region, and is validated when on 5 validation examples,
+   balanced over who is better, it is not below the better parent.
+8. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
    may end after the first (gepa issue 375). A prompt with the full reward on all validation examples ends the search.
-8. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
+9. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
+10. The result is the best by mean validation score, or its child, and so on, that is ahead of it on all rows that both
+    answered: on few validation examples chance would choose between a prompt and one that has passed the test against it.
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -45,10 +50,11 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.demonstrations import editable
 from whet.search.edits import moved, text_in
-from whet.search.example_front import front
-from whet.search.minibatch import answered, endless, show_rollout
+from whet.search.example_front import contested, front
+from whet.search.minibatch import answered, endless, gains, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
 from whet.search.regions import blamed
+from whet.search.text_merge import merged_prompt
 from whet.stats.paired import p_value
 from whet.types import Example, Rollout, mean_score
 
@@ -60,7 +66,7 @@ class Config:
     rounds: int = 50
     """Rounds at most where no limit on calls is given."""
     proposals: int = 4
-    """Children written at the same time at most. Under a limit on calls as many as leave ten rounds, and twice as
+    """Reflections on a parent at the same time. Under a limit on calls at most as many as leave five rounds, and twice as
     many after a round that accepted none."""
     minibatch: int = 8
     """Training examples on which a parent is reflected on, and its child compared with it."""
@@ -69,7 +75,7 @@ class Config:
     looks: int = 3
     """Minibatches on which an undecided child is compared at most."""
     merges: int = 5
-    """Merges at most, where the prompt has several regions."""
+    """Merges of two candidates at most."""
     parent: Literal["front", "best", "random"] = "front"
     """Who is reflected on: by frequency on the front per example, the best mean, or anybody."""
     tokens: int = 8192
@@ -81,38 +87,52 @@ async def gepa(
 ) -> Candidate:
     """Reflective evolution; see the module."""
     pool = begin(run, env, replace(policy, max_tokens=config.tokens), start, config)
-    rollouts = await pool.env.evaluate(run, start, pool.env.validation)
-    pool.take(run, Outcome(Candidate(start), rollouts, cost=len(rollouts)))
-    for number in range(pool.rounds):
-        jobs = pool.jobs(run, number)
-        if not jobs:
+    pool.take(
+        run,
+        Outcome(Candidate(start), True, validation=await pool.env.evaluate(run, start, pool.env.validation)),
+    )
+    for _ in range(pool.rounds):
+        if pool.done:
             break
-        for outcome in await run.map(lambda branch, job: job.work(branch, pool), jobs):
-            pool.take(run, outcome)
-    return pool.archive.incumbent or Candidate(start)
+        await merge(run, pool)
+        parent = pool.choose(run)
+        batches = pool.batches(parent)
+        if not batches:
+            break
+        children = await reflect(run, pool, parent, batches)
+        together = union(pool, parent, children)
+        accepted = together is not None and await compare(run, pool, parent, [together])
+        accepted = accepted or await compare(run, pool, parent, children)
+        pool.idle = 0 if accepted else pool.idle + len(batches)
+    return pool.best or Candidate(start)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A prompt made from a parent, how, and the rows on which it is compared with it; `sure`: and validated at the same time."""
+
+    prompt: Prompt
+    operator: str
+    rows: Sequence[Example]
+    sure: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a child: its validation rollouts where it was accepted, and all rollouts on training examples.
+    """What became of a candidate: its rollouts, and the rows on which it was compared, shown to nobody yet."""
 
-    `rows` are those on which it was compared, shown to nobody yet; `cost` counts the rollouts that were not known, `asks` the
-    requests to the optimizer.
-    """
-
-    child: Candidate | None = None
-    validation: Sequence[Rollout] = ()
+    candidate: Candidate
+    accepted: bool
     training: Sequence[Rollout] = ()
+    validation: Sequence[Rollout] = ()
     rows: Sequence[Example] = ()
-    cost: int = 0
-    asks: int = 0
 
 
 @dataclass
 class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent.
 
-    A round has `least` children; after one that accepted none (of a pool of `size`) twice as many (`width`) as that had.
+    A round has `width` reflections; under a limit as many more as there were (`idle`) since a child was accepted.
     """
 
     env: Environment
@@ -120,12 +140,12 @@ class CandidatePool:
     start: Prompt
     config: Config
     draw: Iterator[Example]
-    rollouts: int | None
-    asks: int | None
+    rollouts: float
+    asks: float
     rounds: int
-    least: int
-    width: int = 0
-    size: int = 0
+    width: int
+    idle: int = 0
+    reflections: int = 0
     archive: Archive = field(default_factory=Archive)
     scores: dict[str, list[float]] = field(default_factory=dict)
     known: dict[tuple[str, str], Rollout] = field(default_factory=dict)
@@ -135,55 +155,52 @@ class CandidatePool:
     grown: bool = False
 
     @property
-    def regions(self) -> list[str]:
-        """The regions that take their turns."""
-        return editable(self.start)
+    def done(self) -> bool:
+        """Whether nothing can become better, or nothing more can be asked for."""
+        given_up = self.idle >= IDLE and math.isfinite(self.rollouts)
+        return given_up or self.asks == 0 or any(min(s) >= self.env.reward.high for s in self.scores.values())
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best by mean validation score, or its child, and so on, that is ahead of it on all rows that both answered."""
+        best, outside = self.archive.incumbent, self.archive.outside
+        for name in self.scores:
+            child = self.archive.members[name]
+            if best is None or best.id not in child.parents or name in outside:
+                continue
+            rows = [row for prompt, row in self.known if prompt == name and (best.id, row) in self.known]
+            olds, news = ([self.known[prompt, row] for row in rows] for prompt in (best.id, name))
+            best = child if sum(gains(olds, news)) > 0 else best
+        return best
 
     def take(self, run: Run, outcome: Outcome) -> None:
-        """Take in what a job brought."""
-        child = outcome.child
-        self.rollouts = None if self.rollouts is None else self.rollouts - outcome.cost
-        self.asks = None if self.asks is None else self.asks - outcome.asks
-        self.known |= {(r.prompt_id, r.example_id): r for r in outcome.training}
-        if child is None:
-            return
-        parents = [self.turns.get(parent, 0) for parent in child.parents]
-        fresh = self.archive.add(run, child)
-        if fresh and outcome.validation:
+        """Take in what became of a candidate, and what that cost."""
+        child = outcome.candidate
+        self.learn([*outcome.training, *outcome.validation])
+        turn = max((self.turns.get(parent, 0) for parent in child.parents), default=0)
+        if self.archive.add(run, child) and outcome.accepted:
             self.archive.measured(run, self.env, child, outcome.validation)
             self.scores[child.id] = [r.reward for r in outcome.validation]
-            self.unseen[child.id], self.grown = outcome.rows, True
-            self.turns[child.id] = max(parents, default=0)
+            self.unseen[child.id], self.turns[child.id], self.grown = outcome.rows, turn, True
 
-    def jobs(self, run: Run, number: int) -> list[RegionMerge | Reflection]:
-        """What is done at once in a round: a merge, and reflections, as many as can be paid for."""
-        config, rows, left = self.config, len(self.env.validation), self.rollouts
-        if any(min(scores) >= self.env.reward.high for scores in self.scores.values()):
-            return []
-        jobs: list[RegionMerge | Reflection] = list(self.merge(run))
-        left = None if left is None else left - rows * len(jobs)
-        progress, self.size = len(self.scores) > self.size, len(self.scores)
-        self.width = self.least if progress else min(config.proposals, 2 * self.width)
-        width = self.width if self.asks is None else min(self.width, self.asks)
-        if left is not None:
-            width = min(width, max(1, left // (2 * config.minibatch + rows)))
-        for k in range(width):
-            parent = self.choose(run)
-            batch = list(self.unseen.pop(parent.id, ()))[: config.minibatch] or self.batch(())
-            need = sum((parent.id, row.id) not in self.known for row in batch) + len(batch) + rows
-            if left is not None and left < need:
-                continue
-            spare = config.looks if left is None else (left // (width - k) - need) // (2 * config.minibatch)
-            later: list[list[Example]] = []
-            while len(later) < min(config.looks - 1, spare):
-                later.append(self.batch([*batch, *(row for more in later for row in more)]))
-            left = None if left is None else left - need - 2 * sum(map(len, later))
-            turn = self.turns[parent.id]
-            self.turns[parent.id] = turn + 1
-            region = self.regions[turn % len(self.regions)]
-            sample = number * config.proposals + k
-            jobs.append(Reflection(parent, region, batch, [more for more in later if more], sample))
-        return jobs
+    def learn(self, rollouts: Sequence[Rollout]) -> None:
+        """Take in rollouts; those that were not known have been paid for."""
+        before = len(self.known)
+        self.known |= {(r.prompt_id, r.example_id): r for r in rollouts}
+        self.rollouts -= len(self.known) - before
+
+    def batches(self, parent: Candidate) -> list[list[Example]]:
+        """The minibatches for a round of reflections on a parent, as many as can be paid for: first what it was accepted on."""
+        left, size = self.rollouts - len(self.env.validation), self.config.minibatch
+        width = self.width + (self.idle if math.isfinite(left) else 0)
+        rows, batches = list(self.unseen.pop(parent.id, ())), list[list[Example]]()
+        while len(batches) < width:
+            batch = rows[len(batches) * size :][:size] or self.batch([row for b in batches for row in b])
+            left -= sum((parent.id, row.id) not in self.known for row in batch) + len(batch)
+            if not batch or left < 0:
+                break
+            batches.append(batch)
+        return batches
 
     def batch(self, but: Sequence[Example]) -> list[Example]:
         """The next training examples, none twice and none of those named."""
@@ -203,178 +220,160 @@ class CandidatePool:
         name = run.rng.choices(list(weights), list(weights.values()))[0]
         return self.archive.members[name]
 
-    def merge(self, run: Run) -> list[RegionMerge]:
-        """Two candidates of the front that changed different regions since their last common ancestor, best pair first."""
-        rows = len(self.env.validation)
-        payable = self.rollouts is None or self.rollouts >= rows
-        if len(self.regions) < 2 or len(self.merged) >= self.config.merges or not self.grown:
-            return []
-        self.grown = False
-        best = sorted(front(self.scores), key=lambda c: -sum(self.scores[c]))
-        for pair in combinations([self.archive.members[name] for name in best], 2):
-            key = (pair[0].id, pair[1].id)
-            prompt = None if key in self.merged else self.combined(*pair)
-            if prompt is not None and prompt not in self.archive and payable:
-                self.merged.add(key)
-                return [RegionMerge(Candidate(prompt, key, "merge"), self.contested(run, *key))]
-        return []
-
-    def combined(self, better: Candidate, other: Candidate) -> Prompt | None:
-        """The better candidate with the regions that only the other one has changed; None where there are none."""
-        common = [a for a in self.lineage(better) if a in self.lineage(other)]
-        if not common or common[-1] in (better.id, other.id):
-            return None
-        ancestor, prompt = self.archive.members[common[-1]].prompt, better.prompt
-        for region in self.regions:
-            focused = self.start.focused(region)
-            text, before = text_in(focused, other.prompt), text_in(focused, ancestor)
-            if text_in(focused, better.prompt) == before != text:
-                prompt = moved(self.start, prompt, region, other.prompt)
-        return prompt
-
-    def lineage(self, candidate: Candidate) -> list[str]:
-        """The candidate and all its ancestors, the oldest first."""
-        ids = {candidate.id}
-        for member in reversed(self.archive.members.values()):
-            if member.id in ids:
-                ids.update(member.parents)
-        return [name for name in self.archive.members if name in ids]
-
-    def contested(self, run: Run, first: str, second: str) -> list[int]:
-        """Up to five validation examples: two on which each is better, then ties."""
-        order = run.rng.sample(range(len(self.env.validation)), len(self.env.validation))
-        gaps = {i: self.scores[first][i] - self.scores[second][i] for i in order}
-        ahead, behind = [i for i in order if gaps[i] > 0], [i for i in order if gaps[i] < 0]
-        even = [i for i in order if gaps[i] == 0]
-        return [*ahead[:2], *behind[:2], *even, *ahead[2:], *behind[2:]][:5]
-
     async def answers(self, run: Run, prompt: Prompt, rows: Sequence[Example]) -> list[Rollout]:
         """Rollouts of a prompt on training examples; those that are known are not asked for again."""
         new = [row for row in rows if (prompt.id, row.id) not in self.known]
         fresh = {r.example_id: r for r in await self.env.evaluate(run, prompt, new)} if new else {}
         return [fresh.get(row.id) or self.known[prompt.id, row.id] for row in rows]
 
-    def outcome(
-        self,
-        child: Candidate | None = None,
-        validation: Sequence[Rollout] = (),
-        training: Sequence[Rollout] = (),
-        rows: Sequence[Example] = (),
-        asks: int = 0,
-    ) -> Outcome:
-        """What became of a child, with what it cost."""
-        new = sum((r.prompt_id, r.example_id) not in self.known for r in training)
-        return Outcome(child, validation, training, rows, new + len(validation), asks)
+
+async def reflect(
+    run: Run, pool: CandidatePool, parent: Candidate, batches: Sequence[Sequence[Example]]
+) -> list[Child]:
+    """The new prompts that reflections on minibatches write, at once, none twice."""
+    pool.learn(await pool.answers(run, parent.prompt, [row for batch in batches for row in batch]))
+    jobs: list[tuple[int, Sequence[Example], list[str]]] = []
+    names = editable(pool.start)
+    for batch in batches:
+        olds = [pool.known[parent.id, row.id] for row in batch]
+        regions = blamed(pool.start, names, names[pool.turns[parent.id] % len(names)], olds)
+        pool.turns[parent.id] += 1
+        if pool.asks >= len(regions) and any(r.reward < pool.env.reward.high for r in answered(olds)):
+            jobs.append((pool.reflections, batch, regions))
+            pool.asks, pool.reflections = pool.asks - len(regions), pool.reflections + 1
+
+    async def write(branch: Run, job: tuple[int, Sequence[Example], list[str]]) -> Child:
+        sample, batch, regions = job
+        prompt = parent.prompt
+        question = partial(rewritten, pool=pool, parent=parent, rows=batch, sample=sample)
+        for region, written in zip(regions, await branch.map(question, regions), strict=True):
+            prompt = prompt if written is None else moved(pool.start, prompt, region, written)
+        return Child(prompt, f"reflection on {', '.join(regions)}", batch)
+
+    children = {child.prompt.id: child for child in await run.map(write, jobs)}
+    return [child for child in children.values() if child.prompt not in pool.archive]
 
 
-@dataclass(frozen=True)
-class Reflection:
-    """One reflection on a parent, and the test of its child: on the region whose turn it is, or on those that are to blame.
-    `sample` numbers its requests."""
+async def rewritten(
+    run: Run, region: str, pool: CandidatePool, parent: Candidate, rows: Sequence[Example], sample: int
+) -> Prompt | None:
+    """The parent with one region written anew; None without a usable reply."""
+    base, focused = parent.prompt.restored(region, pool.start), pool.start.focused(region)
+    text, pairs = text_in(focused, parent.prompt), [(row, pool.known[parent.id, row.id]) for row in rows]
+    shown = [show_rollout(row, in_focus(old, focused)) for row, old in pairs if answered([old])]
+    question = reflection(setting(pool.env.description, base, region), text, shown)
+    written = await pool.policy.rewrite(run, base, question, sample=sample, text=text, region=region)
+    fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
+    if len(fit) < len(written):
+        run.log("copied", len(written) - len(fit))
+    return fit[0] if fit else None
 
-    parent: Candidate
-    region: str
-    batch: Sequence[Example]
-    later: Sequence[Sequence[Example]]
-    sample: int
 
-    async def work(self, run: Run, pool: CandidatePool) -> Outcome:
-        """Roll out, reflect, compare, validate what is accepted."""
-        env, parent = pool.env, self.parent.prompt
-        olds = await pool.answers(run, parent, self.batch)
-        if all(r.reward >= env.reward.high for r in answered(olds)):
-            return pool.outcome(training=olds)
-        regions = blamed(pool.start, pool.regions, self.region, olds)
-        prompt = await self.reflect(run, pool, olds, regions)
-        if prompt in pool.archive:
-            return pool.outcome(training=olds, asks=len(regions))
-        span, alpha = env.reward.high - env.reward.low, pool.config.alpha
-        news = await pool.answers(run, prompt, self.batch)
-        verdict = better(olds, news, span, alpha)
-        for rows in self.later:
+def union(pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> Child | None:
+    """All that the children of a parent changed, as one child; None where nothing of two of them can be merged."""
+    if not children:
+        return None
+    prompt, rows = children[0].prompt, [*children[0].rows]
+    for child in children[1:]:
+        merged = merged_prompt(pool.start, parent.prompt, prompt, child.prompt)
+        if merged is not None:
+            prompt, rows = merged, [*rows, *child.rows]
+    known = prompt in pool.archive or len(rows) == len(children[0].rows)
+    return None if known else Child(prompt, "union of reflections", rows, sure=True)
+
+
+async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> bool:
+    """Compare children with their parent, at once, as far as it can be paid for; validate the better ones. Whether any is."""
+    left, size = pool.rollouts, 2 * pool.config.minibatch
+    jobs: list[tuple[Child, list[list[Example]]]] = []
+    taken = [row for child in children for row in child.rows]
+    for n, child in enumerate(children):
+        need, later = len(child.rows) + len(pool.env.validation), list[list[Example]]()
+        share = left / (len(children) - n) - need
+        while len(later) < pool.config.looks - 1 and share >= size * (len(later) + 1):
+            later.append(pool.batch(taken))
+            taken += later[-1]
+        if left >= need:
+            jobs.append((child, [rows for rows in later if rows]))
+            left -= need + 2 * sum(map(len, later))
+
+    async def outcome(branch: Run, job: tuple[Child, list[list[Example]]]) -> Outcome:
+        child, later = job
+        both, span = [parent.prompt, child.prompt], pool.env.reward.high - pool.env.reward.low
+        rows = [*child.rows, *(pool.env.validation if child.sure else ())]
+        olds = [pool.known[parent.id, row.id] for row in child.rows]
+        every = await pool.answers(branch, child.prompt, rows)
+        news, validated = every[: len(child.rows)], every[len(child.rows) :]
+        verdict = better(olds, news, span, pool.config.alpha)
+        for batch in later:
             if verdict is None:
-                more = await run.map(partial(pool.answers, rows=rows), [parent, prompt])
+                more = await branch.map(partial(pool.answers, rows=batch), both)
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
-                verdict = better(olds, news, span, alpha)
-        child = Candidate(prompt, (self.parent.id,), f"reflection on {', '.join(regions)}", mean_score(news))
-        if not verdict:
-            return pool.outcome(child, training=[*olds, *news], asks=len(regions))
-        validation = await env.evaluate(run, prompt, env.validation)
-        return pool.outcome(child, validation, [*olds, *news], self.batch, len(regions))
+                verdict = better(olds, news, span, pool.config.alpha)
+        candidate = Candidate(child.prompt, (parent.id,), child.operator, mean_score(news))
+        if verdict and not validated:
+            validated = await pool.env.evaluate(branch, child.prompt, pool.env.validation)
+        return Outcome(candidate, bool(verdict), [*olds, *news], validated, child.rows)
 
-    async def reflect(
-        self, run: Run, pool: CandidatePool, rollouts: Sequence[Rollout], regions: Sequence[str]
-    ) -> Prompt:
-        """The parent with regions written anew, as far as there are usable replies."""
-
-        prompt = self.parent.prompt
-        write = partial(self.write, pool=pool, rollouts=rollouts)
-        for region, written in zip(regions, await run.map(write, regions), strict=True):
-            if written is not None:
-                prompt = moved(pool.start, prompt, region, written)
-        return prompt
-
-    async def write(
-        self, run: Run, region: str, pool: CandidatePool, rollouts: Sequence[Rollout]
-    ) -> Prompt | None:
-        """The parent with one region written anew; None without a usable reply."""
-        base = self.parent.prompt.restored(region, pool.start)
-        focused = pool.start.focused(region)
-        text, rows = text_in(focused, self.parent.prompt), {row.id: row for row in self.batch}
-        shown = [show_rollout(rows[r.example_id], in_focus(r, focused)) for r in answered(rollouts)]
-        question = reflection(setting(pool.env.description, base, region), text, shown)
-        written = await pool.policy.rewrite(run, base, question, sample=self.sample, text=text, region=region)
-        fit = [p for p in written if not copied_input(p.source, pool.env.train, self.parent.prompt.source)]
-        if len(fit) < len(written):
-            run.log("copied", len(written) - len(fit))
-        return fit[0] if fit else None
-
-
-@dataclass(frozen=True)
-class RegionMerge:
-    """Two candidates as one, compared with the better of them on the validation examples with the numbers `contested`."""
-
-    child: Candidate
-    contested: Sequence[int]
-
-    async def work(self, run: Run, pool: CandidatePool) -> Outcome:
-        """Compare on a few examples, validate on the rest what is not worse."""
-        rows, prompt = pool.env.validation, self.child.prompt
-        tried = await pool.env.evaluate(run, prompt, [rows[i] for i in self.contested])
-        best = max(sum(pool.scores[parent][i] for i in self.contested) for parent in self.child.parents)
-        if sum(r.reward for r in tried) < best:
-            return Outcome(self.child, cost=len(tried))
-        rest = [i for i in range(len(rows)) if i not in self.contested]
-        others = await pool.env.evaluate(run, prompt, [rows[i] for i in rest])
-        by_row = dict(zip([*self.contested, *rest], [*tried, *others], strict=True))
-        return Outcome(self.child, [by_row[i] for i in range(len(rows))], cost=len(rows))
+    outcomes = await run.map(outcome, jobs)
+    for each in outcomes:
+        pool.take(run, each)
+    return any(each.accepted for each in outcomes)
 
 
 def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float) -> bool | None:
     """Whether new rollouts are better than old ones on the same examples; None while they are ahead and it may be chance."""
-    both = [(a, b) for a, b in zip(olds, news, strict=True) if len(answered([a, b])) == 2]
-    gaps = [(b.reward - a.reward) / (span or 1.0) for a, b in both]
+    gaps = [gain / (span or 1.0) for gain in gains(olds, news)]
     if sum(gaps) <= 0:
         return False
     return True if p_value(gaps, draws=9_999) <= alpha else None
+
+
+async def merge(run: Run, pool: CandidatePool) -> None:
+    """Merge two candidates of the front, the best pair first. Validate it where it is not below the better one on a few rows."""
+    rows, best = pool.env.validation, sorted(front(pool.scores), key=lambda c: -sum(pool.scores[c]))
+    pairs = list(combinations(best, 2)) if pool.grown and len(pool.merged) < pool.config.merges else []
+    pool.grown = False
+    for pair in pairs:
+        prompt = None if pair in pool.merged else combined(pool, *pair)
+        if prompt is None or prompt in pool.archive or pool.rollouts < len(rows):
+            continue
+        pool.merged.add(pair)
+        few = contested(run.rng, *(pool.scores[name] for name in pair))
+        rest = [i for i in range(len(rows)) if i not in few]
+        tried = await pool.env.evaluate(run, prompt, [rows[i] for i in few])
+        passed = sum(r.reward for r in tried) >= max(sum(pool.scores[name][i] for i in few) for name in pair)
+        others = await pool.env.evaluate(run, prompt, [rows[i] for i in rest]) if passed else []
+        by_row = {r.example_id: r for r in [*tried, *others]}
+        validated = [by_row[row.id] for row in rows] if passed else []
+        pool.take(run, Outcome(Candidate(prompt, pair, "merge"), passed, [*tried, *others], validated))
+        break
+
+
+def combined(pool: CandidatePool, better: str, other: str) -> Prompt | None:
+    """What two candidates changed since their last common ancestor, unless that is one of them."""
+    line, members = pool.archive.lineage(other), pool.archive.members
+    common = [name for name in pool.archive.lineage(better) if name in line]
+    if not common or common[-1] in (better, other):
+        return None
+    ancestor = members[common[-1]].prompt
+    return merged_prompt(pool.start, ancestor, members[better].prompt, members[other].prompt)
 
 
 def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> CandidatePool:
     """An empty pool with sizes that a limit pays for: about `CHILDREN` times a minibatch and the validation split."""
     payable, rounds = payable_rollouts(run, env, writes=True), config.rounds
     asks = payable_asks(run, env, payable)
-    batch, least = min(config.minibatch, len(env.train)), config.proposals
+    batch, width = min(config.minibatch, len(env.train)), config.proposals
     if payable is not None:
-        each = max(6, payable // CHILDREN)
+        each, rounds = max(6, payable // CHILDREN), payable
         batch = max(1, min(batch, each * 2 // 5))
         env = cut_validation(run, env, max(1, min(each - batch, (payable - 2 * batch) // 2)))
-        rounds = payable
-        deep = payable // (2 * batch + len(env.validation)) // DEEP
-        least = max(1, min(config.proposals, deep))
-    config = replace(config, minibatch=batch)
-    return CandidatePool(
-        env, policy, start, config, endless(run.rng, env.train), payable, asks, rounds, least
-    )
+        width = min(width, (payable // ROUNDS - len(env.validation)) // (2 * batch))
+    width = max(1, width if asks is None else min(width, asks // ROUNDS))
+    config, draw = replace(config, minibatch=batch), endless(run.rng, env.train)
+    left, questions = (math.inf if limit is None else limit for limit in (payable, asks))
+    return CandidatePool(env, policy, start, config, draw, left, questions, rounds, width)
 
 
 def reflection(about: str, text: str, shown: Sequence[str]) -> str:
@@ -383,7 +382,7 @@ def reflection(about: str, text: str, shown: Sequence[str]) -> str:
     return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{EXAMPLES}\n{examples}\n\n{REQUEST}"
 
 
-CHILDREN, DEEP = 20, 10
+CHILDREN, ROUNDS, IDLE = 20, 5, 12
 INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
 EXAMPLES = (
     "The following are examples of different task inputs provided to the assistant along with the assistant's response for "

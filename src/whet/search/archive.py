@@ -66,6 +66,14 @@ class Archive:
         if self.incumbent is None or mean > self.validated[self.incumbent.id]:
             self.incumbent = candidate
 
+    def lineage(self, name: str) -> list[str]:
+        """The ids of a candidate and of all its ancestors, the oldest first."""
+        ids = {name}
+        for member in reversed(self.members.values()):
+            if member.id in ids:
+                ids.update(member.parents)
+        return [member for member in self.members if member in ids]
+
     def top(self, k: int) -> list[Candidate]:
         """The k best by training score; ties go to the shorter prompt, then to the older one."""
         order = sorted(self.members.values(), key=lambda c: (-c.mean, len(c.prompt.source)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -24,3 +25,11 @@ def front(scores: Mapping[str, Sequence[float]]) -> dict[str, int]:
                 holding.discard(candidate)
     counts = {c: sum(c in holding for holding in holders) for c in scores}
     return {c: n for c, n in counts.items() if n}
+
+
+def contested(rng: random.Random, first: Sequence[float], second: Sequence[float]) -> list[int]:
+    """Numbers of up to five examples, by the scores of two candidates: two on which each is better, then ties."""
+    order = rng.sample(range(len(first)), len(first))
+    ahead, behind = [i for i in order if first[i] > second[i]], [i for i in order if first[i] < second[i]]
+    even = [i for i in order if first[i] == second[i]]
+    return [*ahead[:2], *behind[:2], *even, *ahead[2:], *behind[2:]][:5]

@@ -53,6 +53,12 @@ def answered(rollouts: Sequence[Rollout]) -> list[Rollout]:
     return [r for r in rollouts if r.error is None or r.error.startswith(("parse:", "program:"))]
 
 
+def gains(olds: Sequence[Rollout], news: Sequence[Rollout]) -> list[float]:
+    """How much more reward new rollouts have than old ones on the same examples, where both were answered."""
+    both = [(a, b) for a, b in zip(olds, news, strict=True) if len(answered([a, b])) == 2]
+    return [b.reward - a.reward for a, b in both]
+
+
 def show_example(example: Example, longest: int = _SHOWN) -> str:
     """An example's input and target as text for a meta-prompt; longer texts are cut."""
     target = "" if example.target is None else f"\nWanted: {_cut(_plain(example.target), longest)}"
