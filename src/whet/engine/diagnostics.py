@@ -37,9 +37,9 @@ def search_warnings(core: Core, low: float, high: float) -> list[str]:
     return [] if divergence is None else [divergence.warning]
 
 
-def optimizer_warnings(core: Core) -> list[str]:
+def optimizer_warnings(core: Core, best: Prompt) -> list[str]:
     """What the optimizer model's replies were worth, and what prompt learning leaves to a person."""
-    return [*_reply_warnings(core), *_instruction_warnings(core)]
+    return [*_reply_warnings(core), *_instruction_warnings(core, best.source)]
 
 
 def _reply_warnings(core: Core) -> list[str]:
@@ -60,21 +60,35 @@ def _reply_warnings(core: Core) -> list[str]:
     ]
 
 
-def _instruction_warnings(core: Core) -> list[str]:
-    """What prompt learning leaves to a person: demands that contradict each other, and those that it could not try."""
+def _instruction_warnings(core: Core, best: str) -> list[str]:
+    """Demands that contradict each other and were not settled, and those that could not be tried."""
     events = read_events(core.journal.path, ["conflict", "untested"])
     settled = {frozenset((e.value["first"], e.value["second"])) for e in events if e.value.get("settled")}
     warnings = dict[str, None]()
-    for event in events:
-        value = {key: " ".join(str(text).split())[:_QUOTED] for key, text in event.value.items()}
-        if event.name == "untested":
-            warnings[f'Left out, for a person to decide: "{value["text"]}" ({value["reason"]}).'] = None
-        elif not settled & {frozenset((event.value["first"], event.value["second"]))}:
-            both = f'"{value["first"]}" and "{value["second"]}"'
-            warnings[f"Two demands contradict each other, and a person has to decide: {both}."] = None
+    for value in (event.value for event in events):
+        if "reason" in value:
+            warnings[f'Left out, for a person to decide: "{_short(value["text"])}" ({value["reason"]}).'] = (
+                None
+            )
+        elif frozenset((value["first"], value["second"])) not in settled:
+            stands, other = sorted((value["first"], value["second"]), key=lambda text: text not in best)
+            if other in best:
+                both = f'"{_short(stands)}" and "{_short(other)}"'
+                warnings[f"Two instructions contradict each other, and a person has to decide: {both}."] = (
+                    None
+                )
+            elif stands in best:
+                warnings[f'Some want the contrary of "{_short(stands)}": "{_short(other)}".'] = None
+            else:
+                warnings[f'Left out, because it contradicts what stands: "{_short(value["first"])}".'] = None
     rest = len(warnings) - _NAMED
-    more = [f"{rest} more are in the journal (events conflict and untested)."] if rest > 0 else []
-    return [*list(warnings)[:_NAMED], *more]
+    more = [f"{rest} more demands are left to a person (events conflict and untested of the journal)."]
+    return [*list(warnings)[:_NAMED], *more[: max(0, rest)]]
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _QUOTED else f"{words[:_QUOTED]} ..."
 
 
 def thought_warnings(answers: Sequence[Rollout]) -> list[str]:

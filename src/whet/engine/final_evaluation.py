@@ -97,11 +97,12 @@ async def final_evaluation(
         core.caller.refuse_silence()
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
-    warnings += [*opening.warnings, *search_warnings(core, low, high), *optimizer_warnings(core)]
+    warnings += [*opening.warnings, *search_warnings(core, low, high)]
     warnings += [
+        *optimizer_warnings(core, best.candidate.prompt),
         *copy_warnings(task, best.candidate.prompt),
-        *thought_warnings([*start.test, *(() if best is start else best.test)]),
     ]
+    warnings += thought_warnings([*start.test, *(() if best is start else best.test)])
     pairs = counted((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     rows |= {"examples": [_example(e) for e in task.test]}
