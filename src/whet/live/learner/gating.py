@@ -106,10 +106,8 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
         try:
             opened.core.caller.timed = timed(assembly.env.reward)
             run = DurableRun(opened.core, "/gate", limits)
-            second = assembly.addresses.get(SECOND)
-            result = await _compare(
-                run, task, assembly.env, (before, after), ALPHA / (attempt * (attempt + 1)), second
-            )
+            alpha, second = ALPHA / (attempt * (attempt + 1)), assembly.addresses.get(SECOND)
+            result = await _compare(run, task, assembly.env, (before, after), alpha, second)
         finally:
             await opened.core.caller.drain()
             opened.core.caller.cache.close()
