@@ -91,17 +91,15 @@ async def final_evaluation(
     warnings = [*task.warnings, *search.warnings]
     opening = await _open_test(final.branch("opening"), plan, core, ledger)
     start, best = await _both(plan, env, core, search, baseline, final, warnings)
-    clusters = example_clusters(((env, start.candidate.prompt), (env, best.candidate.prompt)), task.test)
+    prompt = best.candidate.prompt
+    clusters = example_clusters(((env, start.candidate.prompt), (env, prompt)), task.test)
     opinion, joint = await _verdict(final.branch("second"), plan, env, (start, best), clusters, opening)
     if all(map(unanswered, (*start.test, *best.test))):
         core.caller.refuse_silence()
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *search_warnings(core, low, high)]
-    warnings += [
-        *optimizer_warnings(core, best.candidate.prompt),
-        *copy_warnings(task, best.candidate.prompt),
-    ]
+    warnings += [*optimizer_warnings(core, prompt), *copy_warnings(task, prompt)]
     warnings += thought_warnings([*start.test, *(() if best is start else best.test)])
     pairs = counted((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
