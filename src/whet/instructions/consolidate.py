@@ -6,13 +6,13 @@ blanks and punctuation are merged without asking.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 from whet.instructions.answers import Known, Requirement, join, joined, resolved
-from whet.instructions.neighbours import Embed, arranged, comparable, nearest, trigrams
+from whet.instructions.neighbours import Embed, arranged, nearest, trigrams
 from whet.instructions.questions import one_line
 from whet.instructions.reader import ask_model, packed
 from whet.replies import array, closed, json_values, records
@@ -96,14 +96,12 @@ async def compare(
     Each is compared with its neighbours and with the two known texts nearest to it, in lists of at most 100; where there are
     several lists, what is left is compared once more in another order.
     """
-    texts = {k.id: k.text for k in (*known, *fresh)}
     answers, same = list[Comparison](), dict[str, tuple[str, ...]]()
     for level in range(_LEVELS):
-        left = [k.id for k in fresh if same.get(k.id, (k.id,))[0] == k.id]
-        lists = await _lists(run, left, [k.id for k in known], texts, embed, level)
+        left = [k for k in fresh if same.get(k.id, (k.id,))[0] == k.id]
+        lists = await _lists(run, left, known, embed, level)
         several = len(lists) > 1
-        lists = lists[: None if most is None else max(0, most - len(answers))]
-        new = await run.map(lambda branch, keys: _ask(branch, keys, texts), lists)
+        new = await run.map(_ask, lists[: None if most is None else max(0, most - len(answers))])
         for group in (group for answer in new for group in answer.groups):
             members = tuple(dict.fromkeys(one for key in group for one in same.get(key, (key,))))
             same |= dict.fromkeys(members, members)
@@ -124,34 +122,28 @@ def united(requirements: Iterable[Requirement]) -> list[Requirement]:
 
 
 async def _lists(
-    run: Run,
-    fresh: Sequence[str],
-    known: Sequence[str],
-    texts: Mapping[str, str],
-    embed: Embed | None,
-    level: int,
-) -> list[list[str]]:
-    """Ids to compare in one call each: neighbours together, each with the known texts nearest to it."""
-    if not fresh or len(texts) < 2:
+    run: Run, fresh: Sequence[Known], known: Sequence[Known], embed: Embed | None, level: int
+) -> list[list[Known]]:
+    """What is compared in one call each: neighbours together, each with the known texts nearest to it."""
+    if not fresh or len(fresh) + len(known) < 2:
         return []
-    order, _ = await arranged(run, [texts[key] for key in fresh], embed)
-    vectors = trigrams([texts[key] for key in (*fresh, *known)])
+    order, _ = await arranged(run, [k.text for k in fresh], embed)
+    vectors = trigrams([k.text for k in (*fresh, *known)])
     near = nearest(vectors[: len(fresh)], vectors[len(fresh) :], _NEAR)
-    packs = packed(order, MOST // (1 + (_NEAR if known and len(texts) > MOST else 0)))
+    packs = packed(order, MOST // (1 + (_NEAR if known and len(fresh) + len(known) > MOST else 0)))
     if level > 0:
         packs = [order[n :: len(packs)] for n in range(len(packs))]
     lists = [
         [*dict.fromkeys(known[k] for n in pack for k in near[n]), *(fresh[n] for n in pack)] for pack in packs
     ]
-    return [keys for keys in lists if len(keys) > 1]
+    return [shown for shown in lists if len(shown) > 1]
 
 
-async def _ask(run: Run, keys: Sequence[str], texts: Mapping[str, str]) -> Comparison:
-    """One call about the texts of these ids."""
-    shown = "\n".join(f"[{key}] {one_line(texts[key])}" for key in keys)
-    question = f"{_TASK}\n\nInstructions:\n{shown}\n\n{_FORM}"
-    completion = await ask_model(run, "consolidate", question, SCHEMA)
-    return _understood(completion, [Known(key, texts[key]) for key in keys])
+async def _ask(run: Run, shown: Sequence[Known]) -> Comparison:
+    """One call about these texts."""
+    listed = "\n".join(f"[{k.id}] {one_line(k.text)}" for k in shown)
+    question = f"{_TASK}\n\nInstructions:\n{listed}\n\n{_FORM}"
+    return _understood(await ask_model(run, "consolidate", question, SCHEMA), shown)
 
 
 def _understood(completion: Completion, shown: Sequence[Known]) -> Comparison:

@@ -94,11 +94,8 @@ def judged(
     A critique of several lines is several critiques. One that names the right answer of its own row says nothing about other
     rows, so the whole row is shown instead, as it is where there is no critique. A call that failed at the provider is no answer.
     """
-    rows, labels, valid = (
-        {example.id: example for example in examples},
-        labels_of(examples),
-        answered(rollouts),
-    )
+    rows = {example.id: example for example in examples}
+    valid, labels = answered(rollouts), labels_of(examples)
     found = {(c.text, c.prompt): (c, list[int]()) for c in people}
     for number, rollout in enumerate(valid):
         for text, prompt in _texts(rollout, rows[rollout.example_id]) if rollout.reward < high else ():

@@ -50,7 +50,7 @@ _SPARE, _LAST = 6, 3
 class InstructionManager:
     """All that is known about the instructions of `start`'s region.
 
-    `left_out` are those that the next roll-out does without. `tokens` bounds all instructions together, as `count` counts them.
+    `left_out` are those that the next roll-out does without. `tokens` bounds all instructions together, as they are counted by `cost`.
     `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `recent` are the last
     critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
@@ -62,7 +62,6 @@ class InstructionManager:
     start: Prompt
     tokens: int | None = None
     region: str | None = None
-    count: Callable[[str], int] = cost
     embed: Embed | None = None
     consolidates: bool = True
     measures: bool = True
@@ -287,7 +286,7 @@ class InstructionManager:
         fit = [r for r in fit if not judged.names_a_row(r.text, r.critiques)]
         replaces = self.contradictions.replaces
         self.contradictions.name(run, conflicts(self.ledger, fit, around, replaces))
-        events = as_events(self.ledger, fit, judged.critiques, at=at, count=self.count, replaces=replaces)
+        events = as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)
         self._record(*events)
         for event in (event for event in events if isinstance(event, Resolve)):
             self.contradictions.replaced(event)
@@ -331,8 +330,7 @@ class InstructionManager:
         return len(texts)
 
     def _put(self, key: str, text: str, reason: str, at: str) -> None:
-        tokens = self.count(text)
-        self._record(Rewrite(id=key, text=text, author=AUTHOR, at=at, tokens=tokens, reason=reason))
+        self._record(Rewrite(id=key, text=text, author=AUTHOR, at=at, tokens=cost(text), reason=reason))
 
     # Upkeep
 
