@@ -173,10 +173,10 @@ def _requirement(entry: Mapping[str, Any], known: Sequence[Known], count: int) -
         text = ""
     elif violated and text and max(contained(violated.text, text), contained(text, violated.text)) < _ALIKE:
         violated = None
-    if not (text or violated):
-        return []
-    ids = (one.id if one else "" for one in (violated, contrary))
-    return [Requirement(text, tuple(dict.fromkeys(places)), *ids)]
+    critiques, against = tuple(dict.fromkeys(places)), contrary.id if contrary else ""
+    return (
+        [Requirement(text, critiques, violated.id if violated else "", against)] if text or violated else []
+    )
 
 
 def clean(text: str) -> str:
@@ -208,23 +208,15 @@ def resolved(value: Any, known: Sequence[Known]) -> Known | None:
     return next(itertools.chain(named, same, numbers if len(numbers) == 1 else ()), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Restated:
-    """A text in new words. `standalone`: the model says that it is an instruction as it stands."""
-
-    text: str
-    standalone: bool = False
-
-
-def restated_texts(completion: Completion, count: int) -> dict[int, Restated]:
-    """Texts of an answer by the number of their item, from 0. Only the form that was asked for counts: a model that answers
-    everything alike has restated nothing."""
-    texts: dict[int, Restated] = {}
+def restated_texts(completion: Completion, count: int) -> dict[int, Requirement]:
+    """Texts in new words by the number of their item, from 0, confirmed where the model says that the old one was an instruction
+    as it stands. Only the form that was asked for counts: a model that answers everything alike has restated nothing."""
+    texts: dict[int, Requirement] = {}
     for entry in records(json_values(completion.text, whole=completion.finish != "length")):
         text = clean(str(entry.get("text") or ""))
         for number in _numbers(entry.get("number"))[:1] if text and "critiques" not in entry else []:
             if 1 <= number <= count:
-                texts.setdefault(number - 1, Restated(text, entry.get("standalone") is True))
+                texts.setdefault(number - 1, Requirement(text, confirmed=entry.get("standalone") is True))
     return texts
 
 

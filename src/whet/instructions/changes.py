@@ -40,13 +40,18 @@ def of_models(ledger: Ledger) -> dict[str, Instruction]:
     return {i.id: i for i in ledger.active if i.author not in BY_HAND}
 
 
+def outweighs(one: Requirement, old: Instruction) -> bool:
+    """Whether three times as many critiques want a requirement as want the instruction that it contradicts."""
+    return len(one.critiques) >= OUTWEIGHS * max(1, old.sources)
+
+
 def as_events(
     ledger: Ledger,
     requirements: Sequence[Requirement],
     critiques: Sequence[Critique],
     *,
     at: str = "",
-    replaces: Replaces | None = None,
+    replaces: Replaces = outweighs,
 ) -> list[Event]:
     """What the requirements change: new instructions, and more support for those that stand.
 
@@ -77,7 +82,7 @@ def as_events(
                         reason="worded so that it covers more" if better else "demanded again",
                     )
                 )  # fmt: skip
-        elif one.text and _may_enter(one, ledger, replaces or outweighs):
+        elif one.text and _may_enter(one, ledger, replaces):
             key = ledger.next_id
             record(
                 Add(
@@ -97,11 +102,6 @@ def _may_enter(one: Requirement, ledger: Ledger, replaces: Replaces) -> bool:
     return one.contradicts != CONTEXT and (
         old is None or (old.id in of_models(ledger) and replaces(one, old))
     )
-
-
-def outweighs(one: Requirement, old: Instruction) -> bool:
-    """Whether three times as many critiques want a requirement as want the instruction that it contradicts."""
-    return len(one.critiques) >= OUTWEIGHS * max(1, old.sources)
 
 
 def conflicts(

@@ -62,8 +62,8 @@ class Judged:
 
     def only(self, places: Sequence[int]) -> Judged:
         """The same with some of the critiques."""
-        critiques, answers = (tuple(all_of[n] for n in places) for all_of in (self.critiques, self.answers))
-        return replace(self, critiques=critiques, answers=answers)
+        critiques = tuple(self.critiques[n] for n in places)
+        return replace(self, critiques=critiques, answers=tuple(self.answers[n] for n in places))
 
     def but(self, without: Collection[str], more: Sequence[Critique] = ()) -> Judged:
         """The same without critiques of these texts, and with more critiques, of no answer of this roll-out."""

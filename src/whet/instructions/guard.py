@@ -24,10 +24,11 @@ _SEVERAL = 3
 _HARMLESS = frozenset("\u00ad\u200c\u200d\u200e\u200f\ufeff")
 _ATTACK_STRINGS = "attack_strings.txt"
 
-_TURNS = frozenset({"system", "assistant", "developer", "system prompt", "system message"})
 _TAGS = "system|assistant|user|developer|tool|instructions?|prompt|context|feedback|critiques?|requirements?"
-_MARKUP = re.compile(
-    rf"<\|[\w-]{{2,30}}\|>|\[/?INST\]|<</?SYS>>|</?(?:{_TAGS})\b[^<>]{{0,80}}>", re.IGNORECASE
+_TURN = r"^[ \t#*]*(?:system(?: prompt| message)?|assistant|developer)[ \t#*]*:"
+_CONVERSATION = re.compile(
+    rf"<\|[\w-]{{2,30}}\|>|\[/?INST\]|<</?SYS>>|</?(?:{_TAGS})\b[^<>]{{0,80}}>|{_TURN}",
+    re.IGNORECASE | re.MULTILINE,
 )
 _KEYS = re.compile(
     r"\"(?:op|operations|instruction_id|no_demand|to_the_reader)\"\s*:|\"requirements\"\s*:\s*\["
@@ -61,8 +62,7 @@ def suspicions(text: str) -> list[str]:
         "it holds a fence marker": LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain),
         "it holds a slot in double braces": SLOT.search(plain),
         f"it is longer than {LONGEST} characters": len(text) > LONGEST,
-        "it imitates the form of a conversation": _MARKUP.search(plain)
-        or any(map(_is_turn, plain.split("\n"))),
+        "it imitates the form of a conversation": _CONVERSATION.search(plain),
         "it imitates an answer of the optimizer": _KEYS.search(plain),
         "it holds a long code that nobody can read": max(map(len, _CODE.findall(plain)), default=0)
         >= _LONG_CODE,
@@ -71,12 +71,6 @@ def suspicions(text: str) -> list[str]:
     folded = comparable(plain)
     reasons += [reason for reason, phrase in attack_strings() if phrase in folded]
     return list(dict.fromkeys(reasons))
-
-
-def _is_turn(line: str) -> bool:
-    """Whether a line begins a turn of a conversation, such as `System:`."""
-    head, colon, _ = line.partition(":")
-    return bool(colon) and head.strip(" \t#*").casefold() in _TURNS
 
 
 @cache

@@ -8,7 +8,7 @@ instruction because its numbers are right: a text that only repeats a critique i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -116,13 +116,13 @@ async def read(
     again, calls = await run.map(partial(ask, not manages, 1), halves), sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
-    usable = [answer for answer in (*answers, *again) if answer]
-    requirements = [r for answer in usable for r in answer.requirements]
+    read_of = [(pack, one) for pack, one in zip((*packs, *halves), (*answers, *again), strict=True) if one]
+    requirements = [r for _, one in read_of for r in one.requirements]
     requirements = _different(requirements, known) if drafts else requirements
     if manages and any(r.copied for r in requirements) and (most is None or calls < most):
         requirements, calls = await _restated(run, requirements, critiques), calls + 1
-    dismissed = {place: why for answer in usable for place, why in answer.dismissed.items()}
-    mentioned = {place for answer in usable for place in answer.mentioned}
+    dismissed = {place: why for _, one in read_of for place, why in one.dismissed.items()}
+    mentioned = {place for pack, one in read_of for place in pack if place not in one.unread}
     unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
     return Reading(tuple(requirements), dismissed, unread, calls, manages)
 
@@ -180,20 +180,6 @@ async def ask_model(
     return completion
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What one answer about a pack says."""
-
-    pack: Sequence[int]
-    requirements: Sequence[Requirement]
-    dismissed: Mapping[int, str]
-
-    @property
-    def mentioned(self) -> Collection[int]:
-        """The places that the answer deals with: all where it names none."""
-        return {n for r in self.requirements for n in r.critiques} | self.dismissed.keys() or self.pack
-
-
 async def _ask(
     critiques: Sequence[Critique],
     known: Sequence[Known],
@@ -202,8 +188,8 @@ async def _ask(
     sample: int,
     run: Run,
     pack: Sequence[int],
-) -> _Answer | None:
-    """One call about a pack, in the form or `plain`; None when the answer cannot be used.
+) -> Reading | None:
+    """One call about a pack, in the form or `plain`; None when its answer cannot be used. One without numbers is about all of it.
 
     Of a plain answer what repeats a critique is left out, and so is what goes on after one instruction for each critique: that
     is made up.
@@ -223,7 +209,9 @@ async def _ask(
     example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
     own = [_marked(replace(r, critiques=tuple(pack[n] for n in r.critiques)), texts) for r in own]
-    return _Answer(pack, own, {pack[n]: why for n, why in dismissed.items()}) if usable else None
+    mentioned = {place for r in own for place in r.critiques} | {pack[n] for n in dismissed}
+    unread = tuple(place for place in pack if mentioned and place not in mentioned)
+    return Reading(tuple(own), {pack[n]: why for n, why in dismissed.items()}, unread) if usable else None
 
 
 # Copies
@@ -265,8 +253,8 @@ async def _restated(
     new = {copies[n]: text for n, text in texts.items()}
 
     def reworded(one: Requirement) -> Requirement:
-        unchanged = comparable(new[one].text) == comparable(one.text)
-        one = replace(one, text=new[one].text, confirmed=new[one].standalone and unchanged)
+        confirmed = new[one].confirmed and comparable(new[one].text) == comparable(one.text)
+        one = replace(one, text=new[one].text, confirmed=confirmed)
         return _marked(one, [c.text for c in critiques])
 
     return [reworded(r) if r in new else r for r in requirements]
