@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.instructions.neighbours import comparable, contained
 from whet.prompt.instructions import refusal
@@ -34,6 +34,9 @@ class Known:
 
     id: str
     text: str
+
+
+K = TypeVar("K", bound=Known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,7 @@ def _numbers(value: Any) -> list[int]:
     return [int(n) for n in re.findall(r"(?<![\d.])\d{1,5}(?![\d.]\d)", str(value)[:_NUMBERS_SHOWN])]
 
 
-def resolved(value: Any, known: Sequence[Known]) -> Known | None:
+def resolved(value: Any, known: Sequence[K]) -> K | None:
     """What is meant by an id, however it is written (`i3`, `[i3]`, `3`), or by the text itself; None for nothing known."""
     if isinstance(value, list) or not value:
         return next((one for item in value or () if (one := resolved(item, known))), None)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from whet.instructions.reader import CONTEXT, Critique, Known, Requirement
+from whet.instructions.answers import CONTEXT, Known, Requirement
+from whet.instructions.questions import Critique
 from whet.prompt.events import Add, Event, Merge, Resolve, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply, cost, union
 

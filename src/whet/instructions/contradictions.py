@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from whet.instructions.answers import Requirement
 from whet.instructions.changes import CONTRARY, OUTWEIGHS, Conflict, of_models
 from whet.instructions.effects import Effects
-from whet.instructions.reader import Requirement
 from whet.prompt.events import Resolve
 from whet.prompt.instructions import Instruction, Ledger, apply
 from whet.run import Run

@@ -24,8 +24,8 @@ from whet.instructions.critiques import Judged
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import harmless, suspicions
 from whet.instructions.neighbours import Embed
-from whet.instructions.questions import mostly_rows
-from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Critique, Reading, read
+from whet.instructions.questions import Critique, mostly_rows
+from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read
 from whet.instructions.rewrite import Failing, rewrite
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt

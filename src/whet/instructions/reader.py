@@ -12,19 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from whet.instructions.answers import (
-    CONTEXT,
-    EXAMPLE,
-    NO_DEMAND,
-    TO_READER,
-    VAGUE,
-    Known,
-    Requirement,
-    is_form,
-    listed,
-    restated_texts,
-    understood,
-)
+from whet.instructions.answers import EXAMPLE, Known, Requirement, is_form, listed, restated_texts, understood
 from whet.instructions.neighbours import Embed, arranged, comparable, contained
 from whet.instructions.questions import (
     LONGEST_SHOWN,
@@ -38,18 +26,6 @@ from whet.instructions.questions import (
 from whet.replies import array, closed, json_values
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request
-
-__all__ = [
-    "CONTEXT",
-    "NO_DEMAND",
-    "TO_READER",
-    "VAGUE",
-    "Critique",
-    "Known",
-    "Reading",
-    "Requirement",
-    "read",
-]
 
 ROLE = "optimizer"
 TEMPERATURE, MAX_TOKENS = 0.2, 3000

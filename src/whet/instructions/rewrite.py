@@ -18,11 +18,9 @@ _CRITIQUES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(Known):
     """An instruction that is still violated, the texts that were `tried` for it before, and critiques since."""
 
-    id: str
-    text: str
     tried: tuple[str, ...] = ()
     critiques: tuple[str, ...] = ()
 
@@ -55,20 +53,17 @@ def _question(items: Sequence[Failing], around: str) -> str:
 
 def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
     """The usable texts of an answer by id. Where no entry names a known id, as many entries as items stand in their order."""
-    known = [Known(item.id, item.text) for item in items]
     entries = list(records(json_values(completion.text, whole=completion.finish != "length")))
-    named = [resolved(e.get("instruction_id"), known) or resolved(e.get("id"), known) for e in entries]
+    named = [resolved(e.get("instruction_id"), items) or resolved(e.get("id"), items) for e in entries]
     if not any(named) and len(entries) == len(items):
-        named = list(known)
-    by_id = {item.id: item for item in items}
+        named = list(items)
     texts: dict[str, str] = {}
-    for entry, one in zip(entries, named, strict=True):
+    for entry, item in zip(entries, named, strict=True):
         text = clean(str(entry.get("text") or entry.get("instruction") or ""))
-        if text and one and one.id not in texts:
-            item = by_id[one.id]
-            new = comparable(text) not in {comparable(t) for t in (item.text, *item.tried)}
+        if text and item and item.id not in texts:
+            new = comparable(text) not in {comparable(old) for old in (item.text, *item.tried)}
             if new and not is_copy(text, item.critiques):
-                texts[one.id] = text
+                texts[item.id] = text
     return texts
 
 
