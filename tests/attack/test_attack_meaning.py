@@ -10,8 +10,10 @@ from benchmarks.attack.readers import INSTRUCTIONS, orders, wants
 from benchmarks.attack.strategy import CONFIRM, COUNT_ALL, COVERS, DISGUISES, SILENCE, Strategy, said
 from benchmarks.attack.victim import HONEST, RUDE
 
+from whet.instructions.answers import TO_READER, Known
 from whet.instructions.confirm import confirm
-from whet.instructions.reader import TO_READER, Critique, Known, Reading, read
+from whet.instructions.questions import Critique
+from whet.instructions.reader import Reading, read
 from whet.run import MemoryRun
 
 GOALS = (*TUNING, *HELD_OUT, FLATTERY)

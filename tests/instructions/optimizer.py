@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.instructions.reader import Critique
+from whet.instructions.questions import Critique
 from whet.run import MemoryRun
 from whet.types import Completion, Request
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
 
+from whet.instructions.answers import Known, Requirement
 from whet.instructions.consolidate import MOST, compare, consolidate
-from whet.instructions.reader import Known, Requirement, read
+from whet.instructions.reader import read
 
 EURO, EUROS, DATE = "State prices in euros.", "Give every price in euro.", "Name the delivery date."
 PROPOSALS = [Requirement(EURO, (0, 1)), Requirement(EUROS, (2,)), Requirement(DATE, (3,))]

@@ -95,7 +95,7 @@ def test_both_budgets_last_to_the_end_while_critiques_come(total: int, asks: int
         used += size
         texts = critiques(*(f"round {plan.round} critique {n}" for n in range(4 * size)))
         answers = Judged(tuple(texts), tuple((n % size,) for n in range(4 * size)), (0.5,) * size)
-        calls = plan.calls(spent, answers)
+        calls = plan.calls(spent)
         assert calls is not None and 0 < calls <= asks - spent
         spent += min(calls, 1 + len(texts) // 24)
         plan.learned(answers, 5)
@@ -106,7 +106,7 @@ def test_both_budgets_last_to_the_end_while_critiques_come(total: int, asks: int
 
 def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None:
     plan = budget(None, None)
-    assert plan.next_round(0) == 40 and plan.calls(0, Judged((), (), ())) is None
+    assert plan.next_round(0) == 40 and plan.calls(0) is None
     assert plan.may_stop(True) and not plan.may_stop(False)
     limited = budget(400, 20)
     for _ in range(2):

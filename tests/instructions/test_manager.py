@@ -10,7 +10,7 @@ from tests.instructions.optimizer import constant, critiques, entry, form, numbe
 from whet.instructions.answers import EXAMPLE
 from whet.instructions.critiques import Judged
 from whet.instructions.manager import InstructionManager
-from whet.instructions.reader import Critique
+from whet.instructions.questions import Critique
 from whet.instructions.rewrite import Failing, rewrite
 from whet.prompt import Prompt
 from whet.prompt.events import Event

@@ -10,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
 
-from whet.instructions.answers import EXAMPLE
-from whet.instructions.questions import question
-from whet.instructions.reader import (
-    NO_DEMAND,
-    TO_READER,
-    VAGUE,
-    Critique,
-    Known,
-    Reading,
-    is_copy,
-    packed,
-    read,
-)
+from whet.instructions.answers import EXAMPLE, NO_DEMAND, TO_READER, VAGUE, Known
+from whet.instructions.questions import Critique, question
+from whet.instructions.reader import Reading, is_copy, packed, read
 from whet.types import Completion
 
 PRICE, SHORT = "State every price in euros.", "Answer in at most three sentences."

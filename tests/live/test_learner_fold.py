@@ -16,7 +16,7 @@ from tests.live.reader import WANTS, Reader
 
 from whet.client.records import Feedback, Inference
 from whet.feedback.sources import LearningPolicy
-from whet.instructions.reader import NO_DEMAND, VAGUE
+from whet.instructions.answers import NO_DEMAND, VAGUE
 from whet.live.learner.feedback_state import (
     LONGEST,
     MOST_OF_ONE,

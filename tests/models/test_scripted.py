@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.errors import UsageError
+from whet.instructions.answers import NO_DEMAND, VAGUE, Known, Requirement
 from whet.instructions.consolidate import consolidate
-from whet.instructions.questions import SCHEMA, question
-from whet.instructions.reader import NO_DEMAND, VAGUE, Critique, Known, Requirement, read
+from whet.instructions.questions import SCHEMA, Critique, question
+from whet.instructions.reader import read
 from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel

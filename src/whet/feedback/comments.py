@@ -14,7 +14,7 @@ import numpy as np
 from whet.errors import UsageError
 from whet.feedback.rows import FeedbackRow
 from whet.instructions.neighbours import Vectors, comparable, grouped
-from whet.instructions.reader import Critique
+from whet.instructions.questions import Critique
 
 MOST_EMBEDDED = 500
 """Different comments that are embedded at most; more are grouped where they are equal."""

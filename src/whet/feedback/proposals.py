@@ -33,8 +33,9 @@ from whet.feedback.prompt_file import (
 )
 from whet.feedback.rows import FeedbackRow, read_feedback
 from whet.feedback.screening import Draft, Flag, flag_row
+from whet.instructions.answers import NO_DEMAND, TO_READER, VAGUE
 from whet.instructions.propose import propose as propose_change
-from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE, Critique
+from whet.instructions.questions import Critique
 from whet.models.callable import ModelChoice
 from whet.prompt.events import Event, Merge, Read, Rollback, to_json
 from whet.prompt.instructions import Instruction, Ledger, fold, refusal

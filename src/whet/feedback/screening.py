@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from whet.feedback.prompt_file import Document
 from whet.feedback.rows import FeedbackRow
+from whet.instructions.answers import CONTEXT, Requirement
 from whet.instructions.changes import QUOTED, as_events
 from whet.instructions.guard import strange_addresses, suspicions
 from whet.instructions.neighbours import comparable
-from whet.instructions.reader import CONTEXT, Critique, Requirement
+from whet.instructions.questions import Critique
 from whet.prompt.events import Add, Event, Resolve, Rewrite
 from whet.prompt.instructions import Ledger, apply, cost, fold
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from whet.lazy import lazy
 
 if TYPE_CHECKING:
+    from whet.instructions.answers import NO_DEMAND, TO_READER, VAGUE
     from whet.instructions.guard import visible
-    from whet.instructions.reader import NO_DEMAND, TO_READER, VAGUE
 
 __all__ = ["NO_DEMAND", "TO_READER", "VAGUE", "visible"]
 
@@ -16,6 +16,6 @@ __getattr__ = lazy(
     __name__,
     {
         "whet.instructions.guard": "visible",
-        "whet.instructions.reader": "NO_DEMAND TO_READER VAGUE",
+        "whet.instructions.answers": "NO_DEMAND TO_READER VAGUE",
     },
 )

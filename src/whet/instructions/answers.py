@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.instructions.neighbours import comparable, contained
 from whet.prompt.instructions import refusal
@@ -24,6 +25,7 @@ PLACEHOLDER = "one imperative sentence"
 LONGEST = 400
 """Characters of an instruction at most: a longer text is no single demand."""
 _ALIKE, _ALIKE_WORDS = 0.5, 4
+_DEEPEST, _NUMBERS_SHOWN = 7, 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ class Known:
 
     id: str
     text: str
+
+
+K = TypeVar("K", bound=Known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +69,31 @@ def understood(
         return [], {}
     whole = completion.error is None and completion.finish != "length"
     values = json_values(completion.text, whole=whole)
-    requirements: list[Requirement] = []
-    dismissed: dict[int, str] = {}
-    for value in values[:1] if len(values) == 1 or is_form(values) else values:
-        for entry in _entries(value, dismissed, count):
-            requirements += _requirement(entry, known, count)
+    numbers: dict[int, str] = {}
+    best = values[:1] if is_form(values) else values
+    requirements = [r for entry in _entries(best, numbers) for r in _requirement(entry, known, count)]
+    dismissed = {number - 1: why for number, why in numbers.items() if 1 <= number <= count}
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
-        entries = _without_references(_unnumbered(lines))
-        requirements = [r for entry in entries for r in _requirement(entry, known, count)]
-    merged: dict[tuple[str, str], Requirement] = {}
+        requirements = [r for entry in _of_lines(lines) for r in _requirement(entry, known, count)]
+    requirements = joined(requirements)
+    stated = {place for one in requirements for place in one.critiques}
+    return requirements, {place: why for place, why in dismissed.items() if place not in stated}
+
+
+def joined(requirements: Iterable[Requirement]) -> list[Requirement]:
+    """Requirements that say the same in equal texts made one, with the critiques of all."""
+    by_text: dict[tuple[str, str], Requirement] = {}
     for one in requirements:
         key = (one.violates, comparable(one.text))
-        old = merged.get(key, one)
-        merged[key] = replace(old, critiques=tuple(dict.fromkeys((*old.critiques, *one.critiques))))
-    stated = {place for one in merged.values() for place in one.critiques}
-    return list(merged.values()), {n: why for n, why in dismissed.items() if n not in stated}
+        by_text[key] = join(by_text[key], one) if key in by_text else one
+    return list(by_text.values())
+
+
+def join(one: Requirement, other: Requirement) -> Requirement:
+    """The first of two requirements that say the same, with the critiques of both."""
+    critiques = tuple(dict.fromkeys((*one.critiques, *other.critiques)))
+    return replace(one, critiques=critiques, contradicts=one.contradicts or other.contradicts)
 
 
 def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
@@ -95,26 +109,25 @@ def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
     return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
 
 
-def _unnumbered(lines: Sequence[str]) -> list[str]:
-    """Lines without the numbers before them where these only count the lines: 1, 2, 3. Others name critiques."""
-    matches = [_LEADING.match(line) for line in lines]
-    counting = [int(match.group(1)) if match else 0 for match in matches] == [*range(1, len(lines) + 1)]
-    return [
-        match.group(2) if match and counting else line for match, line in zip(matches, lines, strict=True)
-    ]
+def _of_lines(lines: Sequence[str]) -> list[dict[str, str]]:
+    """The entries of a list of lines.
 
-
-def _without_references(lines: Sequence[str]) -> list[Any]:
-    """Entries of lines of which most name numbers in brackets at their end, after the same word: these name critiques."""
-    matches = [_REFERENCES.match(line) for line in lines]
-    words = [match.group(2).strip().casefold()[:_ALIKE_WORDS] if match else None for match in matches]
-    word, times = Counter(words).most_common(1)[0] if words else (None, 0)
-    if word is None or times < 2 or 2 * times <= len(lines):
-        return list(lines)
-    return [
-        {"text": match.group(1), "numbers": match.group(3)} if match and own == word else line
-        for match, own, line in zip(matches, words, lines, strict=True)
+    A number before a line names a critique, unless these numbers only count the lines: 1, 2, 3. Where most lines end with numbers
+    in brackets after the same word, these name critiques.
+    """
+    heads = [_LEADING.match(line) for line in lines]
+    counting = [int(head[1]) if head else 0 for head in heads] == [*range(1, len(lines) + 1)]
+    entries = [
+        {"text": head[2], "number": "" if counting else head[1]} if head else {"text": line}
+        for head, line in zip(heads, lines, strict=True)
     ]
+    ends = [_REFERENCES.match(entry["text"]) for entry in entries]
+    words = [end[2].strip().casefold()[:_ALIKE_WORDS] if end else None for end in ends]
+    times = Counter(words)
+    for entry, end, word in zip(entries, ends, words, strict=True):
+        if end and times[word] > max(1, len(lines) / 2):
+            entry.update(text=end[1], number=end[3])
+    return entries
 
 
 def is_form(values: Sequence[Any]) -> bool:
@@ -126,127 +139,98 @@ def _key(name: object) -> str:
     return re.sub(r"\W+", "_", str(name).strip().casefold())
 
 
-def _entries(value: Any, dismissed: dict[int, str], count: int, depth: int = 0) -> Iterator[Any]:
-    """Entries that may be requirements, wherever they stand in an answer; dismissed critiques are noted on the way."""
-    if depth > 6:
+def _entries(value: Any, dismissed: dict[int, str], depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Entries that may be requirements, wherever they stand in an answer; numbers of dismissed critiques are noted on the way."""
+    if depth > _DEEPEST:
         return
     if isinstance(value, list):
-        yield from _unnumbered([item for item in value if isinstance(item, str)])
+        yield from _of_lines([item for item in value if isinstance(item, str)])
         for item in value:
-            if not isinstance(item, str):
-                yield from _entries(item, dismissed, count, depth + 1)
+            yield from _entries(item, dismissed, depth + 1)
     elif isinstance(value, dict):
         keys = {_key(key): item for key, item in value.items()}
-        if any(isinstance(keys.get(key), str) for key in (*_TEXT, *_VIOLATES)) or any(
-            key in keys and isinstance(keys.get(key), int | str) for key in _VIOLATES
-        ):
+        if any(isinstance(keys.get(key), int | str) for key in (*_TEXT, *_VIOLATES)):
             yield keys
             return
         for key, item in keys.items():
             if key in _DISMISSED:
-                for number in _numbers(item):
-                    if 1 <= number <= count:
-                        dismissed[number - 1] = _DISMISSED[key]
-            elif isinstance(item, dict | list):
-                yield from _entries(item, dismissed, count, depth + 1)
+                dismissed |= dict.fromkeys(_numbers(item), _DISMISSED[key])
             elif isinstance(item, str) and re.fullmatch(r"\D{0,2}\d{1,4}", key):
                 yield {"text": item, "number": key}
+            else:
+                yield from _entries(item, dismissed, depth + 1)
 
 
-def _requirement(entry: Any, known: Sequence[Known], count: int) -> list[Requirement]:
+def _requirement(entry: Mapping[str, Any], known: Sequence[Known], count: int) -> list[Requirement]:
     """The requirement of one entry, or nothing where it says nothing that can be used."""
-    if isinstance(entry, str):
-        match = _LEADING.match(entry)
-        entry = {"text": match.group(2), "number": match.group(1)} if match else {"text": entry}
+
+    def meant(keys: Sequence[str], among: Sequence[Known]) -> Known | None:
+        return next((one for key in keys if (one := resolved(entry.get(key), among))), None)
+
     text = clean(next((entry[k] for k in _TEXT if isinstance(entry.get(k), str) and entry[k].strip()), ""))
-    places = [n - 1 for key in _NUMBERS if key in entry for n in _numbers(entry[key]) if 1 <= n <= count]
-    critiques = tuple(dict.fromkeys(places))
-    violated = next((one for key in _VIOLATES if (one := resolved(entry.get(key), known))), None)
-    against = [entry[key] for key in _CONTRADICTS if entry.get(key)]
-    opposite = next((one.id for value in against if (one := resolved(value, known))), "")
-    if not opposite and any(isinstance(value, str) and _key(value) == CONTEXT for value in against):
-        opposite = CONTEXT
-    usable = bool(text) and len(text) <= LONGEST and refusal(text) is None
-    same = next((k for k in known if comparable(k.text) == comparable(text)), None) if usable else None
-    if same is not None:
-        return [Requirement("", critiques, same.id, opposite)]
-    if violated is not None and not usable:
-        return [Requirement("", critiques, violated.id, opposite)]
-    if violated is not None and max(contained(violated.text, text), contained(text, violated.text)) >= _ALIKE:
-        return [Requirement(text, critiques, violated.id, opposite)]
-    return [Requirement(text, critiques, contradicts=opposite)] if usable else []
+    places = [n - 1 for key in _NUMBERS for n in _numbers(entry.get(key)) if 1 <= n <= count]
+    contrary = meant(_CONTRADICTS, [*known, Known(CONTEXT, CONTEXT)])
+    same = next((k for k in known if text and comparable(k.text) == comparable(text)), None)
+    violated = same or meant(_VIOLATES, known)
+    if same:
+        text = ""
+    elif violated and text and max(contained(violated.text, text), contained(text, violated.text)) < _ALIKE:
+        violated = None
+    critiques, against = tuple(dict.fromkeys(places)), contrary.id if contrary else ""
+    return (
+        [Requirement(text, critiques, violated.id if violated else "", against)] if text or violated else []
+    )
 
 
 def clean(text: str) -> str:
-    """A proposed instruction on one line, without list marks and wrapping quotes; empty where it stands for nothing."""
+    """A proposed instruction on one line, without list marks and wrapping quotes; empty where it stands for nothing or for more
+    than one demand, and where a prompt refuses it."""
     text = re.sub(r"^(?:[-*•–]\s+|\[?\w?\d{1,4}[\].):]\s+)+", "", " ".join(text.split()))
     for mark in ("**", "__", "*", "_", '"', "'", "“", "`"):
         end, size = "”" if mark == "“" else mark, len(mark)
         wrapped = len(text) > 2 * size and text.startswith(mark) and text.endswith(end)
         if wrapped and mark not in text[size:-size]:
             text = text[size:-size].strip()
-    return "" if comparable(text) in _NOTHING else text
+    return "" if comparable(text) in _NOTHING or len(text) > LONGEST or refusal(text) else text
 
 
 def _numbers(value: Any) -> list[int]:
     """All whole numbers that a value names: `[1, "2"]`, `"1, 2"`, `"c7"`, 3."""
-    if isinstance(value, bool) or value is None:
-        return []
-    if isinstance(value, list):
-        return [n for item in value for n in _numbers(item)]
-    return [int(n) for n in re.findall(r"(?<![\d.])\d{1,5}(?![\d.]\d)", str(value)[:400])]
+    return [int(n) for n in re.findall(r"(?<![\d.])\d{1,5}(?![\d.]\d)", str(value)[:_NUMBERS_SHOWN])]
 
 
-def resolved(value: Any, known: Sequence[Known]) -> Known | None:
+def resolved(value: Any, known: Sequence[K]) -> K | None:
     """What is meant by an id, however it is written (`i3`, `[i3]`, `3`), or by the text itself; None for nothing known."""
-    if isinstance(value, list):
-        return next((one for item in value if (one := resolved(item, known)) is not None), None)
-    if value is None or isinstance(value, bool | dict):
-        return None
+    if isinstance(value, list) or not value:
+        return next((one for item in value or () if (one := resolved(item, known))), None)
     text = str(value).strip()
-    ids = {k.id: k for k in known}
-    names = [ids[name] for name in re.findall(r"[a-z]\d+", text[:200].casefold()) if name in ids]
-    if names:
-        return names[0]
-    same = [k for k in known if comparable(k.text) == comparable(text)]
-    numbers = [k for k in known if re.fullmatch(r"\W*\d+\W*", text) and k.id[1:] == text.strip("[]() .#")]
-    return same[0] if same else numbers[0] if len(numbers) == 1 else None
+    by_id = {k.id: k for k in known}
+    named = [by_id[name] for name in re.findall(r"[a-z]\d+", text[:200].casefold()) if name in by_id]
+    same = (k for k in known if comparable(k.text) == comparable(text))
+    numbers = [k for k in known if k.id[1:] == text.strip("[]() .#")]
+    return next(itertools.chain(named, same, numbers if len(numbers) == 1 else ()), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Restated:
-    """A text in new words. `standalone`: the model says that it is an instruction as it stands."""
-
-    text: str
-    standalone: bool = False
-
-
-def restated_texts(completion: Completion, count: int) -> dict[int, Restated]:
-    """Texts of an answer by the number of their item, from 0. Only the form that was asked for counts: a model that answers
-    everything alike has restated nothing."""
-    texts: dict[int, Restated] = {}
-    values = json_values(completion.text, whole=completion.finish != "length")
-    for entry in (entry for value in values for entry in records(value)):
+def restated_texts(completion: Completion, count: int) -> dict[int, Requirement]:
+    """Texts in new words by the number of their item, from 0, confirmed where the model says that the old one was an instruction
+    as it stands. Only the form that was asked for counts: a model that answers everything alike has restated nothing."""
+    texts: dict[int, Requirement] = {}
+    for entry in records(json_values(completion.text, whole=completion.finish != "length")):
         text = clean(str(entry.get("text") or ""))
         for number in _numbers(entry.get("number"))[:1] if text and "critiques" not in entry else []:
-            if 1 <= number <= count and len(text) <= LONGEST and refusal(text) is None:
-                texts.setdefault(number - 1, Restated(text, entry.get("standalone") is True))
+            if 1 <= number <= count:
+                texts.setdefault(number - 1, Requirement(text, confirmed=entry.get("standalone") is True))
     return texts
 
 
 _TEXT = (
-    "instruction",
-    "text",
-    "requirement",
-    "rule",
-    "proposed_instruction",
-    "new_instruction",
-    "wording",
-    "demand",
+    *("instruction", "text", "requirement", "rule", "proposed_instruction", "new_instruction"),
+    *("wording", "demand"),
 )
 _NUMBERS = (
-    "critiques", "critique", "numbers", "number", "critique_ids", "points", "point", "evidence", "support", "ids", "id",
-)  # fmt: skip
+    *("critiques", "critique", "numbers", "number", "critique_ids", "points", "point"),
+    *("evidence", "support", "ids", "id"),
+)
 _VIOLATES = (
     "violates",
     "violated",
@@ -256,7 +240,7 @@ _VIOLATES = (
     "covered_by",
     "same_as",
 )
-_CONTRADICTS = ("contradicts", "contradiction", "conflicts_with", "conflict", "opposes")
+_CONTRADICTS = "contradicts", "contradiction", "conflicts_with", "conflict", "opposes"
 _DISMISSED = {
     NO_DEMAND: NO_DEMAND, "no_demands": NO_DEMAND, "nothing": NO_DEMAND, VAGUE: VAGUE, "unclear": VAGUE,
     TO_READER: TO_READER, "to_reader": TO_READER,

@@ -93,15 +93,14 @@ class LearningBudget:
             return min(self.batch, math.ceil(needed), math.ceil(self.rollouts / 2))
         return math.ceil(max(pace, min(needed, self.batch)))
 
-    def calls(self, spent: int, judged: Judged) -> int | None:
+    def calls(self, spent: int) -> int | None:
         """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid, if any."""
-        if self.asks is None:
-            return None
-        left = self.asks - spent
+        left = self.asks_left(spent)
+        if not left or self.last:
+            return left
         later = math.ceil((self.rollouts or 0) / self.batch)
         share = math.ceil(left * (0.7 if self.round == 1 else 0.5))
-        share = left if self.last else min(share, _TRIAL_CALLS) if self.trial else share
-        return max(1, min(share, left - later)) if left > 0 else 0
+        return max(1, min(share, left - later, _TRIAL_CALLS if self.trial else share))
 
     def learned(self, judged: Judged, new: int) -> None:
         """What a round brought."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from whet.instructions.reader import CONTEXT, Critique, Known, Requirement
+from whet.instructions.answers import CONTEXT, Known, Requirement
+from whet.instructions.questions import Critique
 from whet.prompt.events import Add, Event, Merge, Resolve, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply, cost, union
 
@@ -40,15 +41,18 @@ def of_models(ledger: Ledger) -> dict[str, Instruction]:
     return {i.id: i for i in ledger.active if i.author not in BY_HAND}
 
 
+def outweighs(one: Requirement, old: Instruction) -> bool:
+    """Whether three times as many critiques want a requirement as want the instruction that it contradicts."""
+    return len(one.critiques) >= OUTWEIGHS * max(1, old.sources)
+
+
 def as_events(
     ledger: Ledger,
     requirements: Sequence[Requirement],
     critiques: Sequence[Critique],
     *,
-    author: str = AUTHOR,
     at: str = "",
-    count: Callable[[str], int] = cost,
-    replaces: Replaces | None = None,
+    replaces: Replaces = outweighs,
 ) -> list[Event]:
     """What the requirements change: new instructions, and more support for those that stand.
 
@@ -63,38 +67,33 @@ def as_events(
         events.append(event)
 
     for one in requirements:
-        quotes, rows = support(one, critiques)
+        own = [critiques[n] for n in one.critiques]
+        quotes = tuple(dict.fromkeys(c.text for c in own))[:QUOTED]
+        rows = tuple(dict.fromkeys(c.source for c in own))
+        evidence = rows[:EVIDENCE]
         if one.violates in ledger.instructions:
             old = ledger[one.violates]
-            better = one.text if one.text and old.author not in BY_HAND else ""
-            if better or not set(rows) <= set(old.evidence):
+            better = one.text if old.author not in BY_HAND else ""
+            if better or not set(evidence) <= set(old.evidence):
                 record(
                     Rewrite(
-                        id=old.id, text=better or old.text, critiques=quotes, evidence=rows, at=at,
-                        author=author if better else old.author, sources=max(len(union(old.evidence, rows)), old.sources),
-                        tokens=count(better) if better else old.tokens,
+                        id=old.id, text=better or old.text, critiques=quotes, evidence=evidence, at=at,
+                        author=AUTHOR if better else old.author, tokens=cost(better) if better else old.tokens,
+                        sources=max(len(union(old.evidence, evidence)), old.sources),
                         reason="worded so that it covers more" if better else "demanded again",
                     )
                 )  # fmt: skip
-        elif one.text and _may_enter(one, ledger, replaces or outweighs):
+        elif one.text and _may_enter(one, ledger, replaces):
             key = ledger.next_id
-            sources = len({critiques[n].source for n in one.critiques})
             record(
                 Add(
-                    id=key, text=one.text, critiques=quotes, evidence=rows, sources=sources, author=author, at=at,
-                    tokens=count(one.text),
+                    id=key, text=one.text, critiques=quotes, evidence=evidence, sources=len(rows), author=AUTHOR, at=at,
+                    tokens=cost(one.text),
                 )
             )  # fmt: skip
             if one.contradicts in ledger.instructions:
                 record(Resolve(keep=key, drop=one.contradicts, reason=CONTRARY, at=at))
     return events
-
-
-def support(one: Requirement, critiques: Sequence[Critique]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What an instruction quotes of the critiques behind it, and the rows that they came from."""
-    own = [critiques[n] for n in one.critiques]
-    quotes = tuple(dict.fromkeys(c.text for c in own))[:QUOTED]
-    return quotes, tuple(dict.fromkeys(c.source for c in own))[:EVIDENCE]
 
 
 def _may_enter(one: Requirement, ledger: Ledger, replaces: Replaces) -> bool:
@@ -106,11 +105,6 @@ def _may_enter(one: Requirement, ledger: Ledger, replaces: Replaces) -> bool:
     )
 
 
-def outweighs(one: Requirement, old: Instruction) -> bool:
-    """Whether three times as many critiques want a requirement as want the instruction that it contradicts."""
-    return len(one.critiques) >= OUTWEIGHS * max(1, old.sources)
-
-
 def conflicts(
     ledger: Ledger, requirements: Sequence[Requirement], around: str, replaces: Replaces = outweighs
 ) -> list[Conflict]:
@@ -118,11 +112,9 @@ def conflicts(
     named = []
     for one in requirements:
         old = ledger.instructions.get(one.contradicts)
-        if one.text and old is not None:
+        if one.text and (old or one.contradicts == CONTEXT):
             settled = one.text if _may_enter(one, ledger, replaces) else ""
-            named.append(Conflict(one.text, old.text, settled))
-        elif one.text and one.contradicts == CONTEXT:
-            named.append(Conflict(one.text, around))
+            named.append(Conflict(one.text, old.text if old else around, settled))
     return named
 
 
@@ -130,12 +122,11 @@ def merges(ledger: Ledger, same: Sequence[Collection[str]], *, at: str = "") -> 
     """Instructions that say the same become one: the one that a person wrote, else the one named first."""
     events: list[Merge] = []
     for group in same:
-        members = [ledger[key] for key in group if any(key == i.id for i in ledger.active)]
-        if len(members) < 2:
-            continue
-        keep = next((i for i in members if i.author in BY_HAND), members[0])
-        others = tuple(i.id for i in members if i.id != keep.id and i.author not in BY_HAND)
-        if others:
+        active = {i.id: i for i in ledger.active}
+        members = [active[key] for key in group if key in active]
+        keep = next((i for i in members if i.author in BY_HAND), next(iter(members), None))
+        others = tuple(i.id for i in members if i is not keep and i.author not in BY_HAND)
+        if keep and others:
             event = Merge(
                 id=keep.id, others=others, text=keep.text, tokens=keep.tokens, author=keep.author, at=at
             )

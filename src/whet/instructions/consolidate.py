@@ -6,13 +6,13 @@ blanks and punctuation are merged without asking.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from whet.instructions.answers import Known, Requirement, resolved
-from whet.instructions.neighbours import Embed, arranged, comparable, nearest, trigrams
+from whet.instructions.answers import Known, Requirement, join, joined, resolved
+from whet.instructions.neighbours import Embed, arranged, nearest, trigrams
 from whet.instructions.questions import one_line
 from whet.instructions.reader import ask_model, packed
 from whet.replies import array, closed, json_values, records
@@ -62,9 +62,8 @@ async def consolidate(
     A proposal that says what a known text says counts for that one.
     """
     plain = [r for r in requirements if r.violates or not r.text]
-    proposals = {
-        f"n{n}": r for n, r in enumerate(united([r for r in requirements if r.text and not r.violates]), 1)
-    }
+    new = united(r for r in requirements if r.text and not r.violates)
+    proposals = {f"n{n}": r for n, r in enumerate(new, 1)}
     fresh = [Known(key, r.text) for key, r in proposals.items()]
     compared = await compare(run, fresh, known, most=most, embed=embed)
     grouped = {key for group in compared.groups for key in group}
@@ -73,9 +72,9 @@ async def consolidate(
     merged = []
     for group in groups:
         own = [proposals[key] for key in group if key in proposals]
-        one = reduce(_joined, own) if own else None
         old = next((key for key in group if key in standing), "")
-        if one is not None:
+        if own:
+            one = reduce(join, own)
             merged.append(replace(one, text="", violates=old) if old else one)
     texts = standing | {key: r.text for key, r in proposals.items()}
     pairs = tuple((texts[a], texts[b]) for a, b in compared.contradictions)
@@ -97,16 +96,15 @@ async def compare(
     Each is compared with its neighbours and with the two known texts nearest to it, in lists of at most 100; where there are
     several lists, what is left is compared once more in another order.
     """
-    texts = {k.id: k.text for k in (*known, *fresh)}
-    answers, same = list[Comparison](), _Groups()
+    answers, same = list[Comparison](), dict[str, tuple[str, ...]]()
     for level in range(_LEVELS):
-        left = [k.id for k in fresh if same.first(k.id) == k.id]
-        lists = await _lists(run, left, [k.id for k in known], texts, embed, level)
+        left = [k for k in fresh if same.get(k.id, (k.id,))[0] == k.id]
+        lists = await _lists(run, left, known, embed, level)
         several = len(lists) > 1
-        lists = lists[: None if most is None else max(0, most - len(answers))]
-        new = await run.map(lambda branch, keys: _ask(branch, keys, texts), lists)
+        new = await run.map(_ask, lists[: None if most is None else max(0, most - len(answers))])
         for group in (group for answer in new for group in answer.groups):
-            same.join(group)
+            members = tuple(dict.fromkeys(one for key in group for one in same.get(key, (key,))))
+            same |= dict.fromkeys(members, members)
         answers += new
         if not several:
             break
@@ -114,53 +112,38 @@ async def compare(
         tuple(dict.fromkeys(item for answer in answers for item in getattr(answer, name)))
         for name in ("contradictions", *_LISTS)
     )
-    apart = tuple(pair for pair in pairs if same.first(pair[0]) != same.first(pair[1]))
-    return Comparison(tuple(map(tuple, same.all())), apart, unclear, improper, len(answers))
+    apart = tuple((one, other) for one, other in pairs if other not in same.get(one, ()))
+    return Comparison(tuple(dict.fromkeys(same.values())), apart, unclear, improper, len(answers))
 
 
-def united(requirements: Sequence[Requirement]) -> list[Requirement]:
+def united(requirements: Iterable[Requirement]) -> list[Requirement]:
     """Requirements with equal texts made one, the best supported first."""
-    by_text: dict[str, Requirement] = {}
-    for one in requirements:
-        old = by_text.get(comparable(one.text), one)
-        by_text[comparable(one.text)] = _joined(old, one)
-    return sorted(by_text.values(), key=lambda r: -len(r.critiques))
-
-
-def _joined(one: Requirement, other: Requirement) -> Requirement:
-    critiques = tuple(dict.fromkeys((*one.critiques, *other.critiques)))
-    return replace(one, critiques=critiques, contradicts=one.contradicts or other.contradicts)
+    return sorted(joined(requirements), key=lambda r: -len(r.critiques))
 
 
 async def _lists(
-    run: Run,
-    fresh: Sequence[str],
-    known: Sequence[str],
-    texts: Mapping[str, str],
-    embed: Embed | None,
-    level: int,
-) -> list[list[str]]:
-    """Ids to compare in one call each: neighbours together, each with the known texts nearest to it."""
-    if not fresh or len(texts) < 2:
+    run: Run, fresh: Sequence[Known], known: Sequence[Known], embed: Embed | None, level: int
+) -> list[list[Known]]:
+    """What is compared in one call each: neighbours together, each with the known texts nearest to it."""
+    if not fresh or len(fresh) + len(known) < 2:
         return []
-    order, _ = await arranged(run, [texts[key] for key in fresh], embed)
-    vectors = trigrams([texts[key] for key in (*fresh, *known)])
+    order, _ = await arranged(run, [k.text for k in fresh], embed)
+    vectors = trigrams([k.text for k in (*fresh, *known)])
     near = nearest(vectors[: len(fresh)], vectors[len(fresh) :], _NEAR)
-    packs = packed(order, MOST // (1 + (_NEAR if known and len(texts) > MOST else 0)))
+    packs = packed(order, MOST // (1 + (_NEAR if known and len(fresh) + len(known) > MOST else 0)))
     if level > 0:
         packs = [order[n :: len(packs)] for n in range(len(packs))]
     lists = [
         [*dict.fromkeys(known[k] for n in pack for k in near[n]), *(fresh[n] for n in pack)] for pack in packs
     ]
-    return [keys for keys in lists if len(keys) > 1]
+    return [shown for shown in lists if len(shown) > 1]
 
 
-async def _ask(run: Run, keys: Sequence[str], texts: Mapping[str, str]) -> Comparison:
-    """One call about the texts of these ids."""
-    shown = "\n".join(f"[{key}] {one_line(texts[key])}" for key in keys)
-    question = f"{_TASK}\n\nInstructions:\n{shown}\n\n{_FORM}"
-    completion = await ask_model(run, "consolidate", question, SCHEMA)
-    return _understood(completion, [Known(key, texts[key]) for key in keys])
+async def _ask(run: Run, shown: Sequence[Known]) -> Comparison:
+    """One call about these texts."""
+    listed = "\n".join(f"[{k.id}] {one_line(k.text)}" for k in shown)
+    question = f"{_TASK}\n\nInstructions:\n{listed}\n\n{_FORM}"
+    return _understood(await ask_model(run, "consolidate", question, SCHEMA), shown)
 
 
 def _understood(completion: Completion, shown: Sequence[Known]) -> Comparison:
@@ -205,34 +188,9 @@ def _ids(value: Any, shown: Sequence[Known]) -> list[str]:
     return list(dict.fromkeys(one.id for one in named if one is not None))
 
 
-class _Groups:
-    """Ids joined into groups; the first of a group is its best: the one that was named first."""
-
-    def __init__(self) -> None:
-        self._group: dict[str, list[str]] = {}
-
-    def join(self, keys: Sequence[str]) -> None:
-        """Make one group of these ids and of all that they are joined with."""
-        members = list(dict.fromkeys(one for key in keys for one in self._group.get(key, [key])))
-        for key in members:
-            self._group[key] = members
-
-    def first(self, key: str) -> str:
-        """The best of the group that an id is in."""
-        return self._group.get(key, [key])[0]
-
-    def all(self) -> list[list[str]]:
-        """The groups of two or more."""
-        return list({id(group): group for group in self._group.values()}.values())
-
-
 _IDS = array({"type": "string"})
-SCHEMA = closed(
-    duplicates=array(closed(ids=_IDS, best={"type": "string"})),
-    contradictions=array(_IDS),
-    unclear=_IDS,
-    improper=_IDS,
-)
+_DOUBLES = array(closed(ids=_IDS, best={"type": "string"}))
+SCHEMA = closed(duplicates=_DOUBLES, contradictions=array(_IDS), unclear=_IDS, improper=_IDS)
 
 
 _TASK = """\

@@ -6,12 +6,13 @@ each other. What can be compared is how many object to the one while it stands, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from whet.instructions.answers import Requirement
 from whet.instructions.changes import CONTRARY, OUTWEIGHS, Conflict, of_models
 from whet.instructions.effects import Effects
-from whet.instructions.reader import Requirement
 from whet.prompt.events import Resolve
 from whet.prompt.instructions import Instruction, Ledger, apply
 from whet.run import Run
@@ -26,14 +27,14 @@ class Contradictions:
     pairs: dict[tuple[str, str], None] = field(default_factory=dict)
     rivals: dict[str, float] = field(default_factory=dict)
     upheld: set[str] = field(default_factory=set)
-    named: dict[Conflict, None] = field(default_factory=dict)
+    named: set[Conflict] = field(default_factory=set)
     ending: bool = False
 
     def name(self, run: Run, new: Sequence[Conflict]) -> None:
         """Log conflicts, each once."""
         for one in new:
             if one not in self.named:
-                self.named[one] = None
+                self.named.add(one)
                 run.log("conflict", {"first": one.first, "second": one.second, "settled": one.settled})
 
     def standing(self, ledger: Ledger) -> list[tuple[str, str]]:
@@ -72,13 +73,13 @@ class Contradictions:
         """Instructions that leave because another one stands, is violated, and is their contrary."""
         events = []
         for one in requirements:
-            active, own = {i.id for i in ledger.active}, of_models(ledger)
+            own = of_models(ledger)
             old = own.get(one.contradicts)
-            if old is not None and one.violates in active - {old.id} and self.replaces(one, old):
-                event = Resolve(keep=one.violates, drop=old.id, reason=CONTRARY, at=at)
-                ledger = apply(ledger, event)
-                self.replaced(event)
-                events.append(event)
+            stands = one.violates in {i.id for i in ledger.active} - {one.contradicts}
+            if old and stands and self.replaces(one, old):
+                events.append(Resolve(keep=one.violates, drop=old.id, reason=CONTRARY, at=at))
+                ledger = apply(ledger, events[-1])
+                self.replaced(events[-1])
         return events
 
     def settle(self, run: Run, ledger: Ledger, at: str, *, final: bool) -> tuple[list[Resolve], list[str]]:
@@ -91,15 +92,11 @@ class Contradictions:
         for pair in self.standing(ledger):
             if any(event.drop in pair for event in events):
                 continue
-            own, hits = of_models(ledger), dict(zip(pair, self.effects.wanted(pair), strict=True))
-            wanted = {key: hits[key] if key in own else float("inf") for key in pair}
+            own, both = of_models(ledger), [r for r in self.effects.rounds if set(pair) <= r.shown.keys()]
+            hits = dict(zip(pair, self.effects.wanted(pair), strict=True))
+            wanted = {key: hits[key] if key in own else math.inf for key in pair}
             weak, strong = sorted(reversed(pair), key=lambda key: wanted[key])
-            clash = any(
-                r.violated.get(key)
-                for r in self.effects.rounds
-                if set(pair) <= r.shown.keys()
-                for key in pair
-            )
+            clash = any(r.violated.get(key) for r in both for key in pair)
             settled = weak in own and clash and wanted[strong] > (1 if final else 2) * wanted[weak]
             first, second = ledger[strong].text, ledger[weak].text
             self.name(run, [Conflict(first, second, first if settled else "")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -48,47 +49,41 @@ class Judged:
 
     def within(self, characters: int) -> Judged:
         """The same with the critiques of as many answers, in their order, as these characters hold; of one at least."""
-        length: dict[int, int] = {}
+        length = [0] * len(self.rewards)
         for critique, own in zip(self.critiques, self.answers, strict=True):
             for answer in own[:1]:
-                length[answer] = length.get(answer, 0) + min(len(critique.text), LONGEST_SHOWN)
-        total, most = 0, len(self.rewards)
-        for answer in range(len(self.rewards)):
-            total += length.get(answer, 0)
-            if total > characters and answer:
-                most = answer
-                break
-        if most == len(self.rewards):
+                length[answer] += min(len(critique.text), LONGEST_SHOWN)
+        most = max(1, bisect_right(list(itertools.accumulate(length)), characters))
+        if most >= len(self.rewards):
             return self
-        kept = [n for n, own in enumerate(self.answers) if not own or own[0] < most]
-        answers = tuple(tuple(a for a in self.answers[n] if a < most) for n in kept)
-        return replace(self.only(kept), answers=answers, read=most)
+        kept = self.only([n for n, own in enumerate(self.answers) if not own or own[0] < most])
+        answers = tuple(tuple(answer for answer in own if answer < most) for own in kept.answers)
+        return replace(kept, answers=answers, read=most)
+
+    def only(self, places: Sequence[int]) -> Judged:
+        """The same with some of the critiques."""
+        critiques = tuple(self.critiques[n] for n in places)
+        return replace(self, critiques=critiques, answers=tuple(self.answers[n] for n in places))
+
+    def but(self, without: Collection[str], more: Sequence[Critique] = ()) -> Judged:
+        """The same without critiques of these texts, and with more critiques, of no answer of this roll-out."""
+        kept = self.only([n for n, critique in enumerate(self.critiques) if critique.text not in without])
+        texts = {critique.text for critique in kept.critiques}
+        new = [critique for critique in more if critique.text not in texts]
+        return replace(kept, critiques=(*kept.critiques, *new), answers=(*kept.answers, *[()] * len(new)))
 
     def names_a_row(self, text: str, places: Sequence[int]) -> bool:
         """Whether a text holds a word with digits, or two words in a row, that only one of the inputs behind these critiques has.
         Where there are several inputs, two such pieces are needed, for one may be chance, or words that no other input has."""
-        own = {self.inputs[answer] for answer in self.answers_of(places)} if self.inputs else set()
-        for one in own if len(set(self.inputs)) >= _OTHERS else ():
+        if len(set(self.inputs)) < _OTHERS:
+            return False
+        own = {self.inputs[answer] for answer in self.answers_of(places)}
+        for one in own:
             others = "\n".join(set(self.inputs) - {one})
-            rare = _pieces(text) & _pieces(one) - _pieces(others)
-            words = set(_words(others))
+            rare, words = _pieces(text) & _pieces(one) - _pieces(others), set(_words(others))
             if len(rare) > 1 or (rare and (len(own) == 1 or any(map(words.isdisjoint, rare)))):
                 return True
         return False
-
-    def only(self, places: Sequence[int]) -> Judged:
-        """The same with some of the critiques."""
-        kept = (tuple(self.critiques[n] for n in places), tuple(self.answers[n] for n in places))
-        return replace(self, critiques=kept[0], answers=kept[1])
-
-    def but(self, without: Collection[str], more: Sequence[Critique] = ()) -> Judged:
-        """The same without critiques of these texts, and with more critiques, of no answer of this roll-out."""
-        kept = [n for n, critique in enumerate(self.critiques) if critique.text not in without]
-        texts = {self.critiques[n].text for n in kept}
-        new = [critique for critique in more if critique.text not in texts]
-        critiques = (*(self.critiques[n] for n in kept), *new)
-        answers = (*(self.answers[n] for n in kept), *(() for _ in new))
-        return replace(self, critiques=critiques, answers=answers)
 
 
 def judged(
@@ -100,24 +95,23 @@ def judged(
     rows, so the whole row is shown instead, as it is where there is no critique. A call that failed at the provider is no answer.
     """
     rows = {example.id: example for example in examples}
-    valid = answered(rollouts)
-    answers: dict[tuple[str, str], list[int]] = {(c.text, c.prompt): [] for c in people}
-    critiques, labels = {(c.text, c.prompt): c for c in people}, labels_of(examples)
+    valid, labels = answered(rollouts), labels_of(examples)
+    found = {(c.text, c.prompt): (c, list[int]()) for c in people}
     for number, rollout in enumerate(valid):
-        if rollout.reward < high:
-            for text, prompt in _texts(rollout, rows[rollout.example_id]):
-                answers.setdefault((text, prompt), []).append(number)
-                source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
-                row = "\n" in text
-                new = Critique(text, source, prompt, row, labels if row else (), rollout.example_id)
-                critiques.setdefault((text, prompt), new)
-    private = tuple(t for r in valid for t in (r.output, *rows[r.example_id].values.values()))
-    traces = tuple(r.steps for r in valid) if any(r.steps for r in valid) else ()
-    by_critique = tuple(map(tuple, answers.values()))
-    rewards = tuple(r.reward for r in valid)
-    shown = tuple(critiques.values())
-    inputs = tuple("\n".join(rows[r.example_id].values.values()) for r in valid)
-    return Judged(shown, by_critique, rewards, private, traces=traces, inputs=inputs)
+        for text, prompt in _texts(rollout, rows[rollout.example_id]) if rollout.reward < high else ():
+            source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
+            row = "\n" in text
+            new = Critique(text, source, prompt, row, labels if row else (), rollout.example_id)
+            found.setdefault((text, prompt), (new, []))[1].append(number)
+    inputs = [tuple(rows[rollout.example_id].values.values()) for rollout in valid]
+    return Judged(
+        critiques=tuple(critique for critique, _ in found.values()),
+        answers=tuple(tuple(answers) for _, answers in found.values()),
+        rewards=tuple(rollout.reward for rollout in valid),
+        private=tuple(text for r, own in zip(valid, inputs, strict=True) for text in (r.output, *own)),
+        traces=tuple(rollout.steps for rollout in valid),
+        inputs=tuple(map("\n".join, inputs)),
+    )
 
 
 def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:

@@ -19,15 +19,16 @@ from whet.prompt.slots import SLOT
 from whet.search.copies import comparable, compatible
 
 LONGEST = 4000
-_LONGEST_CODE = 160
+_LONG_CODE = 160
 _SEVERAL = 3
 _HARMLESS = frozenset("\u00ad\u200c\u200d\u200e\u200f\ufeff")
 _ATTACK_STRINGS = "attack_strings.txt"
 
-_TURNS = frozenset({"system", "assistant", "developer", "system prompt", "system message"})
 _TAGS = "system|assistant|user|developer|tool|instructions?|prompt|context|feedback|critiques?|requirements?"
-_MARKUP = re.compile(
-    rf"<\|[\w-]{{2,30}}\|>|\[/?INST\]|<</?SYS>>|</?(?:{_TAGS})\b[^<>]{{0,80}}>", re.IGNORECASE
+_TURN = r"^[ \t#*]*(?:system(?: prompt| message)?|assistant|developer)[ \t#*]*:"
+_CONVERSATION = re.compile(
+    rf"<\|[\w-]{{2,30}}\|>|\[/?INST\]|<</?SYS>>|</?(?:{_TAGS})\b[^<>]{{0,80}}>|{_TURN}",
+    re.IGNORECASE | re.MULTILINE,
 )
 _KEYS = re.compile(
     r"\"(?:op|operations|instruction_id|no_demand|to_the_reader)\"\s*:|\"requirements\"\s*:\s*\["
@@ -53,32 +54,23 @@ def _is_hidden(character: str) -> bool:
 
 def suspicions(text: str) -> list[str]:
     """Why a text from outside must not be learned unseen; empty when no check objects."""
-    reasons = []
     hidden = sorted({c for c in text if _is_hidden(c) and c not in _HARMLESS and c not in "\n\r\t"})
-    if hidden:
-        reasons.append(f"it holds invisible characters ({', '.join(f'U+{ord(c):04X}' for c in hidden[:5])})")
     plain = compatible("".join(c for c in text if not _is_hidden(c) or c in "\n\t"))
-    if LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain):
-        reasons.append("it holds a fence marker")
-    if SLOT.search(plain):
-        reasons.append("it holds a slot in double braces")
-    if len(text) > LONGEST:
-        reasons.append(f"it is longer than {LONGEST} characters")
-    if _MARKUP.search(plain) or any(_is_turn(line) for line in plain.split("\n")):
-        reasons.append("it imitates the form of a conversation")
-    if _KEYS.search(plain):
-        reasons.append("it imitates an answer of the optimizer")
-    if any(len(match.group()) >= _LONGEST_CODE for match in _CODE.finditer(plain)):
-        reasons.append("it holds a long code that nobody can read")
+    named = ", ".join(f"U+{ord(c):04X}" for c in hidden[:5])
+    found = {
+        f"it holds invisible characters ({named})": hidden,
+        "it holds a fence marker": LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain),
+        "it holds a slot in double braces": SLOT.search(plain),
+        f"it is longer than {LONGEST} characters": len(text) > LONGEST,
+        "it imitates the form of a conversation": _CONVERSATION.search(plain),
+        "it imitates an answer of the optimizer": _KEYS.search(plain),
+        "it holds a long code that nobody can read": max(map(len, _CODE.findall(plain)), default=0)
+        >= _LONG_CODE,
+    }
+    reasons = [reason for reason, signs in found.items() if signs]
     folded = comparable(plain)
     reasons += [reason for reason, phrase in attack_strings() if phrase in folded]
     return list(dict.fromkeys(reasons))
-
-
-def _is_turn(line: str) -> bool:
-    """Whether a line begins a turn of a conversation, such as `System:`."""
-    head, colon, _ = line.partition(":")
-    return bool(colon) and head.strip(" \t#*").casefold() in _TURNS
 
 
 @cache
@@ -106,8 +98,8 @@ def harmless(text: str, known: str, critiques: int) -> bool:
 
 def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
     """Why a text must not stand in a prompt: it looks like a secret or a person's data, or holds a canary."""
-    reasons = [reason for pattern, reason in _SECRETS if pattern.search(text)]
-    if any(_is_card(match.group()) for match in _DIGITS.finditer(text)):
+    reasons = [reason for reason, pattern in _SECRETS.items() if pattern.search(text)]
+    if any(_is_card(digits) for digits in _DIGITS.findall(text)):
         reasons.append("it holds what looks like a card number")
     plain = comparable(text)
     if any(comparable(canary) in plain for canary in canaries):
@@ -115,27 +107,18 @@ def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
     return reasons
 
 
-_SECRETS = tuple(
-    (re.compile(pattern), reason)
-    for pattern, reason in (
-        (
-            r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}",
-            "it holds what looks like a key",
-        ),
-        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----", "it holds a private key"),
-        (
-            r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-            "it holds what looks like a token",
-        ),
-        (r"\b[A-Fa-f0-9]{32,}\b", "it holds a long code"),
-        (_MAIL, "it holds a mail address"),
-        (
-            r"(?<![\w.])\+?\d(?:[ ./()-]{0,2}\d){8,14}(?!\w|\.\d)",
-            "it holds what looks like a telephone number",
-        ),
-        (r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}\b", "it holds what looks like an account number"),
-    )
-)
+_KEY = r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}"
+_TOKEN = r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+_TELEPHONE = r"(?<![\w.])\+?\d(?:[ ./()-]{0,2}\d){8,14}(?!\w|\.\d)"
+_SECRETS = {
+    "it holds what looks like a key": re.compile(_KEY),
+    "it holds a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
+    "it holds what looks like a token": re.compile(_TOKEN),
+    "it holds a long code": re.compile(r"\b[A-Fa-f0-9]{32,}\b"),
+    "it holds a mail address": re.compile(_MAIL),
+    "it holds what looks like a telephone number": re.compile(_TELEPHONE),
+    "it holds what looks like an account number": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}\b"),
+}
 _DIGITS = re.compile(r"\b\d(?:[ -]?\d){12,18}\b")
 
 

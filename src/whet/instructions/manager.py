@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from whet.instructions.changes import (
     AUTHOR,
@@ -22,14 +24,8 @@ from whet.instructions.critiques import Judged
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import harmless, suspicions
 from whet.instructions.neighbours import Embed
-from whet.instructions.questions import mostly_rows
-from whet.instructions.reader import (
-    PACK_SHOWN,
-    PLAIN_ROWS,
-    Critique,
-    Reading,
-    read,
-)
+from whet.instructions.questions import Critique, mostly_rows
+from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read
 from whet.instructions.rewrite import Failing, rewrite
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
@@ -50,7 +46,7 @@ _SPARE, _LAST = 6, 3
 class InstructionManager:
     """All that is known about the instructions of `start`'s region.
 
-    `left_out` are those that the next roll-out does without. `tokens` bounds all instructions together, as `count` counts them.
+    `left_out` are those that the next roll-out does without. `tokens` bounds the tokens of all instructions together.
     `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `recent` are the last
     critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
@@ -62,7 +58,6 @@ class InstructionManager:
     start: Prompt
     tokens: int | None = None
     region: str | None = None
-    count: Callable[[str], int] = cost
     embed: Embed | None = None
     consolidates: bool = True
     measures: bool = True
@@ -71,13 +66,13 @@ class InstructionManager:
     effects: Effects = field(default_factory=Effects)
     trials: Trials = field(default_factory=Trials)
     left_out: frozenset[str] = frozenset()
-    tried: dict[str, list[str]] = field(default_factory=dict)
+    tried: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     fresh: list[str] = field(default_factory=list)
     newest: list[str] = field(default_factory=list)
     spent: int = 0
     numbers: int = 0
     dismissed: Counter[str] = field(default_factory=Counter)
-    recent: dict[str, list[str]] = field(default_factory=dict)
+    recent: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     unread: list[Critique] = field(default_factory=list)
     manages: bool | None = None
     slips: int = 0
@@ -94,6 +89,11 @@ class InstructionManager:
         """The start prompt with the instructions in its region, but for what is left out on trial."""
         layout = tuple(entry for entry in self.ledger.layout if entry.id not in self.left_out)
         return written(self.start, replace(self.ledger, layout=layout), self.region)
+
+    @property
+    def around(self) -> str:
+        """The text around the region."""
+        return surroundings(self.start, self.region)
 
     def history(self) -> list[Event]:
         """The events that lead to `prompt`."""
@@ -130,25 +130,19 @@ class InstructionManager:
         """
         judged, self.contradictions.ending = self._shown(run, judged, most, at), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= MOST:
-            self.fresh = [one.id for one in self.ledger.active]
-            self.closed = True
-        around = surroundings(self.start, self.region)
-        reading, compared, texts = await self._ask(run, judged, around, most)
+            self.fresh, self.closed = [one.id for one in self.ledger.active], True
+        reading, compared, texts = await self._ask(run, judged, most)
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
         self.spent += sum(calls.values())
-        self.slips += reading.manages is None and bool(reading.requirements)
-        self.manages = False if self.slips > 1 else reading.manages
-        self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
-        carried = (judged.critiques[n] for n in reading.unread if judged.answers[n])
-        self.unread = [c for c in carried if self.manages is not False or not c.row][:_CARRIED]
-        tried = sorted(self.left_out)
-        unneeded = self._observe(run, judged, reading, at)
+        self._remember(judged, reading)
+        left_out = sorted(self.left_out)
+        expired = self._observe(run, judged, reading, at)
         changed = self._consolidate(run, compared, at, final=self.closed)
         outvoted = self.contradictions.outvoted(reading.requirements, self.ledger, at)
         self._record(*outvoted)
-        changed += len(outvoted)
-        changed += self._add(run, judged, reading, around, at)
-        changed += self._rewrite({**self._better(reading), **(texts or {})}, at)
+        changed += (
+            len(outvoted) + self._add(run, judged, reading, at) + self._reword(reading, texts or {}, at)
+        )
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
         few = max(hits, default=0) <= 1 and len(hits) <= SHARE * len(self.ledger.active)
@@ -157,10 +151,10 @@ class InstructionManager:
             "learned",
             {
                 "at": at, "critiques": len(judged.critiques), "requirements": len(reading.requirements),
-                "changed": changed, "left_out": list(tried), "expired": list(unneeded), "calls": dict(calls),
+                "changed": changed, "left_out": list(left_out), "expired": list(expired), "calls": dict(calls),
             },
         )  # fmt: skip
-        return changed + len(unneeded)
+        return changed + len(expired)
 
     def _shown(self, run: Run, judged: Judged, most: int | None, at: str) -> Judged:
         """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold. A model
@@ -172,61 +166,59 @@ class InstructionManager:
         judged = judged.but(twice | hostile, self.unread)
         several = PLAIN_ROWS if mostly_rows(judged.critiques) else _SEVERAL
         if self.manages is False and len(judged.critiques) < several:
-            judged = judged.but([c.text for c in judged.critiques])
+            judged = judged.only(())
         return judged if most is None else judged.within(most * PACK_SHOWN)
 
     async def _ask(
-        self, run: Run, judged: Judged, around: str, most: int | None
+        self, run: Run, judged: Judged, most: int | None
     ) -> tuple[Reading, Comparison, dict[str, str] | None]:
         """What the model reads, which of the newest instructions are doubles, and other texts for what is still violated, where
         there is any."""
         known, failing = known_of(self.ledger), self._failing() if self.measures else []
+        fresh, others = [k for k in known if k.id in self.fresh], [k for k in known if k.id not in self.fresh]
         comparing = len(self.fresh) if most is None else max(most // _SPARE, int(self.closed))
         comparing = comparing if self.consolidates and len(self.fresh) > 1 else 0
         rewriting = int(bool(failing) and (most is None or most > comparing + 1))
-        fresh = [k for k in known if k.id in self.fresh]
-        others = [k for k in known if k.id not in self.fresh]
+        left = None if most is None else most - comparing - rewriting
+        asks: dict[str, Any] = {
+            "read": partial(
+                read, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
+                manages=self.manages,
+            )
+        }  # fmt: skip
+        if comparing:
+            asks["compare"] = partial(compare, fresh=fresh, known=others, most=comparing, embed=self.embed)
+        if rewriting:
+            asks["rewrite"] = partial(rewrite, failing=failing, around=self.around, most=1)
+        answers = await run.map(lambda branch, part: asks[part](branch), list(asks))
+        self.fresh = [] if comparing else self.fresh
+        by_part = dict(zip(asks, answers, strict=True))
+        return by_part["read"], by_part.get("compare", Comparison()), by_part.get("rewrite")
 
-        async def ask(branch: Run, part: str) -> Reading | Comparison | dict[str, str]:
-            if part == "read":
-                left = None if most is None else most - comparing - rewriting
-                return await read(
-                    branch, judged.critiques, known, around, most=left, embed=self.embed, manages=self.manages
-                )
-            if part == "compare":
-                return await compare(branch, fresh, others, most=comparing, embed=self.embed)
-            return await rewrite(branch, failing, around, most=1)
-
-        reading, compared, texts = Reading(), Comparison(), None
-        for answer in await run.map(ask, ["read", *["compare"] * bool(comparing), *["rewrite"] * rewriting]):
-            if isinstance(answer, Reading):
-                reading = answer
-            elif isinstance(answer, Comparison):
-                compared, self.fresh = answer, []
-            else:
-                texts = answer
-        return reading, compared, texts
+    def _remember(self, judged: Judged, reading: Reading) -> None:
+        """Whether the model manages the form, what demands nothing, and what is to be shown once more."""
+        self.slips += reading.manages is None and bool(reading.requirements)
+        self.manages = False if self.slips > 1 else reading.manages
+        self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
+        carried = (judged.critiques[n] for n in reading.unread if judged.answers[n])
+        self.unread = [c for c in carried if self.manages is not False or not c.row][:_CARRIED]
+        if reading.requirements:
+            self.numbers += 1 if any(r.critiques for r in reading.requirements) else -1
 
     # Measure
 
     def _observe(self, run: Run, judged: Judged, reading: Reading, at: str) -> list[str]:
         """Take in what was violated, and judge the trial that this roll-out was. Returns the ids that expired."""
-        violated: dict[str, set[int]] = {}
-        opposed: dict[str, set[int]] = {}
+        violated, opposed = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
         for one in reading.requirements:
             answers = judged.answers_of(one.critiques)
-            opposed.setdefault(one.contradicts, set()).update(answers)
-            violated.setdefault(one.violates, set()).update(answers)
+            opposed[one.contradicts] |= answers
+            violated[one.violates] |= answers
             texts = [judged.critiques[place].text for place in one.critiques]
-            if one.violates:
-                self.recent[one.violates] = [*texts, *self.recent.get(one.violates, ())][:QUOTED]
-        if reading.requirements:
-            self.numbers += 1 if any(r.critiques for r in reading.requirements) else -1
+            self.recent[one.violates] = [*texts, *self.recent[one.violates]][:QUOTED]
         before = self.effects.rounds[-1] if self.effects.rounds else None
         unread = judged.answers_of(reading.unread) if self.numbered else ()
-        hits, against = (
-            {key: len(answers) for key, answers in counted.items() if key} for counted in (violated, opposed)
-        )
+        hits, against = ({k: len(own) for k, own in of.items() if k} for of in (violated, opposed))
         read_of = judged.counted - len(unread)
         now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against)
         self.effects.add(now)
@@ -243,12 +235,13 @@ class InstructionManager:
 
     def _failing(self) -> list[Failing]:
         """Instructions of models that are still violated and have tries left."""
-        texts = {key: one.text for key, one in of_models(self.ledger).items()}
-        opposed = {key for pair in self.contradictions.standing(self.ledger) for key in pair}
-        violated = [key for key in self.effects.still_violated(texts) if key not in opposed]
-        keys = [k for k in violated if len(self.tried.get(k, [])) < TRIES]
+        own = of_models(self.ledger)
+        opposed = set[str]().union(*self.contradictions.standing(self.ledger))
+        violated = self.effects.still_violated({key: one.text for key, one in own.items()})
         return [
-            Failing(k, texts[k], tuple(self.tried.get(k, [])), tuple(self.recent.get(k, ()))) for k in keys
+            Failing(key, own[key].text, tuple(self.tried[key]), tuple(self.recent[key]))
+            for key in violated
+            if key not in opposed and len(self.tried[key]) < TRIES
         ]
 
     # Change
@@ -277,62 +270,55 @@ class InstructionManager:
         self._record(Expire(id=key, reason=reason, at=at))
         run.log("untested", {"at": at, "text": self.ledger[key].text, "reason": reason})
 
-    def _add(self, run: Run, judged: Judged, reading: Reading, around: str, at: str) -> int:
-        """Add what is new. A text that repeats a critique or copies somebody's data does not enter."""
+    def _add(self, run: Run, judged: Judged, reading: Reading, at: str) -> int:
+        """Add what is new. A text that repeats a critique, copies somebody's data or names one row does not enter; nor does one
+        that came from one answer when nothing can be tried any more, and more would have said so."""
         active = {i.id for i in self.ledger.active}
-        fit = united([r for r in reading.requirements if r.text and not r.violates and not r.copied])
-        known = "\n".join(m.content for m in self.start.messages)
-        copies = Copies(judged.private, known)
-        fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, known, len(r.critiques))]
+        prompt = "\n".join(m.content for m in self.start.messages)
+        copies = Copies(judged.private, prompt)
+        fit = united(r for r in reading.requirements if r.text and not r.violates and not r.copied)
+        fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, prompt, len(r.critiques))]
         fit = [r for r in fit if not judged.names_a_row(r.text, r.critiques)]
         replaces = self.contradictions.replaces
-        self.contradictions.name(run, conflicts(self.ledger, fit, around, replaces))
-        events = as_events(self.ledger, fit, judged.critiques, at=at, count=self.count, replaces=replaces)
+        self.contradictions.name(run, conflicts(self.ledger, fit, self.around, replaces))
+        events = as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)
         self._record(*events)
         for event in (event for event in events if isinstance(event, Resolve)):
             self.contradictions.replaced(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
         self.fresh += self.newest
-        by_text = {r.text: r for r in fit}
+        places_of = {r.text: r.critiques for r in fit}
+        ending = self.contradictions.ending and self.measures and self.numbered
         for key in self.newest:
-            places = by_text[self.ledger[key].text].critiques
-            answers = judged.answers_of(places)
-            self.effects.demanded(key, len(answers))
-            self.tried[key] = [self.ledger[key].text]
-            named = (judged.critiques[place].example for place in places)
-            self.origins[key] = tuple(dict.fromkeys(filter(None, named)))[:EVIDENCE]
-            if self._is_late(key, len(answers)):
+            text = self.ledger[key].text
+            answers = len(judged.answers_of(places_of[text]))
+            self.effects.demanded(key, answers)
+            self.tried[key] = [text]
+            rows = dict.fromkeys(judged.critiques[place].example for place in places_of[text])
+            self.origins[key] = tuple(filter(None, rows))[:EVIDENCE]
+            if ending and answers <= 1 and self.effects.overdue(key):
                 self._leave_out(run, key, "demanded once, too late to be tried without", at)
         return len(events)
 
-    def _is_late(self, key: str, answers: int) -> bool:
-        """Whether an instruction came from one answer when nothing can be tried any more, and more would have said so."""
-        late = self.contradictions.ending and self.measures and self.numbered
-        return late and answers <= 1 and self.effects.overdue(key)
-
-    def _better(self, reading: Reading) -> dict[str, str]:
-        """Better wordings that the reader has for instructions of models that several answers violated."""
+    def _reword(self, reading: Reading, texts: Mapping[str, str], at: str) -> int:
+        """Give instructions of models another text: that of the reader where several answers violated them, or the one that was
+        asked for."""
         last, own = self.effects.rounds[-1], of_models(self.ledger)
-        return {
+        better = {
             r.violates: r.text
             for r in reading.requirements
-            if r.text and r.violates and not r.copied and last.violated.get(r.violates, 0) >= _SEVERAL
-            and r.violates in last.shown.keys() & own.keys()
-            and len(self.tried.get(r.violates, [])) < TRIES
+            if r.text and not r.copied and r.violates in last.shown.keys() & own.keys()
+            and last.violated.get(r.violates, 0) >= _SEVERAL and len(self.tried[r.violates]) < TRIES
         }  # fmt: skip
-
-    def _rewrite(self, texts: Mapping[str, str], at: str) -> int:
-        """Give instructions that are still violated another text."""
-        active = {i.id for i in self.ledger.active}
-        for key, text in texts.items():
-            if key in active:
+        better.update(texts)
+        for key, text in better.items():
+            if key in own:
                 self._put(key, text, "still violated", at)
-                self.tried.setdefault(key, []).append(text)
-        return len(texts)
+                self.tried[key].append(text)
+        return len(better)
 
     def _put(self, key: str, text: str, reason: str, at: str) -> None:
-        tokens = self.count(text)
-        self._record(Rewrite(id=key, text=text, author=AUTHOR, at=at, tokens=tokens, reason=reason))
+        self._record(Rewrite(id=key, text=text, author=AUTHOR, at=at, tokens=cost(text), reason=reason))
 
     # Upkeep
 
@@ -352,19 +338,20 @@ class InstructionManager:
         """Read and compare what is left over, in at most `most` calls, return to the text that was violated least where several
         were tried, and write down what was measured."""
         self.left_out, self.contradictions.ending = frozenset(), True
-        if self.unread and most != 0 and self.manages is not False:
-            around, rest = surroundings(self.start, self.region), Judged((), (), ()).but((), self.unread)
-            reading = await read(run, rest.critiques, known_of(self.ledger), around, most=1, embed=self.embed)
-            most = None if most is None else most - reading.calls
-            self._add(run, rest, reading, around, at)
         known = known_of(self.ledger)
+        if self.unread and most != 0 and self.manages is not False:
+            rest = Judged(tuple(self.unread), ((),) * len(self.unread), ())
+            reading = await read(run, rest.critiques, known, self.around, most=1, embed=self.embed)
+            most = None if most is None else most - reading.calls
+            self._add(run, rest, reading, at)
+            known = known_of(self.ledger)
         fresh = [one for one in known if one.id in self.fresh or not self.closed]
         if self.consolidates and fresh:
             others = [one for one in known if one not in fresh]
             compared = await compare(run, fresh, others, most=most, embed=self.embed)
             self._consolidate(run, compared, at, final=True)
         for one in self.ledger.active if self.measures else ():
-            best = self.effects.least_violated(one.id, one.text, self.tried.get(one.id, ()))
+            best = self.effects.least_violated(one.id, one.text, self.tried[one.id])
             if best != one.text:
                 self._put(one.id, best, "did better", at)
         self._record(*self.effects.measured(self.standing(), at))

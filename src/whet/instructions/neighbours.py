@@ -28,16 +28,7 @@ _GRAM = 3
 def comparable(text: str) -> str:
     """A text for comparison: compatible characters, case folded, single blanks, no punctuation at its ends."""
     plain = " ".join(compatible(text).casefold().split())
-    start, stop = 0, len(plain)
-    while start < stop and _is_edge(plain[start]):
-        start += 1
-    while stop > start and _is_edge(plain[stop - 1]):
-        stop -= 1
-    return plain[start:stop]
-
-
-def _is_edge(character: str) -> bool:
-    return character == " " or unicodedata.category(character).startswith("P")
+    return plain.strip("".join(c for c in set(plain) if c == " " or unicodedata.category(c).startswith("P")))
 
 
 def grams(text: str) -> frozenset[str]:

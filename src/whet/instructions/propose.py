@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from whet.instructions.answers import Known
 from whet.instructions.changes import Conflict, as_events, conflicts, known_of, merges
 from whet.instructions.consolidate import consolidate
 from whet.instructions.neighbours import Embed
-from whet.instructions.reader import Critique, Known, Reading, read
+from whet.instructions.questions import Critique
+from whet.instructions.reader import Reading, read
 from whet.prompt import Prompt
 from whet.prompt.events import Event
 from whet.prompt.instructions import fold

@@ -6,7 +6,7 @@ plain questions serve models that manage no form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from whet.instructions.answers import EXAMPLE, TAGS, Known
@@ -39,9 +39,13 @@ def question(critiques: Sequence[Critique], known: Sequence[Known], around: str)
         parts.append(f"{_AROUND}\n<context>\n{shortened(around, _SURROUNDINGS)}\n</context>")
     standing = "\n".join(f"[{k.id}] {one_line(k.text)}" for k in known)
     parts.append(f"Current instructions:\n{standing}" if known else "There are no current instructions yet.")
-    numbered = "\n".join(f"{n}. {one_line(c.text)}" for n, c in enumerate(critiques, 1))
-    parts.append(f"Critiques:\n{numbered}")
+    parts.append(f"Critiques:\n{numbered(c.text for c in critiques)}")
     return "\n\n".join([*parts, _FORM])
+
+
+def numbered(texts: Iterable[str]) -> str:
+    """Texts on a line each, with numbers from 1."""
+    return "\n".join(f"{n}. {one_line(text)}" for n, text in enumerate(texts, 1))
 
 
 def plain_question(critiques: Sequence[Critique], around: str) -> str:
@@ -50,15 +54,15 @@ def plain_question(critiques: Sequence[Critique], around: str) -> str:
     Whole rows are shown as failures of the present instructions, each a block of lines, then all labels.
     """
     if mostly_rows(critiques):
-        blocks = (
+        blocks = [
             shortened(c.text, LONGEST_SHOWN) if c.row else f"Critique: {one_line(c.text)}" for c in critiques
-        )
-        labels = next((c.labels for c in critiques if c.labels), ())
-        listed = [f"{_WANTED} {', '.join(map(_quoted, labels))}."] if labels else []
-        return "\n\n".join([_FAILED, *blocks, *listed, _better(_THESE if labels else _THIS_FORM)])
+        ]
+        labels = [f'"{one_line(label)}"' for label in next((c.labels for c in critiques if c.labels), ())]
+        blocks += [f"{_WANTED} {', '.join(labels)}."] if labels else []
+        return "\n\n".join([_FAILED, *blocks, _better(_THESE if labels else _THIS_FORM)])
     context = f"{_AROUND}\n{shortened(around, _SURROUNDINGS)}\n\n" if around.strip() else ""
-    numbered = "\n".join(f"{n}. {one_line(c.text)}" for n, c in enumerate(critiques, 1))
-    return f"{context}Critiques of the answers of a language model:\n{numbered}\n\n{_PLAIN}"
+    listed = numbered(c.text for c in critiques)
+    return f"{context}Critiques of the answers of a language model:\n{listed}\n\n{_PLAIN}"
 
 
 def mostly_rows(critiques: Sequence[Critique]) -> bool:
@@ -69,10 +73,6 @@ def mostly_rows(critiques: Sequence[Critique]) -> bool:
 def one_line(text: str) -> str:
     """A text on one line, cut, so that no line of it passes for another item."""
     return shortened(" ".join(text.split()), LONGEST_SHOWN)
-
-
-def _quoted(text: str) -> str:
-    return f'"{one_line(text)}"'
 
 
 def shortened(text: str, most: int) -> str:

@@ -8,49 +8,24 @@ instruction because its numbers are right: a text that only repeats a critique i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from whet.instructions.answers import (
-    CONTEXT,
-    EXAMPLE,
-    NO_DEMAND,
-    TO_READER,
-    VAGUE,
-    Known,
-    Requirement,
-    Restated,
-    is_form,
-    listed,
-    restated_texts,
-    understood,
-)
+from whet.instructions.answers import EXAMPLE, Known, Requirement, is_form, listed, restated_texts, understood
 from whet.instructions.neighbours import Embed, arranged, comparable, contained
 from whet.instructions.questions import (
     LONGEST_SHOWN,
     SCHEMA,
     Critique,
     mostly_rows,
-    one_line,
+    numbered,
     plain_question,
     question,
 )
 from whet.replies import array, closed, json_values
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request
-
-__all__ = [
-    "CONTEXT",
-    "NO_DEMAND",
-    "TO_READER",
-    "VAGUE",
-    "Critique",
-    "Known",
-    "Reading",
-    "Requirement",
-    "read",
-]
 
 ROLE = "optimizer"
 TEMPERATURE, MAX_TOKENS = 0.2, 3000
@@ -100,60 +75,45 @@ async def read(
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
     plain = manages is False
-    order, close = await arranged(run, [c.text for c in critiques], embed)
-    packs = _packs(critiques, order, close, size, most, plain)
-    ask = partial(_ask_plain if plain else _ask, critiques, known, around, 0)
+    packs = await _packs(run, critiques, size, most, plain, embed)
+    ask = partial(_ask, critiques, known, around)
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
-    answers = await run.map(ask, packs[:first])
+    answers = await run.map(partial(ask, plain, 0), packs[:first])
     if any(answers) and (rest := packs[first:]):
-        answers += await run.map(ask, rest)
-    answers += [None] * (len(packs) - (sent := len(answers)))
+        answers += await run.map(partial(ask, plain, 0), rest)
+    sent = len(answers)
+    answers += [None] * (len(packs) - sent)
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
-    halves = [half for pack in failed for half in _halves(pack) if half]
+    halves = [half for pack in failed for half in packed(pack, -(-len(pack) // 2))]
     drafts = mostly_rows(critiques) and not manages
     halves = [half[:PLAIN_ROWS] for half in halves[:_DRAFTS]] if drafts else halves
     halves = halves[: None if most is None else max(0, most - sent)]
-    ask = partial(_ask if manages else _ask_plain, critiques, known, around, 1)
-    again, calls = await run.map(ask, halves), sent + len(halves)
+    again, calls = await run.map(partial(ask, not manages, 1), halves), sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
-    usable = [answer for answer in (*answers, *again) if answer]
-    requirements = [r for answer in usable for r in answer.requirements]
+    read_of = [(pack, one) for pack, one in zip((*packs, *halves), (*answers, *again), strict=True) if one]
+    requirements = [r for _, one in read_of for r in one.requirements]
     requirements = _different(requirements, known) if drafts else requirements
-    copies = [r for r in requirements if r.copied]
-    if copies and manages and (most is None or calls < most):
-        texts = await _restate(run, copies)
-        calls += 1
-        requirements = [_restated(r, texts[r], critiques) if r in texts else r for r in requirements]
-    dismissed = {place: why for answer in usable for place, why in answer.dismissed.items()}
-    mentioned = {place for answer in usable for place in answer.mentioned}
+    if manages and any(r.copied for r in requirements) and (most is None or calls < most):
+        requirements, calls = await _restated(run, requirements, critiques), calls + 1
+    dismissed = {place: why for _, one in read_of for place, why in one.dismissed.items()}
+    mentioned = {place for pack, one in read_of for place in pack if place not in one.unread}
     unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
     return Reading(tuple(requirements), dismissed, unread, calls, manages)
 
 
-def _packs(
-    critiques: Sequence[Critique],
-    order: Sequence[int],
-    close: Sequence[float],
-    size: int,
-    most: int | None,
-    plain: bool,
+async def _packs(
+    run: Run, critiques: Sequence[Critique], size: int, most: int | None, plain: bool, embed: Embed | None
 ) -> list[list[int]]:
     """Which critiques go out together: fewer where they are long, or where the model manages no form; then of whole rows only
     as many as the drafts show."""
+    order, close = await arranged(run, [c.text for c in critiques], embed)
+    if plain and mostly_rows(critiques):
+        return packed(order, PLAIN_ROWS)[: min(_DRAFTS, most or _DRAFTS)]
     length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
     size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
-    if not plain:
-        return packed(order, size, most, close)
-    if mostly_rows(critiques):
-        return packed(order, PLAIN_ROWS)[: min(_DRAFTS, most or _DRAFTS)]
-    return packed(order, -(-size // 2), most, close)
-
-
-def _halves(pack: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    middle = -(-len(pack) // 2)
-    return pack[:middle], pack[middle:]
+    return packed(order, -(-size // 2) if plain else size, most, close)
 
 
 def packed(
@@ -196,67 +156,38 @@ async def ask_model(
     return completion
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What one answer says. `numbered` is false when it names no usable number at all."""
-
-    pack: Sequence[int]
-    requirements: tuple[Requirement, ...]
-    dismissed: Mapping[int, str]
-    numbered: bool
-
-    @property
-    def mentioned(self) -> Collection[int]:
-        """The places that the answer deals with: all where it names none."""
-        named = {place for r in self.requirements for place in r.critiques}
-        return named | self.dismissed.keys() if self.numbered else self.pack
-
-
 async def _ask(
     critiques: Sequence[Critique],
     known: Sequence[Known],
     around: str,
+    plain: bool,
     sample: int,
     run: Run,
     pack: Sequence[int],
-) -> _Answer | None:
-    """One call about a pack; None when the answer cannot be used."""
+) -> Reading | None:
+    """One call about a pack, in the form or `plain`; None when its answer cannot be used. One without numbers is about all of it.
+
+    Of a plain answer what repeats a critique is left out, and so is what goes on after one instruction for each critique: that
+    is made up.
+    """
     shown = [critiques[place] for place in pack]
-    completion = await ask_model(run, "read", question(shown, known, around), SCHEMA, sample=sample)
-    requirements, dismissed = understood(completion, known, len(pack))
-    copied = EXAMPLE in completion.text or not is_form(json_values(completion.text))
-    usable = bool(requirements or dismissed or not copied)
-    _count_reply(run, completion, usable)
-    if not usable:
-        return None
-    own = tuple(replace(r, critiques=tuple(pack[n] for n in r.critiques)) for r in requirements)
-    numbered = bool(dismissed) or any(r.critiques for r in requirements)
-    kept = tuple(_marked(r, shown) for r in own)
-    return _Answer(pack, kept, {pack[n]: why for n, why in dismissed.items()}, numbered)
-
-
-async def _ask_plain(
-    critiques: Sequence[Critique],
-    known: Sequence[Known],
-    around: str,
-    sample: int,
-    run: Run,
-    pack: Sequence[int],
-) -> _Answer | None:
-    """One call about a pack in the plain form. What repeats a critique is left out, and so is what goes on after one instruction
-    for each critique: that is made up."""
-    asks, tokens = plain_question([critiques[n] for n in pack], around), _PLAIN_TOKENS * (len(pack) + 2)
-    completion = await ask_model(run, "read", asks, None, tokens, sample)
-    texts = [critiques[n].text for n in pack]
-    kept = [r for r in listed(completion, known)[: len(pack)] if not is_copy(r.text, texts, _PLAIN_COPY)]
-    _count_reply(run, completion, bool(kept))
-    return _Answer(pack, tuple(kept), {}, numbered=False) if kept else None
-
-
-def _count_reply(run: Run, completion: Completion, usable: bool) -> None:
-    """Log whether a reply was of use; one that was not, with its beginning."""
-    words = " ".join((completion.error or completion.text).split())[:_SHOWN]
-    run.log("replies", {"asked": 1, "kept": int(usable), **({} if usable else {"example": words})})
+    texts = [c.text for c in shown]
+    if plain:
+        tokens = _PLAIN_TOKENS * (len(pack) + 2)
+        completion = await ask_model(run, "read", plain_question(shown, around), None, tokens, sample)
+        own = [r for r in listed(completion, known)[: len(pack)] if not is_copy(r.text, texts, _PLAIN_COPY)]
+        dismissed, usable = dict[int, str](), bool(own)
+    else:
+        completion = await ask_model(run, "read", question(shown, known, around), SCHEMA, sample=sample)
+        own, dismissed = understood(completion, known, len(pack))
+        copied = EXAMPLE in completion.text or not is_form(json_values(completion.text))
+        usable = bool(own or dismissed or not copied)
+    example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
+    run.log("replies", {"asked": 1, "kept": int(usable), **example})
+    own = [_marked(replace(r, critiques=tuple(pack[n] for n in r.critiques)), texts) for r in own]
+    mentioned = {place for r in own for place in r.critiques} | {pack[n] for n in dismissed}
+    unread = tuple(place for place in pack if mentioned and place not in mentioned)
+    return Reading(tuple(own), {pack[n]: why for n, why in dismissed.items()}, unread) if usable else None
 
 
 # Copies
@@ -282,24 +213,27 @@ def is_copy(text: str, critiques: Sequence[str], share: float = _COPY) -> bool:
     )
 
 
-def _marked(requirement: Requirement, critiques: Sequence[Critique]) -> Requirement:
+def _marked(one: Requirement, critiques: Sequence[str]) -> Requirement:
     """The requirement with whether it repeats a critique, be it another one than the model named."""
-    if not requirement.text:
-        return requirement
-    return replace(requirement, copied=is_copy(requirement.text, [c.text for c in critiques]))
+    return replace(one, copied=bool(one.text) and is_copy(one.text, critiques))
 
 
-async def _restate(run: Run, copies: Sequence[Requirement]) -> dict[Requirement, Restated]:
-    """Other texts for requirements that repeat a critique, where the model has them."""
-    listed = "\n".join(f"{n}. {one_line(r.text)}" for n, r in enumerate(copies, 1))
-    completion = await ask_model(run, "restate", f"{_RESTATE}\n\n{listed}\n\n{_RESTATE_FORM}", TEXTS)
-    return {copies[n]: text for n, text in restated_texts(completion, len(copies)).items()}
+async def _restated(
+    run: Run, requirements: Sequence[Requirement], critiques: Sequence[Critique]
+) -> list[Requirement]:
+    """The requirements with other texts for those that repeat a critique, where the model has them; one that it calls an
+    instruction as it stands is confirmed."""
+    copies = [r for r in requirements if r.copied]
+    asks = f"{_RESTATE}\n\n{numbered(r.text for r in copies)}\n\n{_RESTATE_FORM}"
+    texts = restated_texts(await ask_model(run, "restate", asks, TEXTS), len(copies))
+    new = {copies[n]: text for n, text in texts.items()}
 
+    def reworded(one: Requirement) -> Requirement:
+        confirmed = new[one].confirmed and comparable(new[one].text) == comparable(one.text)
+        one = replace(one, text=new[one].text, confirmed=confirmed)
+        return _marked(one, [c.text for c in critiques])
 
-def _restated(one: Requirement, new: Restated, critiques: Sequence[Critique]) -> Requirement:
-    """The requirement in its new words; one that the model calls an instruction as it stands is confirmed."""
-    confirmed = new.standalone and comparable(new.text) == comparable(one.text)
-    return replace(_marked(replace(one, text=new.text), critiques), confirmed=confirmed)
+    return [reworded(r) if r in new else r for r in requirements]
 
 
 TEXTS = closed(texts=array(closed(number={"type": "integer"}, text={"type": "string"})))

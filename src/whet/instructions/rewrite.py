@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.instructions.answers import LONGEST, Known, clean, resolved
+from whet.instructions.answers import Known, clean, resolved
 from whet.instructions.neighbours import comparable
 from whet.instructions.questions import one_line, shortened
 from whet.instructions.reader import ask_model, is_copy, packed
-from whet.prompt.instructions import refusal
 from whet.replies import array, closed, json_values, records
 from whet.run import Run
-from whet.types import JSON, Completion
+from whet.types import Completion
 
 PACK = 10
 _CRITIQUES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(Known):
     """An instruction that is still violated, the texts that were `tried` for it before, and critiques since."""
 
-    id: str
-    text: str
     tried: tuple[str, ...] = ()
     critiques: tuple[str, ...] = ()
 
@@ -56,27 +53,21 @@ def _question(items: Sequence[Failing], around: str) -> str:
 
 def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
     """The usable texts of an answer by id. Where no entry names a known id, as many entries as items stand in their order."""
-    known = [Known(item.id, item.text) for item in items]
-    values = json_values(completion.text, whole=completion.finish != "length")
-    entries = [entry for value in values for entry in records(value)]
-    named = [resolved(e.get("instruction_id"), known) or resolved(e.get("id"), known) for e in entries]
+    entries = list(records(json_values(completion.text, whole=completion.finish != "length")))
+    named = [resolved(e.get("instruction_id"), items) or resolved(e.get("id"), items) for e in entries]
     if not any(named) and len(entries) == len(items):
-        named = list(known)
-    by_id = {item.id: item for item in items}
+        named = list(items)
     texts: dict[str, str] = {}
-    for entry, one in zip(entries, named, strict=True):
+    for entry, item in zip(entries, named, strict=True):
         text = clean(str(entry.get("text") or entry.get("instruction") or ""))
-        if one is None or one.id in texts or not text or len(text) > LONGEST or refusal(text):
-            continue
-        item = by_id[one.id]
-        old = {comparable(t) for t in (item.text, *item.tried)}
-        if comparable(text) not in old and not is_copy(text, item.critiques):
-            texts[one.id] = text
+        if text and item and item.id not in texts:
+            new = comparable(text) not in {comparable(old) for old in (item.text, *item.tried)}
+            if new and not is_copy(text, item.critiques):
+                texts[item.id] = text
     return texts
 
 
-_TEXT: JSON = {"type": "string"}
-SCHEMA = closed(rewrites=array(closed(instruction_id=_TEXT, text=_TEXT)))
+SCHEMA = closed(rewrites=array(closed(instruction_id={"type": "string"}, text={"type": "string"})))
 
 
 _TASK = """\

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pvariance
 
@@ -35,9 +35,8 @@ class Trials:
 
     def propose(self, ids: Sequence[str], *, first: bool = False) -> None:
         """Try to do without these, unless that was tried before; `first`, before what waits."""
-        fresh = tuple(key for key in dict.fromkeys(ids) if key not in self.settled)
-        waiting = {key for group in self.queue for key in group}
-        fresh = tuple(key for key in fresh if key not in waiting)
+        known = self.settled.union(*self.queue)
+        fresh = tuple(key for key in dict.fromkeys(ids) if key not in known)
         if fresh:
             self.queue.insert(0 if first else len(self.queue), fresh)
 
@@ -66,23 +65,21 @@ class Trials:
         rest = sorted(set(left_out) - missed)
         self.settled |= {key for key in missed if last.violated[key] > 1 or key in self.missed}
         self.missed |= missed
-        if missed:
-            unneeded = [key for key in rest if key in self.silent and self._tells(key, effects, numbered)]
-            self.silent |= set(rest)
-            self.settled |= set(unneeded)
-            self.queue.insert(0, tuple(key for key in rest if key not in unneeded))
-            return unneeded
-        if before and worse(last, before[-1]):
-            if len(rest) == 1:
-                self.settled |= set(rest)
-            else:
-                half = len(rest) // 2
+        if not missed and before and worse(last, before[-1]):
+            half = len(rest) // 2
+            if half:
                 self.queue[:0] = [tuple(rest[:half]), tuple(rest[half:])]
+            else:
+                self.settled |= set(rest)
             return []
         alone = bool(before) and before[-1].shown.keys() == last.shown.keys() | set(left_out)
-        harmful = alone and worse(before[-1], last)
-        unneeded = [key for key in rest if harmful or self._tells(key, effects, numbered)]
+        harmful = not missed and alone and worse(before[-1], last)
+        doubted = [key for key in rest if key in self.silent] if missed else rest
+        unneeded = [key for key in doubted if harmful or self._tells(key, effects, numbered)]
         self.settled |= set(unneeded)
+        if missed:
+            self.silent |= set(rest)
+            self.queue.insert(0, tuple(key for key in rest if key not in unneeded))
         return unneeded
 
     @staticmethod
@@ -120,8 +117,8 @@ def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) ->
         later = later if first.critiques and second.critiques else a < b
         if first.id != second.id and later:
             score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
-    score = {key: value for key, value in score.items() if key not in settled}
-    return sorted(score, key=lambda key: (-score[key], -effects.since.get(key, 0), key))[: most_of(ledger)]
+    keys = sorted(score.keys() - set(settled), key=lambda key: (-score[key], -effects.since.get(key, 0), key))
+    return keys[: most_of(ledger)]
 
 
 def most_of(ledger: Ledger) -> int:
@@ -134,14 +131,12 @@ def over_budget(ledger: Ledger, effects: Effects, tokens: int | None) -> list[In
     violations per token first."""
     if tokens is None:
         return []
-    worth: Mapping[str, float] = {
-        i.id: (effects.before(i.id)[0] + 0.5) / (effects.before(i.id)[1] + 1) / max(1, i.tokens)
-        for i in of_models(ledger).values()
-    }
+    rates = {i: effects.before(i.id) for i in of_models(ledger).values()}
+    worth = {i: (hits + 0.5) / (n + 1) / max(1, i.tokens) for i, (hits, n) in rates.items()}
     left, out = ledger.tokens, []
-    for key in sorted(worth, key=lambda k: worth[k]):
+    for one in sorted(worth, key=lambda i: worth[i]):
         if left <= tokens:
             break
-        out.append(ledger[key])
-        left -= ledger[key].tokens
+        out.append(one)
+        left -= one.tokens
     return out

@@ -88,7 +88,7 @@ async def prompt_learning(
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts[len(again) :], trial=budget.trial)
         answers = judged(rollouts, env.train, env.reward.high, people)
-        most = budget.calls(manager.spent, answers)
+        most = budget.calls(manager.spent)
         changed = await manager.step(run, answers, most, at, last=budget.last)
         budget.learned(answers, len(manager.newest))
         people = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from whet.feedback.comments import Group, groups_of
 from whet.feedback.model_session import NONE
 from whet.instructions.neighbours import Embed
-from whet.instructions.reader import Critique
+from whet.instructions.questions import Critique
 from whet.live.database import Database
 from whet.live.learner import learner_store
 from whet.live.learner.feedback_state import ERASED, FeedbackState, PromptFeedback, fold

@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from whet.errors import BudgetExceeded
+from whet.instructions.answers import Known, Requirement
 from whet.instructions.changes import known_of
 from whet.instructions.confirm import confirm
 from whet.instructions.consolidate import consolidate
 from whet.instructions.neighbours import Embed, comparable
-from whet.instructions.reader import SIZE, Critique, Known, Requirement, read
+from whet.instructions.questions import Critique
+from whet.instructions.reader import SIZE, read
 from whet.live.learner.feedback_state import Comment, PromptFeedback
 from whet.prompt.instructions import Ledger
 from whet.run import Run

@@ -10,11 +10,11 @@ from math import ceil
 from whet.errors import BudgetExceeded
 from whet.feedback.screening import INSTRUCTION, Flag, Objection, Screen
 from whet.feedback.sources import LearningPolicy
+from whet.instructions.answers import CONTEXT
 from whet.instructions.changes import AUTHOR
 from whet.instructions.confirm import confirm
 from whet.instructions.guard import secrets
 from whet.instructions.neighbours import comparable
-from whet.instructions.reader import CONTEXT
 from whet.instructions.rewrite import Failing, rewrite
 from whet.live.learner.requirements import LiveRequirement
 from whet.live.registry import Version
