@@ -215,7 +215,7 @@ def is_copy(text: str, critiques: Sequence[str], share: float = _COPY) -> bool:
 
 def _marked(one: Requirement, critiques: Sequence[str]) -> Requirement:
     """The requirement with whether it repeats a critique, be it another one than the model named."""
-    return replace(one, copied=bool(one.text) and is_copy(one.text, critiques))
+    return replace(one, copied=is_copy(one.text, critiques))
 
 
 async def _restated(
