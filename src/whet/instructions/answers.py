@@ -176,10 +176,8 @@ def _requirement(entry: Mapping[str, Any], known: Sequence[Known], count: int) -
         text = ""
     elif violated and text and max(contained(violated.text, text), contained(text, violated.text)) < _ALIKE:
         violated = None
-    critiques, against = tuple(dict.fromkeys(places)), contrary.id if contrary else ""
-    return (
-        [Requirement(text, critiques, violated.id if violated else "", against)] if text or violated else []
-    )
+    ids = [one.id if one else "" for one in (violated, contrary)]
+    return [Requirement(text, tuple(dict.fromkeys(places)), ids[0], ids[1])] if text or violated else []
 
 
 def clean(text: str) -> str:

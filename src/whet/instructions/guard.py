@@ -56,7 +56,7 @@ def suspicions(text: str) -> list[str]:
     hidden = sorted({c for c in text if _is_hidden(c) and c not in _HARMLESS and c not in "\n\r\t"})
     plain = compatible("".join(c for c in text if not _is_hidden(c) or c in "\n\t"))
     named = ", ".join(f"U+{ord(c):04X}" for c in hidden[:5])
-    found = {
+    signs = {
         f"it holds invisible characters ({named})": hidden,
         "it holds a fence marker": LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain),
         "it holds a slot in double braces": SLOT.search(plain),
@@ -65,7 +65,7 @@ def suspicions(text: str) -> list[str]:
         "it imitates an answer of the optimizer": _KEYS.search(plain),
         "it holds a long code that nobody can read": any(len(c) >= _LONG_CODE for c in _CODE.findall(plain)),
     }
-    reasons = [reason for reason, signs in found.items() if signs]
+    reasons = [reason for reason, sign in signs.items() if sign]
     folded = comparable(plain)
     reasons += [reason for reason, phrase in attack_strings() if phrase in folded]
     return list(dict.fromkeys(reasons))
