@@ -54,6 +54,13 @@ class Reading:
     calls: int = 0
     manages: bool | None = None
 
+    def placed(self, places: Sequence[int]) -> Reading:
+        """The same with critiques by their places in another list."""
+        own = (replace(r, critiques=tuple(places[n] for n in r.critiques)) for r in self.requirements)
+        dismissed = {places[n]: why for n, why in self.dismissed.items()}
+        unread = tuple(places[n] for n in self.unread)
+        return replace(self, requirements=tuple(own), dismissed=dismissed, unread=unread)
+
 
 async def read(
     run: Run,
@@ -184,10 +191,10 @@ async def _ask(
         usable = bool(own or dismissed or not copied)
     example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
-    own = [_marked(replace(r, critiques=tuple(pack[n] for n in r.critiques)), texts) for r in own]
-    mentioned = {place for r in own for place in r.critiques} | {pack[n] for n in dismissed}
-    unread = tuple(place for place in pack if mentioned and place not in mentioned)
-    return Reading(tuple(own), {pack[n]: why for n, why in dismissed.items()}, unread) if usable else None
+    named = dismissed.keys() | {n for r in own for n in r.critiques}
+    unread = tuple(n for n in range(len(pack)) if named and n not in named)
+    reading = Reading(tuple(_marked(r, texts) for r in own), dismissed, unread)
+    return reading.placed(pack) if usable else None
 
 
 # Copies
