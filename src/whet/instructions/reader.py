@@ -83,11 +83,15 @@ async def read(
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
     plain = manages is False
     packs = await _packs(run, critiques, size, most, plain, embed)
-    ask = partial(_ask, critiques, known, around)
+    ask = partial(_ask, known, around)
+
+    def shown(some: Sequence[Sequence[int]]) -> list[list[Critique]]:
+        return [[critiques[place] for place in pack] for pack in some]
+
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
-    answers = await run.map(partial(ask, plain, 0), packs[:first])
+    answers = await run.map(partial(ask, plain, 0), shown(packs[:first]))
     if any(answers) and (rest := packs[first:]):
-        answers += await run.map(partial(ask, plain, 0), rest)
+        answers += await run.map(partial(ask, plain, 0), shown(rest))
     sent = len(answers)
     answers += [None] * (len(packs) - sent)
     manages = manages or (True if any(answers) and not plain else manages)
@@ -96,10 +100,11 @@ async def read(
     drafts = mostly_rows(critiques) and not manages
     halves = [half[:PLAIN_ROWS] for half in halves[:_DRAFTS]] if drafts else halves
     halves = halves[: None if most is None else max(0, most - sent)]
-    again, calls = await run.map(partial(ask, not manages, 1), halves), sent + len(halves)
+    again, calls = await run.map(partial(ask, not manages, 1), shown(halves)), sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
-    read_of = [(pack, one) for pack, one in zip((*packs, *halves), (*answers, *again), strict=True) if one]
+    answered = zip((*packs, *halves), (*answers, *again), strict=True)
+    read_of = [(pack, one.placed(pack)) for pack, one in answered if one]
     requirements = [r for _, one in read_of for r in one.requirements]
     requirements = _different(requirements, known) if drafts else requirements
     if manages and any(r.copied for r in requirements) and (most is None or calls < most):
@@ -164,37 +169,29 @@ async def ask_model(
 
 
 async def _ask(
-    critiques: Sequence[Critique],
-    known: Sequence[Known],
-    around: str,
-    plain: bool,
-    sample: int,
-    run: Run,
-    pack: Sequence[int],
+    known: Sequence[Known], around: str, plain: bool, sample: int, run: Run, shown: Sequence[Critique]
 ) -> Reading | None:
     """One call about a pack, in the form or `plain`; None when its answer cannot be used. One without numbers is about all of it.
 
     Of a plain answer what repeats a critique is left out, and so is what goes on after one instruction for each critique: that
     is made up.
     """
-    shown = [critiques[place] for place in pack]
     texts = [c.text for c in shown]
     if plain:
-        tokens = _PLAIN_TOKENS * (len(pack) + 2)
+        tokens = _PLAIN_TOKENS * (len(shown) + 2)
         completion = await ask_model(run, "read", plain_question(shown, around), None, tokens, sample)
-        own = [r for r in listed(completion, known)[: len(pack)] if not is_copy(r.text, texts, _PLAIN_COPY)]
+        own = [r for r in listed(completion, known)[: len(shown)] if not is_copy(r.text, texts, _PLAIN_COPY)]
         dismissed, usable = dict[int, str](), bool(own)
     else:
         completion = await ask_model(run, "read", question(shown, known, around), SCHEMA, sample=sample)
-        own, dismissed = understood(completion, known, len(pack))
+        own, dismissed = understood(completion, known, len(shown))
         copied = EXAMPLE in completion.text or not is_form(json_values(completion.text))
         usable = bool(own or dismissed or not copied)
     example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
     named = dismissed.keys() | {n for r in own for n in r.critiques}
-    unread = tuple(n for n in range(len(pack)) if named and n not in named)
-    reading = Reading(tuple(_marked(r, texts) for r in own), dismissed, unread)
-    return reading.placed(pack) if usable else None
+    unread = tuple(n for n in range(len(shown)) if named and n not in named)
+    return Reading(tuple(_marked(r, texts) for r in own), dismissed, unread) if usable else None
 
 
 # Copies
