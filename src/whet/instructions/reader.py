@@ -83,15 +83,15 @@ async def read(
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
     plain = manages is False
     packs = await _packs(run, critiques, size, most, plain, embed)
-    ask = partial(_ask, known, around)
 
-    def shown(some: Sequence[Sequence[int]]) -> list[list[Critique]]:
-        return [[critiques[place] for place in pack] for pack in some]
+    async def ask(plain: bool, sample: int, branch: Run, pack: Sequence[int]) -> Reading | None:
+        answer = await _ask(branch, [critiques[n] for n in pack], known, around, plain, sample)
+        return answer and answer.placed(pack)
 
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
-    answers = await run.map(partial(ask, plain, 0), shown(packs[:first]))
+    answers = await run.map(partial(ask, plain, 0), packs[:first])
     if any(answers) and (rest := packs[first:]):
-        answers += await run.map(partial(ask, plain, 0), shown(rest))
+        answers += await run.map(partial(ask, plain, 0), rest)
     sent = len(answers)
     answers += [None] * (len(packs) - sent)
     manages = manages or (True if any(answers) and not plain else manages)
@@ -100,11 +100,10 @@ async def read(
     drafts = mostly_rows(critiques) and not manages
     halves = [half[:PLAIN_ROWS] for half in halves[:_DRAFTS]] if drafts else halves
     halves = halves[: None if most is None else max(0, most - sent)]
-    again, calls = await run.map(partial(ask, not manages, 1), shown(halves)), sent + len(halves)
+    again, calls = await run.map(partial(ask, not manages, 1), halves), sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
-    answered = zip((*packs, *halves), (*answers, *again), strict=True)
-    read_of = [(pack, one.placed(pack)) for pack, one in answered if one]
+    read_of = [(pack, one) for pack, one in zip((*packs, *halves), (*answers, *again), strict=True) if one]
     requirements = [r for _, one in read_of for r in one.requirements]
     requirements = _different(requirements, known) if drafts else requirements
     if manages and any(r.copied for r in requirements) and (most is None or calls < most):
@@ -169,7 +168,7 @@ async def ask_model(
 
 
 async def _ask(
-    known: Sequence[Known], around: str, plain: bool, sample: int, run: Run, shown: Sequence[Critique]
+    run: Run, shown: Sequence[Critique], known: Sequence[Known], around: str, plain: bool, sample: int
 ) -> Reading | None:
     """One call about a pack, in the form or `plain`; None when its answer cannot be used. One without numbers is about all of it.
 
