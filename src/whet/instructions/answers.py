@@ -176,10 +176,8 @@ def _requirement(entry: Mapping[str, Any], known: Sequence[Known], count: int) -
         text = ""
     elif violated and text and max(contained(violated.text, text), contained(text, violated.text)) < _ALIKE:
         violated = None
-    critiques, against = tuple(dict.fromkeys(places)), contrary.id if contrary else ""
-    return (
-        [Requirement(text, critiques, violated.id if violated else "", against)] if text or violated else []
-    )
+    ids = [one.id if one else "" for one in (violated, contrary)]
+    return [Requirement(text, tuple(dict.fromkeys(places)), ids[0], ids[1])] if text or violated else []
 
 
 def clean(text: str) -> str:
@@ -217,34 +215,17 @@ def restated_texts(completion: Completion, count: int) -> dict[int, Requirement]
     texts: dict[int, Requirement] = {}
     for entry in records(json_values(completion.text, whole=completion.finish != "length")):
         text = clean(str(entry.get("text") or ""))
-        for number in _numbers(entry.get("number"))[:1] if text and "critiques" not in entry else []:
-            if 1 <= number <= count:
-                texts.setdefault(number - 1, Requirement(text, confirmed=entry.get("standalone") is True))
+        number = next(iter(_numbers(entry.get("number"))), 0)
+        if text and "critiques" not in entry and 1 <= number <= count:
+            texts.setdefault(number - 1, Requirement(text, confirmed=entry.get("standalone") is True))
     return texts
 
 
-_TEXT = (
-    *("instruction", "text", "requirement", "rule", "proposed_instruction", "new_instruction"),
-    *("wording", "demand"),
-)
-_NUMBERS = (
-    *("critiques", "critique", "numbers", "number", "critique_ids", "points", "point"),
-    *("evidence", "support", "ids", "id"),
-)
-_VIOLATES = (
-    "violates",
-    "violated",
-    "existing",
-    "existing_instruction",
-    "instruction_id",
-    "covered_by",
-    "same_as",
-)
+_TEXT = "instruction", "text", "requirement", "rule", "proposed_instruction", "new_instruction", "wording"
+_NUMBERS = "critiques", "critique", "numbers", "number", "critique_ids", "points", "evidence", "ids", "id"
+_VIOLATES = "violates", "violated", "existing", "existing_instruction", "instruction_id", "same_as"
 _CONTRADICTS = "contradicts", "contradiction", "conflicts_with", "conflict", "opposes"
-_DISMISSED = {
-    NO_DEMAND: NO_DEMAND, "no_demands": NO_DEMAND, "nothing": NO_DEMAND, VAGUE: VAGUE, "unclear": VAGUE,
-    TO_READER: TO_READER, "to_reader": TO_READER,
-}  # fmt: skip
+_DISMISSED = {name: name for name in (NO_DEMAND, VAGUE, TO_READER)} | {"nothing": NO_DEMAND, "unclear": VAGUE}
 _TELLING = 16
 """Characters of an instruction from which on another one that holds it says the same; a shorter one may be part of a word."""
 _NOTHING = ("", "null", "none", PLACEHOLDER)

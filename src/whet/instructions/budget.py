@@ -53,17 +53,16 @@ class LearningBudget:
         half rounds joins the last one.
         """
         asks = self.asks_left(spent)
-        if asks == 0:
+        if asks == 0 or self.last:
             return 0
-        if self.rollouts is None:
-            size = self.batch if self.round < self.rounds else 0
-        else:
-            size = min(self.rollouts, max(self._wanted(asks), LEAST))
+        size = self.batch
+        if self.rollouts is not None:
+            size = min(self.rollouts, max(self._wanted(self.rollouts, asks), LEAST))
             settled = self.affords and not (self.new or self.trial)
             if self.rollouts - size < (_JOINED * self.batch if settled else LEAST):
                 size = self.rollouts
             self.rollouts -= size
-        self.round += size > 0
+        self.round += 1
         return size
 
     @property
@@ -80,18 +79,15 @@ class LearningBudget:
         """Optimizer calls that are left."""
         return None if self.asks is None else max(0, self.asks - spent)
 
-    def _wanted(self, asks: int | None) -> int:
-        assert self.rollouts is not None
+    def _wanted(self, rollouts: int, asks: int | None) -> int:
         if self.round == 0:
-            return min(self.batch, math.ceil(_FIRST * self.rollouts))
-        least = PACK if self.affords else PACK // 2
-        needed = max(least, _PER_REQUIREMENT * self.new) / max(self.per_answer, 0.5)
-        pace = self.rollouts / (min(asks, _CLOSING) if asks is not None else _CLOSING)
+            return min(self.batch, math.ceil(_FIRST * rollouts))
         if self.silent or self.trial:
             return _TRIAL
-        if self.new:
-            return min(self.batch, math.ceil(needed), math.ceil(self.rollouts / 2))
-        return math.ceil(max(pace, min(needed, self.batch)))
+        least = PACK if self.affords else PACK // 2
+        needed = min(self.batch, max(least, _PER_REQUIREMENT * self.new) / max(self.per_answer, 0.5))
+        closing = _CLOSING if asks is None else min(asks, _CLOSING)
+        return math.ceil(min(needed, rollouts / 2) if self.new else max(needed, rollouts / closing))
 
     def calls(self, spent: int) -> int | None:
         """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid, if any."""

@@ -21,12 +21,11 @@ from whet.run import Run
 @dataclass
 class Contradictions:
     """`pairs` are instructions that contradict each other. `rivals` came in the place of their contrary, to which that share of
-    answers objected; `upheld` came back and stay. `named` was logged. Nothing is replaced any more at the `ending`."""
+    answers objected (infinite: they came back, and stay). `named` was logged. Nothing is replaced any more at the `ending`."""
 
     effects: Effects
     pairs: dict[tuple[str, str], None] = field(default_factory=dict)
     rivals: dict[str, float] = field(default_factory=dict)
-    upheld: set[str] = field(default_factory=set)
     named: set[Conflict] = field(default_factory=set)
     ending: bool = False
 
@@ -45,17 +44,13 @@ class Contradictions:
     def replaces(self, one: Requirement, old: Instruction) -> bool:
         """Whether the contrary takes the place of an instruction: for a try, once three answers want it and there are rounds
         left to see who objects then; back, where more object to what came in its place."""
-        objections = self._objections(old.id)
-        if old.id in self.rivals:
-            return objections > self.rivals[old.id]
-        return old.id not in self.upheld and not self.ending and objections > 0
+        untried = math.inf if self.ending else 0.0
+        return self._objections(old.id) > self.rivals.get(old.id, untried)
 
     def replaced(self, event: Resolve) -> None:
-        """Remember how many objected to what leaves, or that its contrary is back."""
-        if event.drop in self.rivals:
-            self.upheld.add(event.keep)
-        else:
-            self.rivals[event.keep] = self._objections(event.drop)
+        """Remember how many objected to what leaves; its contrary that is back stays."""
+        back = event.drop in self.rivals
+        self.rivals[event.keep] = math.inf if back else self._objections(event.drop)
 
     def _objections(self, key: str) -> float:
         """The share of answers that want the contrary of an instruction, over the last rounds in which it stood; 0 where fewer

@@ -96,17 +96,17 @@ def judged(
     """
     rows = {example.id: example for example in examples}
     valid, labels = answered(rollouts), labels_of(examples)
-    found = {(c.text, c.prompt): (c, list[int]()) for c in people}
+    by_text = {(c.text, c.prompt): (c, list[int]()) for c in people}
     for number, rollout in enumerate(valid):
         for text, prompt in _texts(rollout, rows[rollout.example_id]) if rollout.reward < high else ():
             source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
             row = "\n" in text
             new = Critique(text, source, prompt, row, labels if row else (), rollout.example_id)
-            found.setdefault((text, prompt), (new, []))[1].append(number)
+            by_text.setdefault((text, prompt), (new, []))[1].append(number)
     inputs = [tuple(rows[rollout.example_id].values.values()) for rollout in valid]
     return Judged(
-        critiques=tuple(critique for critique, _ in found.values()),
-        answers=tuple(tuple(answers) for _, answers in found.values()),
+        critiques=tuple(critique for critique, _ in by_text.values()),
+        answers=tuple(tuple(answers) for _, answers in by_text.values()),
         rewards=tuple(rollout.reward for rollout in valid),
         private=tuple(text for r, own in zip(valid, inputs, strict=True) for text in (r.output, *own)),
         traces=tuple(rollout.steps for rollout in valid),

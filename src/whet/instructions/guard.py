@@ -22,7 +22,6 @@ LONGEST = 4000
 _LONG_CODE = 160
 _SEVERAL = 3
 _HARMLESS = frozenset("\u00ad\u200c\u200d\u200e\u200f\ufeff")
-_ATTACK_STRINGS = "attack_strings.txt"
 
 _TAGS = "system|assistant|user|developer|tool|instructions?|prompt|context|feedback|critiques?|requirements?"
 _TURN = r"^[ \t#*]*(?:system(?: prompt| message)?|assistant|developer)[ \t#*]*:"
@@ -57,17 +56,16 @@ def suspicions(text: str) -> list[str]:
     hidden = sorted({c for c in text if _is_hidden(c) and c not in _HARMLESS and c not in "\n\r\t"})
     plain = compatible("".join(c for c in text if not _is_hidden(c) or c in "\n\t"))
     named = ", ".join(f"U+{ord(c):04X}" for c in hidden[:5])
-    found = {
+    signs = {
         f"it holds invisible characters ({named})": hidden,
         "it holds a fence marker": LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain),
         "it holds a slot in double braces": SLOT.search(plain),
         f"it is longer than {LONGEST} characters": len(text) > LONGEST,
         "it imitates the form of a conversation": _CONVERSATION.search(plain),
         "it imitates an answer of the optimizer": _KEYS.search(plain),
-        "it holds a long code that nobody can read": max(map(len, _CODE.findall(plain)), default=0)
-        >= _LONG_CODE,
+        "it holds a long code that nobody can read": any(len(c) >= _LONG_CODE for c in _CODE.findall(plain)),
     }
-    reasons = [reason for reason, signs in found.items() if signs]
+    reasons = [reason for reason, sign in signs.items() if sign]
     folded = comparable(plain)
     reasons += [reason for reason, phrase in attack_strings() if phrase in folded]
     return list(dict.fromkeys(reasons))
@@ -76,7 +74,7 @@ def suspicions(text: str) -> list[str]:
 @cache
 def attack_strings() -> tuple[tuple[str, str], ...]:
     """The known attack strings, each as its reason and a phrase in comparable form."""
-    data = files("whet.instructions").joinpath(_ATTACK_STRINGS).read_text(encoding="utf-8")
+    data = files("whet.instructions").joinpath("attack_strings.txt").read_text(encoding="utf-8")
     pairs = (line.split("\t", 1) for line in data.splitlines())
     return tuple((reason, comparable(phrase)) for reason, phrase in pairs)
 

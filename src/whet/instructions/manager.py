@@ -140,9 +140,8 @@ class InstructionManager:
         changed = self._consolidate(run, compared, at, final=self.closed)
         outvoted = self.contradictions.outvoted(reading.requirements, self.ledger, at)
         self._record(*outvoted)
-        changed += (
-            len(outvoted) + self._add(run, judged, reading, at) + self._reword(reading, texts or {}, at)
-        )
+        changed += len(outvoted) + self._add(run, judged, reading, at)
+        changed += self._reword(reading, texts or {}, at)
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
         few = max(hits, default=0) <= 1 and len(hits) <= SHARE * len(self.ledger.active)
@@ -216,14 +215,13 @@ class InstructionManager:
             violated[one.violates] |= answers
             texts = [judged.critiques[place].text for place in one.critiques]
             self.recent[one.violates] = [*texts, *self.recent[one.violates]][:QUOTED]
-        before = self.effects.rounds[-1] if self.effects.rounds else None
         unread = judged.answers_of(reading.unread) if self.numbered else ()
         hits, against = ({k: len(own) for k, own in of.items() if k} for of in (violated, opposed))
         read_of = judged.counted - len(unread)
         now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against)
         self.effects.add(now)
         if not self.left_out:
-            if before is not None and self.newest and worse(now, before):
+            if self.newest and worse(now, self.effects.rounds[-2]):
                 run.log("regression", {"at": at, "instructions": list(self.newest)})
                 self.trials.propose(self.newest, first=True)
             return []

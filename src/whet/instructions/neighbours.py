@@ -60,29 +60,17 @@ def normal(vectors: Vectors) -> Vectors:
     return unit
 
 
-async def vectors_of(texts: Sequence[str], embed: Embed | None) -> Vectors:
-    """Unit vectors of the embedding, or of trigrams where none is configured."""
-    return trigrams(texts) if embed is None or not texts else normal(np.asarray(await embed(texts), float))
-
-
 def ordered(vectors: Vectors) -> list[int]:
     """An order in which each text is followed by the nearest one that is left, beginning with the first."""
-    if len(vectors) == 0:
-        return []
-    near = vectors @ vectors.T
-    order, left = [0], np.ones(len(vectors), bool)
-    left[0] = False
-    while left.any():
-        row = np.where(left, near[order[-1]], -np.inf)
-        order.append(int(row.argmax()))
-        left[order[-1]] = False
+    near, order = vectors @ vectors.T, [0][: len(vectors)]
+    while len(order) < len(vectors):
+        near[:, order[-1]] = -np.inf
+        order.append(int(near[order[-1]].argmax()))
     return order
 
 
 def nearest(vectors: Vectors, others: Vectors, k: int) -> list[list[int]]:
     """For each vector the places of its k nearest among the others, the nearest first."""
-    if len(others) == 0:
-        return [[] for _ in vectors]
     return [[int(i) for i in row[:k]] for row in np.argsort(-(vectors @ others.T), axis=1, kind="stable")]
 
 
@@ -93,7 +81,7 @@ async def arranged(run: Run, texts: Sequence[str], embed: Embed | None) -> tuple
     """
 
     async def compute() -> JSON:
-        vectors = await vectors_of(texts, embed)
+        vectors = trigrams(texts) if embed is None else normal(np.asarray(await embed(texts), float))
         order = ordered(vectors)
         return [list(order), [round(float(vectors[a] @ vectors[b]), 6) for a, b in itertools.pairwise(order)]]
 

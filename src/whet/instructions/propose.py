@@ -83,9 +83,9 @@ async def _again(
     most: int | None,
 ) -> Reading:
     """The reading with what a second look at the critiques that nobody mentioned gives."""
-    places = first.unread
-    second = await read(run, [critiques[n] for n in places], known, around, most=most, manages=first.manages)
-    own = [replace(r, critiques=tuple(places[n] for n in r.critiques)) for r in second.requirements]
-    dismissed = {**first.dismissed, **{places[n]: why for n, why in second.dismissed.items()}}
-    unread = tuple(places[n] for n in second.unread)
-    return Reading((*first.requirements, *own), dismissed, unread, first.calls + second.calls)
+    again = [critiques[n] for n in first.unread]
+    second = await read(run, again, known, around, most=most, manages=first.manages)
+    second = second.placed(first.unread)
+    requirements = (*first.requirements, *second.requirements)
+    dismissed = {**first.dismissed, **second.dismissed}
+    return Reading(requirements, dismissed, second.unread, first.calls + second.calls)

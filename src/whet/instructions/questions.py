@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from whet.instructions.answers import EXAMPLE, TAGS, Known
 from whet.replies import array, closed
+from whet.search.minibatch import shortened
 from whet.types import JSON
 
 LONGEST_SHOWN = 3000
@@ -73,12 +74,6 @@ def mostly_rows(critiques: Sequence[Critique]) -> bool:
 def one_line(text: str) -> str:
     """A text on one line, cut, so that no line of it passes for another item."""
     return shortened(" ".join(text.split()), LONGEST_SHOWN)
-
-
-def shortened(text: str, most: int) -> str:
-    """A text of at most `most` characters, with a mark where it was cut."""
-    text = text.strip()
-    return text if len(text) <= most else f"{text[:most]} [...]"
 
 
 _INTEGERS: JSON = {"type": "array", "items": {"type": "integer"}}

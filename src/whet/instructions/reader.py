@@ -54,6 +54,13 @@ class Reading:
     calls: int = 0
     manages: bool | None = None
 
+    def placed(self, places: Sequence[int]) -> Reading:
+        """The same with critiques by their places in another list."""
+        own = (replace(r, critiques=tuple(places[n] for n in r.critiques)) for r in self.requirements)
+        dismissed = {places[n]: why for n, why in self.dismissed.items()}
+        unread = tuple(places[n] for n in self.unread)
+        return replace(self, requirements=tuple(own), dismissed=dismissed, unread=unread)
+
 
 async def read(
     run: Run,
@@ -76,7 +83,11 @@ async def read(
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
     plain = manages is False
     packs = await _packs(run, critiques, size, most, plain, embed)
-    ask = partial(_ask, critiques, known, around)
+
+    async def ask(plain: bool, sample: int, branch: Run, pack: Sequence[int]) -> Reading | None:
+        answer = await _ask(branch, [critiques[n] for n in pack], known, around, plain, sample)
+        return answer and answer.placed(pack)
+
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
     answers = await run.map(partial(ask, plain, 0), packs[:first])
     if any(answers) and (rest := packs[first:]):
@@ -157,37 +168,29 @@ async def ask_model(
 
 
 async def _ask(
-    critiques: Sequence[Critique],
-    known: Sequence[Known],
-    around: str,
-    plain: bool,
-    sample: int,
-    run: Run,
-    pack: Sequence[int],
+    run: Run, shown: Sequence[Critique], known: Sequence[Known], around: str, plain: bool, sample: int
 ) -> Reading | None:
     """One call about a pack, in the form or `plain`; None when its answer cannot be used. One without numbers is about all of it.
 
     Of a plain answer what repeats a critique is left out, and so is what goes on after one instruction for each critique: that
     is made up.
     """
-    shown = [critiques[place] for place in pack]
     texts = [c.text for c in shown]
     if plain:
-        tokens = _PLAIN_TOKENS * (len(pack) + 2)
+        tokens = _PLAIN_TOKENS * (len(shown) + 2)
         completion = await ask_model(run, "read", plain_question(shown, around), None, tokens, sample)
-        own = [r for r in listed(completion, known)[: len(pack)] if not is_copy(r.text, texts, _PLAIN_COPY)]
+        own = [r for r in listed(completion, known)[: len(shown)] if not is_copy(r.text, texts, _PLAIN_COPY)]
         dismissed, usable = dict[int, str](), bool(own)
     else:
         completion = await ask_model(run, "read", question(shown, known, around), SCHEMA, sample=sample)
-        own, dismissed = understood(completion, known, len(pack))
+        own, dismissed = understood(completion, known, len(shown))
         copied = EXAMPLE in completion.text or not is_form(json_values(completion.text))
         usable = bool(own or dismissed or not copied)
     example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
-    own = [_marked(replace(r, critiques=tuple(pack[n] for n in r.critiques)), texts) for r in own]
-    mentioned = {place for r in own for place in r.critiques} | {pack[n] for n in dismissed}
-    unread = tuple(place for place in pack if mentioned and place not in mentioned)
-    return Reading(tuple(own), {pack[n]: why for n, why in dismissed.items()}, unread) if usable else None
+    named = dismissed.keys() | {n for r in own for n in r.critiques}
+    unread = tuple(n for n in range(len(shown)) if named and n not in named)
+    return Reading(tuple(_marked(r, texts) for r in own), dismissed, unread) if usable else None
 
 
 # Copies
@@ -215,7 +218,7 @@ def is_copy(text: str, critiques: Sequence[str], share: float = _COPY) -> bool:
 
 def _marked(one: Requirement, critiques: Sequence[str]) -> Requirement:
     """The requirement with whether it repeats a critique, be it another one than the model named."""
-    return replace(one, copied=bool(one.text) and is_copy(one.text, critiques))
+    return replace(one, copied=is_copy(one.text, critiques))
 
 
 async def _restated(

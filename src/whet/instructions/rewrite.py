@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from whet.instructions.answers import Known, clean, resolved
 from whet.instructions.neighbours import comparable
-from whet.instructions.questions import one_line, shortened
+from whet.instructions.questions import one_line
 from whet.instructions.reader import ask_model, is_copy, packed
 from whet.replies import array, closed, json_values, records
 from whet.run import Run
+from whet.search.minibatch import shortened
 from whet.types import Completion
 
 PACK = 10

@@ -129,13 +129,11 @@ def most_of(ledger: Ledger) -> int:
 def over_budget(ledger: Ledger, effects: Effects, tokens: int | None) -> list[Instruction]:
     """Instructions of models to leave out until the rest has at most `tokens` tokens: those that answered the fewest
     violations per token first."""
-    if tokens is None:
-        return []
     rates = {i: effects.before(i.id) for i in of_models(ledger).values()}
     worth = {i: (hits + 0.5) / (n + 1) / max(1, i.tokens) for i, (hits, n) in rates.items()}
-    left, out = ledger.tokens, []
+    left, out = ledger.tokens, list[Instruction]()
     for one in sorted(worth, key=lambda i: worth[i]):
-        if left <= tokens:
+        if tokens is None or left <= tokens:
             break
         out.append(one)
         left -= one.tokens

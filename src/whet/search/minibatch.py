@@ -61,24 +61,24 @@ def gains(olds: Sequence[Rollout], news: Sequence[Rollout]) -> list[float]:
 
 def show_example(example: Example, longest: int = _SHOWN) -> str:
     """An example's input and target as text for a meta-prompt; longer texts are cut."""
-    target = "" if example.target is None else f"\nWanted: {_cut(_plain(example.target), longest)}"
-    return f"Input: {_cut(example.user_text, longest)}{target}"
+    target = "" if example.target is None else f"\nWanted: {shortened(_plain(example.target), longest)}"
+    return f"Input: {shortened(example.user_text, longest)}{target}"
 
 
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
     """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step."""
     lines = [show_example(example, longest), *(show_step(step, longest) for step in rollout.steps)]
-    lines.append(f"Answered: {_cut(rollout.output, longest)}")
+    lines.append(f"Answered: {shortened(rollout.output, longest)}")
     lines.append(f"Reward: {rollout.reward:.3g}")
     if rollout.error:
-        lines.append(f"Problem: {_cut(rollout.error, longest)}")
+        lines.append(f"Problem: {shortened(rollout.error, longest)}")
     if rollout.addressed:
         lines += [
-            f"Critique{f' of {name}' if name else ''}: {_cut(text, longest)}"
+            f"Critique{f' of {name}' if name else ''}: {shortened(text, longest)}"
             for name, text in rollout.addressed.items()
         ]
     elif rollout.critique:
-        lines.append(f"Critique: {_cut(rollout.critique, longest)}")
+        lines.append(f"Critique: {shortened(rollout.critique, longest)}")
     return "\n".join(lines)
 
 
@@ -86,13 +86,14 @@ def show_step(step: TraceStep, longest: int = _SHOWN) -> str:
     """A step of a program as text for a meta-prompt: what went in, and what came back."""
     inputs = "; ".join(f"{key}: {value}" for key, value in step.inputs.items())
     named = f"Tool {step.prompt}" if step.role == "tool" else f"Prompt {step.prompt or '(none)'}"
-    return f"{named} <- {_cut(inputs, longest)}\n{named} -> {_cut(step.output, longest)}"
+    return f"{named} <- {shortened(inputs, longest)}\n{named} -> {shortened(step.output, longest)}"
 
 
 def _plain(target: object) -> str:
     return target if isinstance(target, str) else str(target)
 
 
-def _cut(text: str, longest: int) -> str:
+def shortened(text: str, longest: int) -> str:
+    """A text of at most `longest` characters, with a mark where it was cut."""
     text = text.strip()
     return text if len(text) <= longest else f"{text[:longest]} [...]"
