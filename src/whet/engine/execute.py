@@ -37,7 +37,7 @@ from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
-from whet.search.archive import Candidate, candidate_of, describe
+from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
 from whet.search.regions import changed_regions
 from whet.types import Rollout, mean_score
 
@@ -243,7 +243,7 @@ async def _search(
     follow = core.on_event
 
     def on_event(name: str, value: Any) -> None:
-        if name == "validated" and value.get("incumbent"):
+        if name in INCUMBENTS and value.get("incumbent"):
             incumbent[:] = [value]
         follow(name, value)
 

@@ -26,6 +26,7 @@ from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, UsageError, parameter
 from whet.methods import Method
 from whet.run import Budget
+from whet.search.archive import INCUMBENTS
 from whet.sources import source_hash
 from whet.storable import to_json
 from whet.task import Task
@@ -233,8 +234,8 @@ def _load(
     )
     incumbents = [
         value
-        for (raw,) in journal.rows("SELECT value FROM events WHERE name = 'validated' ORDER BY seq")
-        if (value := orjson.loads(raw)).get("incumbent")
+        for name, raw in journal.rows("SELECT name, value FROM events ORDER BY seq")
+        if name in INCUMBENTS and (value := orjson.loads(raw)).get("incumbent")
     ]
     suspects = frozenset(orjson.loads(journal.meta(SUSPECTS) or "[]"))
     for role, client in clients.items():

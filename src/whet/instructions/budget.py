@@ -41,9 +41,8 @@ class LearningBudget:
 
     @property
     def validates(self) -> bool:
-        """Whether this round validates its prompt: the start, and where that can be afforded the first result, so that a run that
-        is cut off has one."""
-        return self.round == 1 or (self.round == 2 and self.affords)
+        """Whether this round validates its prompt: the start."""
+        return self.round == 1
 
     def next_round(self, spent: int) -> int:
         """Answers of the next round, 0 at the end. `spent` are the optimizer calls so far.

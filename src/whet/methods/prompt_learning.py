@@ -78,7 +78,8 @@ async def prompt_learning(
         measures=config.measure,
     )
     manager = managers_of(first)
-    current, histories, quiet = Candidate(start), {start.id: manager.histories()}, 0
+    current = whole = Candidate(start)
+    histories, quiet, validation = {start.id: manager.histories()}, 0, len(budget.env.validation)
     people, rows = of_people(env.train), {example.id: example for example in env.train}
 
     while (size := budget.next_round(manager.spent)) > 0:
@@ -91,6 +92,10 @@ async def prompt_learning(
         most = budget.calls(manager.spent)
         changed = await manager.step(run, answers, most, at, last=budget.last)
         budget.learned(answers, len(manager.newest))
+        whole = Candidate(manager.prompt, (whole.prompt.id,), at)
+        histories[whole.prompt.id] = manager.histories()
+        evidence.add(whole)
+        archive.keep(run, evidence.best(archive, validation))
         people = []
         quiet = 0 if changed else quiet + 1
         done = budget.may_stop(quiet >= config.clean)
@@ -99,16 +104,15 @@ async def prompt_learning(
         budget.trial = bool(manager.left_out)
         if done and not manager.left_out:
             break
-        current = Candidate(manager.prompt, (current.prompt.id,), at)
+        current = Candidate(manager.prompt, (whole.prompt.id,), at)
         archive.add(run, current)
-        histories[current.prompt.id] = manager.histories()
 
     await manager.finish(run, budget.asks_left(manager.spent))
-    current = Candidate(manager.prompt, (current.prompt.id,), "end")
-    histories[current.prompt.id] = manager.histories()
-    evidence.add(current)
-    validation = len(budget.env.validation)
-    await archive.validate(run, budget.env, [evidence.best(archive, validation)])
+    whole = Candidate(manager.prompt, (whole.prompt.id,), "end")
+    histories[whole.prompt.id] = manager.histories()
+    evidence.add(whole)
+    finalists = [evidence.best(archive, validation), *([whole] if budget.affords else [])]
+    await archive.validate(run, budget.env, finalists)
     best = evidence.best(archive, validation, validated=True)
     for history in histories[best.prompt.id]:
         run.log("ledger", [to_json(event) for event in history])

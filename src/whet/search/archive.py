@@ -12,6 +12,9 @@ from whet.rewards import Objectives
 from whet.run import Run
 from whet.types import JSON, Message, Rollout, Score, mean_score
 
+INCUMBENTS = "validated", "best_so_far"
+"""Events that name what a run falls back on when its budget ends."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -45,6 +48,7 @@ class Archive:
     members: dict[str, Candidate] = field(default_factory=dict)
     incumbent: Candidate | None = None
     validated: dict[str, float] = field(default_factory=dict)
+    kept: str = ""
     outside: set[str] = field(default_factory=set)
     """Validated candidates whose means break what a task demands of its objectives: the incumbent only where all do."""
 
@@ -78,6 +82,12 @@ class Archive:
         """The k best by training score; ties go to the shorter prompt, then to the older one."""
         order = sorted(self.members.values(), key=lambda c: (-c.mean, len(c.prompt.source)))
         return order[:k]
+
+    def keep(self, run: Run, candidate: Candidate) -> None:
+        """Log the best candidate so far by training evidence: what a run falls back on when its budget ends."""
+        if self.kept != candidate.id:
+            self.kept = candidate.id
+            run.log("best_so_far", {**describe(candidate), "incumbent": True})
 
     async def validate(self, run: Run, env: Environment, candidates: Iterable[Candidate]) -> Candidate:
         """Score candidates on the validation split and keep the best as the incumbent.

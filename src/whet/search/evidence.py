@@ -11,7 +11,7 @@ from whet.prompt import Prompt
 from whet.search.archive import Archive, Candidate
 from whet.types import Rollout, mean_score
 
-_SURE = 2.0
+_SURE, _BETTER = 2.0, 1.64
 
 
 @dataclass
@@ -25,8 +25,7 @@ class Evidence:
     def add(self, candidate: Candidate, rollouts: Sequence[Rollout] = (), *, trial: bool = False) -> None:
         """Take in a prompt and what it earned; a call that failed at the provider says nothing about it. Of a `trial` nobody
         expects that it is as good as those before and after it."""
-        if trial:
-            self.trials.add(candidate.prompt.id)
+        (self.trials.add if trial else self.trials.discard)(candidate.prompt.id)
         rows = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
         self.rewards.setdefault(candidate.prompt.id, []).extend(r.reward for r in rows)
         score = mean_score(rows) if rows else None
@@ -41,33 +40,36 @@ class Evidence:
         if n == 0:
             return float("-inf"), float("inf")
         mean = (sum(rewards) + (validated or 0.0) * (n - len(rewards))) / n
-        return mean, max(self._spread(), 1e-9) / math.sqrt(n)
+        return mean, max(self._spread(), pstdev(rewards) if rewards else 0.0, 1e-9) / math.sqrt(n)
 
     def _spread(self) -> float:
-        """Standard deviation of a reward under one prompt: the mean over prompts with enough rewards, else 0.25."""
-        deviations = [pstdev(r) for r in self.rewards.values() if len(r) >= 4]
+        """Standard deviation of a reward under one prompt: the mean over prompts with enough rewards that differ, else 0.25. That
+        all rewards of one are alike, at the bottom say, tells nothing about the next one."""
+        deviations = [pstdev(r) for r in self.rewards.values() if len(r) >= 4 and len(set(r)) > 1]
         return fmean(deviations) if deviations else 0.25
 
     def best(self, archive: Archive, rows: int, *, validated: bool = False) -> Candidate:
-        """The newest prompt, unless an older one is better by more than the standard error of their difference, or a stretch of
-        prompts by more than twice that better than all that came after it: then the last one of the stretch.
+        """The newest prompt, unless an older one is better by more than 1.64 standard errors of their difference (one-sided,
+        5 %), or a stretch of prompts by more than two better than all that came after it: then the last one of the stretch.
 
-        With `validated`, among those that were validated. A prompt without any evidence counts as good as its parent.
+        With `validated`, among those that were validated. A prompt without any evidence counts as good as its parent; one on
+        trial does not count.
         """
-        order = [c for c in self.candidates.values() if not validated or c.prompt.id in archive.validated]
+        order = [c for c in self.candidates.values() if c.prompt.id not in self.trials]
+        order = [c for c in order if not validated or c.prompt.id in archive.validated]
         order = order if validated else order[: self._peak(order)]
         best = order[-1]
         for older in reversed(order[:-1]):
             newer = self._judged(best, archive, rows)
             mean, error = self._judged(older, archive, rows)
-            if mean - newer[0] > math.hypot(error, newer[1]):
+            if mean - newer[0] > _BETTER * math.hypot(error, newer[1]):
                 best = older
         return best
 
     def _peak(self, order: Sequence[Candidate]) -> int:
         """How many of the prompts there are up to the one after which the rewards fell most surely; all where they did not fall.
         Prompts follow one another by small steps, so that each has too few rewards of its own to show a slow fall."""
-        rows = [[] if c.prompt.id in self.trials else self.rewards.get(c.prompt.id, []) for c in order]
+        rows = [self.rewards.get(c.prompt.id, []) for c in order]
         surest, peak = _SURE, len(order)
         for cut in range(1, len(order)):
             later = [reward for rewards in rows[cut:] for reward in rewards]
