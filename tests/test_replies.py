@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.replies import json_values, list_items, texts_in, without_thought
+from whet.replies import json_values, list_items, records, texts_in, without_thought
 from whet.types import Completion
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
@@ -344,3 +344,44 @@ def test_broken_json_gives_its_text_and_cut_json_only_what_is_named() -> None:
     cut = Completion('{"prompts": ["Be kind.", "Be br', "length")
     assert texts_in(cut, "PROMPT", many=True) == ["Be kind."]
     assert texts_in(Completion('{"why": "It is cold.", "prompt": "Be ki', "length"), "PROMPT") == []
+
+
+YAML = """requirements:
+  - critiques: [7]
+    violates: i10
+    instruction: null
+  - critiques: [1, 4]
+    violates: null
+    instruction: Begin with the name.
+no_demand: [2]
+"""
+READ = {
+    "requirements": [
+        {"critiques": [7], "violates": "i10", "instruction": None},
+        {"critiques": [1, 4], "violates": None, "instruction": "Begin with the name."},
+    ],
+    "no_demand": [2],
+}
+
+
+@pytest.mark.parametrize("reply", [YAML, f"Sure:\n\n```yaml\n{YAML}```\nDone.", f"Sure, my answer:\n{YAML}"])
+def test_yaml_with_entries_is_read_where_there_is_no_json(reply: str) -> None:
+    assert json_values(reply) == [READ]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["Title: hello", "1. Be brief\n2. Note: be kind", "a: &x [1]\nb: [*x, *x]", "a: [1\nb: {", "Just prose."],
+)
+def test_prose_with_colons_names_and_broken_yaml_hold_no_entries(reply: str) -> None:
+    assert not any(any(records(value)) for value in json_values(reply))
+
+
+@pytest.mark.parametrize("wrapped", [json.dumps(json.dumps(READ)), json.dumps(READ).replace('"', "&quot;")])
+def test_what_quoted_a_reply_is_taken_off(wrapped: str) -> None:
+    assert json_values(wrapped) == [READ]
+
+
+def test_records_are_the_innermost_objects() -> None:
+    assert list(records({"answer": {"sets": [{"a": 1}, [{"b": 2}]]}, "c": 3})) == [{"a": 1}, {"b": 2}]
+    assert list(records([1, "x"])) == []

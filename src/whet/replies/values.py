@@ -5,6 +5,7 @@ What is cut off loses its unfinished part. The time is close to linear in the le
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -19,6 +20,11 @@ _LONGEST = 1_000_000
 _DEEPEST = 60
 _LONGEST_BROKEN = 100_000
 _READS = 5
+
+_LONGEST_YAML = 30_000
+_TYPOGRAPHIC = str.maketrans("“”„", '"""')
+_YAML_KEY = re.compile(r"^(?:- )?[^\W\d]\w{0,40}:(?:\s|$)", re.MULTILINE)
+_YAML_NAMES = re.compile(r"(?:^|[\s\[,:-])[&*]\w")
 
 _THOUGHT = re.compile(r"<(think|thinking|reasoning)>", re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</(?:think|thinking|reasoning)>[ \t]*(?:\n|\Z)", re.IGNORECASE)
@@ -72,9 +78,42 @@ def json_values(text: str, *, whole: bool = True) -> list[Any]:
     >>> json_values('{"found": [{"id": 1}, {"id": 2}, {"id": 3, "te', whole=False)
     [{'found': [{'id': 1}, {'id': 2}]}]
     """
-    reply = without_thought(text[:_LONGEST])
+    reply = _plain_quotes(without_thought(text[:_LONGEST]))
     reply += " " if text[-1:].isspace() else ""  # it says that a number at the end is not cut
-    return [one.value for one in sorted(values_of(reply, whole), key=_rank)]
+    values = [one.value for one in sorted(values_of(reply, whole), key=_rank)]
+    return values if any(any(records(value)) for value in values) else _yaml(reply) or values
+
+
+def _plain_quotes(reply: str) -> str:
+    """A reply as it was before something quoted it: JSON in a JSON string, escaped for HTML, or with typographic quotes."""
+    if reply.startswith('"') and reply.endswith('"'):
+        try:
+            inner = json.loads(reply, strict=False)
+        except ValueError:
+            inner = None
+        if isinstance(inner, str) and inner.strip()[:1] in ("{", "["):
+            reply = inner.strip()
+    if '"' not in reply:
+        reply = html.unescape(reply) if "&quot;" in reply else reply.translate(_TYPOGRAPHIC)
+    return reply
+
+
+def _yaml(reply: str) -> list[Any]:
+    """The YAML with entries of a reply without a JSON object: its fenced block, or what follows the first key of a line."""
+    fenced = [stretch for stretch in stretches_of(reply) if stretch.fenced]
+    text = reply[fenced[-1].begin : fenced[-1].stop] if fenced else reply
+    key = _YAML_KEY.search(text)
+    text = text[key.start() :] if key else ""
+    if not text or len(text) > _LONGEST_YAML or _YAML_NAMES.search(text):
+        return []
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return []
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value] if any(isinstance(item, dict | list) for item in inner) else []
 
 
 def records(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
