@@ -256,6 +256,21 @@ async def test_of_two_that_contradict_each_other_the_one_demanded_twice_as_often
     }
 
 
+async def test_at_the_end_a_pair_of_which_no_number_says_who_objects_does_not_stand_with_both_sides() -> None:
+    listed = "1. Name the price of the whole stay.\n2. Never name the price of anything.\n"
+
+    def reply(stage: str, text: str) -> Any:
+        return {"contradictions": [["i2", "i3"]]} if stage == "consolidate" else listed
+
+    manager = InstructionManager(START)
+    for voice in "abc":
+        await step(manager, judged(voice), reply)
+    assert len(texts(manager)) == 3
+    run, _ = run_with(reply)
+    await manager.finish(run, None)
+    assert texts(manager) == ["Be kind.", "Name the price of the whole stay."]
+
+
 async def test_two_of_which_no_answer_can_follow_both_are_settled_later_and_not_reworded_meanwhile() -> None:
     """The pair is named once, when nothing speaks for either; what is violated while both stand settles it."""
     both, rewritten = (

@@ -256,6 +256,19 @@ async def test_marks_and_references_of_a_list_in_prose_are_no_part_of_the_instru
     assert [r.text for r in alone.requirements] == ["Be brief (max 60).", "Name the price."]
 
 
+async def test_references_at_the_end_of_most_texts_of_a_form_are_left_out() -> None:
+    texts = ("Name the price (see critique 1).", "Be brief (see critique 2).", "Sign it.")
+    answer = form(*(entry((n,), None, text) for n, text in enumerate(texts, 1)))
+    reading = await read(run_with(constant(answer))[0], critiques("a", "b", "c"), [])
+    assert [r.text for r in reading.requirements] == ["Name the price.", "Be brief.", "Sign it."]
+
+
+@pytest.mark.parametrize("answer", [{"duplicates": [{"ids": ["i22", "i26"], "best": "i22"}]}, "- i22\n- i26"])
+async def test_ids_are_no_instructions(answer: Any) -> None:
+    reading = await read(run_with(constant(answer))[0], critiques("a"), [Known("i1", "Be kind.")])
+    assert reading.requirements == ()
+
+
 async def test_what_repeats_another_critique_than_the_one_that_it_names_is_a_copy() -> None:
     answer = form(entry((1,), None, COMPLAINT), entry((2,), None, PRICE))
     result = await reading(answer, ("hm", "No price!", COMPLAINT))

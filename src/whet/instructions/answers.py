@@ -76,7 +76,8 @@ def understood(
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
         requirements = [r for entry in _of_lines(lines) for r in _requirement(entry, known, count)]
-    requirements = joined(requirements)
+    texts = _references([one.text for one in requirements])
+    requirements = joined(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
     stated = {place for one in requirements for place in one.critiques}
     return requirements, {place: why for place, why in dismissed.items() if place not in stated}
 
@@ -121,13 +122,22 @@ def _of_lines(lines: Sequence[str]) -> list[dict[str, str]]:
         {"text": head[2], "number": "" if counting else head[1]} if head else {"text": line}
         for head, line in zip(heads, lines, strict=True)
     ]
-    ends = [_REFERENCES.match(entry["text"]) for entry in entries]
-    words = [end[2].strip().casefold()[:_ALIKE_WORDS] if end else None for end in ends]
-    times = Counter(words)
-    for entry, end, word in zip(entries, ends, words, strict=True):
-        if end and times[word] > max(1, len(lines) / 2):
-            entry.update(text=end[1], number=end[3])
+    for entry, (text, numbers) in zip(entries, _references([e["text"] for e in entries]), strict=True):
+        entry.update({"text": text, "number": numbers} if numbers else {})
     return entries
+
+
+def _references(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Texts without the numbers in brackets that most of them have at their end after the same word, and these numbers."""
+    ends = [_REFERENCES.match(text) for text in texts]
+    words = [end[2].strip().casefold()[:_ALIKE_WORDS] if end else None for end in ends]
+    often = {word for word, times in Counter(words).items() if times > max(1, len(texts) / 2)}
+    return [
+        (end[1] + ("." if text[-1] == "." and end[1][-1].isalnum() else ""), end[3])
+        if end and word in often
+        else (text, "")
+        for text, end, word in zip(texts, ends, words, strict=True)
+    ]
 
 
 def is_form(values: Sequence[Any]) -> bool:
@@ -189,7 +199,8 @@ def clean(text: str) -> str:
         wrapped = len(text) > 2 * size and text.startswith(mark) and text.endswith(end)
         if wrapped and mark not in text[size:-size]:
             text = text[size:-size].strip()
-    return "" if comparable(text) in _NOTHING or len(text) > LONGEST or refusal(text) else text
+    nothing = comparable(text) in _NOTHING or _ID.fullmatch(text)
+    return "" if nothing or len(text) > LONGEST or refusal(text) else text
 
 
 def _numbers(value: Any) -> list[int]:
@@ -233,4 +244,5 @@ _NUMBERED = re.compile(r"(?m)^[ \t]{0,8}((?:\[\d{1,3}\]|\d{1,3}[.):])[ \t]+\S.*)
 _REFERENCES = re.compile(
     r"(.*\S)\s*[(\[]([^\d()\[\]]{0,20})(\d{1,3}(?:\s*[,;&]\s*\d{1,3})*)[)\]][.*_]*$", re.DOTALL
 )
+_ID = re.compile(r"\W*\w\d{1,4}\W*")
 _LEADING = re.compile(r"\s*\[?(\d{1,4})[\].):]\s+(.*)", re.DOTALL)

@@ -7,6 +7,7 @@ each other. What can be compared is how many object to the one while it stands, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,11 +21,12 @@ from whet.run import Run
 
 @dataclass
 class Contradictions:
-    """`pairs` are instructions that contradict each other. `rivals` came in the place of their contrary, to which that share of
-    answers objected (infinite: they came back, and stay). `named` was logged. Nothing is replaced any more at the `ending`."""
+    """`pairs` are instructions that contradict each other, with how often the model said so. `rivals` came in the place of their
+    contrary, to which that share of answers objected; `upheld` came back and stay. `named` was logged. Nothing is replaced any
+    more at the `ending`."""
 
     effects: Effects
-    pairs: dict[tuple[str, str], None] = field(default_factory=dict)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     rivals: dict[str, float] = field(default_factory=dict)
     named: set[Conflict] = field(default_factory=set)
     ending: bool = False
@@ -81,7 +83,9 @@ class Contradictions:
         """What leaves of the pairs that stand, and what is to be tried without.
 
         Of two, one of which is violated while both stand, the one stays that was demanded twice as often (at the end: more often)
-        in the answers that treated both alike. Else both stand for a person to decide, and the weaker one is tried without.
+        in the answers that treated both alike. At the end a pair that the model named twice is not left standing, unless the
+        reader saw both obeyed: the one of more sources stays, else the older one. Else both stand for a person to decide, and
+        the weaker one is tried without.
         """
         events, weaker = list[Resolve](), list[str]()
         for pair in self.standing(ledger):
@@ -93,6 +97,11 @@ class Contradictions:
             weak, strong = sorted(reversed(pair), key=lambda key: wanted[key])
             clash = any(r.violated.get(key) for r in both for key in pair)
             settled = weak in own and clash and wanted[strong] > (1 if final else 2) * wanted[weak]
+            obeyed = any(any(r.violated.values()) for r in both) and not clash
+            if final and not (settled or obeyed) and self.pairs[pair] > 1 and own.keys() & set(pair):
+                age = {one.id: n for n, one in enumerate(ledger.active)}
+                weak, strong = sorted(pair, key=lambda k: (k not in own, ledger[k].sources, -age[k]))
+                settled = True
             first, second = ledger[strong].text, ledger[weak].text
             self.name(run, [Conflict(first, second, first if settled else "")])
             if settled:

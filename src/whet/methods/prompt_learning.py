@@ -111,12 +111,20 @@ async def prompt_learning(
     whole = Candidate(manager.prompt, (whole.prompt.id,), "end")
     histories[whole.prompt.id] = manager.histories()
     evidence.add(whole)
-    finalists = [evidence.best(archive, validation), *([whole] if budget.affords else [])]
-    await archive.validate(run, budget.env, finalists)
-    best = evidence.best(archive, validation, validated=True)
+    best = await prove(run, budget, archive, evidence, whole)
     for history in histories[best.prompt.id]:
         run.log("ledger", [to_json(event) for event in history])
     return best
+
+
+async def prove(
+    run: Run, budget: LearningBudget, archive: Archive, evidence: Evidence, newest: Candidate
+) -> Candidate:
+    """The best prompt on all evidence, after it and, where that can be paid, the newest one were validated."""
+    rows = len(budget.env.validation)
+    finalists = [evidence.best(archive, rows), *([newest] if budget.affords else [])]
+    await archive.validate(run, budget.env, finalists)
+    return evidence.best(archive, rows, validated=True)
 
 
 async def roll_out(
