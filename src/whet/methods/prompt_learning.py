@@ -12,7 +12,8 @@ per round:
 5. *measure*: each instruction's rate of violation before and after it stands; what is still violated gets another text, what may
    do nothing is left out of a roll-out, in groups that are halved until the culprit is known.
 
-The result is the prompt that is best on all evidence, fresh roll-outs and validation together. `docs/prompt-learning.md` tells
+The result is the prompt that is best on all evidence, fresh roll-outs and validation together; a limit that strikes meanwhile
+leaves the one that was best so far. `docs/prompt-learning.md` tells
 the rest. Run it with
 
     whet optimize TASK --method prompt_learning --optimizer-lm openai/NAME
@@ -89,8 +90,7 @@ async def prompt_learning(
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts[len(again) :], trial=budget.trial)
         answers = judged(rollouts, env.train, env.reward.high, people)
-        most = budget.calls(manager.spent)
-        changed = await manager.step(run, answers, most, at, last=budget.last)
+        changed = await manager.step(run, answers, budget.calls(manager.spent), at, last=budget.last)
         budget.learned(answers, len(manager.newest))
         whole = Candidate(manager.prompt, (whole.prompt.id,), at)
         histories[whole.prompt.id] = manager.histories()
