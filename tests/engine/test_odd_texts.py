@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import whet
-from tests.engine.odd import ROWS, careful, odd_server, optimize, said, sorter
+from tests.engine.odd import ROWS, careful, failing, odd_server, optimize, said, sorter
 
 
 def criticised(example: dict[str, Any], output: str) -> dict[str, Any]:
@@ -64,3 +64,21 @@ async def test_an_optimizer_that_was_asked_nothing_is_a_warning(tmp_path: Path) 
         result = await optimize(url, tmp_path, **learning(reward=lambda example, output: 1.0))
     (warning,) = [text for text in result["warnings"] if "optimizer" in text]
     assert not calls["optimizer"] and "nothing to learn from" in warning
+
+
+async def test_a_limit_that_strikes_inside_the_search_leaves_the_best_prompt_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its third call on the optimizer's endpoint is too busy to answer, and each attempt counts."""
+    monkeypatch.setattr("whet.engine.calls.delay", lambda attempt, wait, rng: 0.0)
+    form = '{"requirements": [{"critiques": [1], "text": "Be careful and name the class."}]}'
+    busy = failing(429, after=2, otherwise=lambda body, number: said(form))
+
+    def never_content(example: dict[str, Any], output: str) -> dict[str, Any]:
+        return {"reward": 0.5 * (example["target"] in output), "critique": "Name the class, be careful."}
+
+    settings = learning(budget=whet.Budget(calls=400, optimizer_calls=12), reward=never_content)
+    async with odd_server(task=sorter, optimizer=busy) as (url, _calls):
+        result = await optimize(url, tmp_path, **settings)
+    assert result["status"] == "budget_exhausted"
+    assert "Be careful and name the class." in result["best"]["prompt"]
