@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from whet.search.archive import Candidate
     from whet.session import Session
     from whet.task import Task
+    from whet.transferring import atransfer, transfer
     from whet.types import Completion, Example, Message, Reward, Rollout
 
 _HOMES = {
@@ -46,6 +47,7 @@ _HOMES = {
     "whet.search.archive": "Candidate",
     "whet.session": "Session",
     "whet.task": "Task",
+    "whet.transferring": "atransfer transfer",
     "whet.types": "Completion Example Message Reward Rollout",
 }
 
@@ -72,6 +74,7 @@ __all__ = [
     "aevaluate",
     "alearn",
     "aoptimize",
+    "atransfer",
     "compare",
     "evaluate",
     "learn",
@@ -79,6 +82,7 @@ __all__ = [
     "optimize",
     "report",
     "runs",
+    "transfer",
 ]
 
 __getattr__ = lazy(__name__, _HOMES)

@@ -258,6 +258,40 @@ class MethodComparison(JSONResult):
         return f"MethodComparison({self['task']!r}, {means})"
 
 
+@dataclass(frozen=True)
+class ModelTransfer:
+    """Start prompt and best prompt of a run with one model, what the best gains there, and the ends of its 95 % interval."""
+
+    baseline: MeanEstimate
+    best: MeanEstimate
+    difference: float
+    low: float
+    high: float
+
+
+class TransferResult(JSONResult):
+    """The result of `whet.transfer`. `status` is completed, or planned (a dry run)."""
+
+    @property
+    def models(self) -> Mapping[str, ModelTransfer]:
+        """What each model makes of the two prompts, by its address."""
+        return {
+            row["model"]: ModelTransfer(
+                MeanEstimate(**row["baseline"]), MeanEstimate(**row["best"]), **row["gain"]
+            )
+            for row in self["models"]
+        }
+
+    @property
+    def split(self) -> str:
+        """Name of the split whose rows were answered."""
+        return str(self["split"])
+
+    def __repr__(self) -> str:
+        gains = ", ".join(f"{name}: {one.difference:+.3f}" for name, one in self.models.items())
+        return f"TransferResult({self['task']!r}, {self.split}, {gains})"
+
+
 class LearnResult(JSONResult):
     """The result of `whet.learn`: a proposal and what became of it.
 

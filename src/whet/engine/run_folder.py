@@ -138,6 +138,18 @@ def read_header(folder: Path) -> dict[str, Any] | None:
     return header
 
 
+def remember_task(journal: Journal, folder: Path) -> None:
+    """Write down where the run's task lies now. It is no part of the identity of the run."""
+    if (folder / "task.yaml").is_file():
+        journal.append([("INSERT OR REPLACE INTO meta VALUES ('task', ?)", (str(folder.absolute()),))])
+
+
+def task_folder(run: Path) -> Path | None:
+    """Where the task of a run lay when it ran last; None where the task was in memory, or the run is older than the note."""
+    rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = 'task'")
+    return Path(rows[0][0]) if rows else None
+
+
 def evaluated_split(header: Mapping[str, Any]) -> str | None:
     """The split that an evaluation measured; None for the header of a run."""
     split = (header.get("generation") or {}).get("split")
