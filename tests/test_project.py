@@ -331,8 +331,8 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 PUBLIC = {
     "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Rollout "
-    "Run RunResult Session Task UsageError __version__ acompare aevaluate alearn aoptimize atransfer compare evaluate learn "
-    "methods optimize report runs transfer",
+    "Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn aoptimize "
+    "atransfer compare evaluate learn methods optimize report runs transfer",
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",

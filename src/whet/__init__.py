@@ -9,6 +9,7 @@ from whet.version import __version__
 
 if TYPE_CHECKING:
     from whet import methods
+    from whet.advising import aadvise, advise
     from whet.api import (
         acompare,
         aevaluate,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "whet": "methods",
+    "whet.advising": "aadvise advise",
     "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
     "whet.environments.environment": "Environment",
     "whet.errors": "ProviderError UsageError",
@@ -70,7 +72,9 @@ __all__ = [
     "Task",
     "UsageError",
     "__version__",
+    "aadvise",
     "acompare",
+    "advise",
     "aevaluate",
     "alearn",
     "aoptimize",
