@@ -33,11 +33,11 @@ from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
+from whet.task.sources import split_nodes
 from whet.task.spec import (
     ALPHA,
     SPLITS,
     Task,
-    by_split,
     check_gate,
     read_budget,
     read_labels,
@@ -182,7 +182,7 @@ def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
 def _plain(key: str, node: Node) -> Any:
     """What a key of task.yaml says, as values that YAML can hold; of data which splits it names."""
     if key == "data":
-        return sorted(by_split(node, "`data`")) if isinstance(node.value, dict) else []
+        return sorted(split_nodes(node) or ())
     return plain_reward(node.plain()) if key in _PINNED[:3] else node.plain()
 
 
