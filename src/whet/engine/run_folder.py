@@ -33,6 +33,7 @@ from whet.task.spec import ALPHA
 from whet.version import __version__
 
 LOST = "lost"
+PARTS = "parts"
 RESULT = "result.json"
 WRITTEN = ("best.md", "report.html", RESULT)
 """Files of a run that are written anew whenever it ends."""
@@ -78,6 +79,7 @@ class RunPlan:
             "models": dict(self.addresses),
             "generation": dict(self.generation),
             **self._gate(),
+            **({PARTS: dict(self.task.parts)} if self.task.parts else {}),
         }
 
     def _gate(self) -> dict[str, float]:
@@ -175,10 +177,21 @@ def check_folder(folder: Path) -> None:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Header entries in which two runs differ, as `name: old -> new`."""
+    """Header entries in which two runs differ, as `name: old -> new`; of the task what was edited."""
     plain = orjson.loads(to_json(new))
-    names = [k for k in {**old, **plain} if old.get(k) != plain.get(k)]
-    return [f"{k}: {old.get(k)!r} -> {plain.get(k)!r}" for k in names]
+    names = [k for k in {**old, **plain} if k != PARTS and old.get(k) != plain.get(k)]
+    return [
+        _edited(old.get(PARTS, {}), plain.get(PARTS, {}))
+        if k == "fingerprint"
+        else f"{k}: {old.get(k)!r} -> {plain.get(k)!r}"
+        for k in names
+    ]
+
+
+def _edited(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """What of a task was edited since, as far as the parts of its fingerprint are known."""
+    edited = [name for name in new if name in old and old[name] != new[name]]
+    return f"the task, which was edited: {', '.join(edited) or 'its prompt, its rows or its reward'}"
 
 
 def open_run(
