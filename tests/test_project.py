@@ -408,6 +408,7 @@ NEEDS_EXTRAS = (
     "whet.live.registry",
     "whet.live.traffic",
     "whet.live.server",
+    "whet.live.tasks",
 )
 BLOCK = """
 import importlib, pkgutil, sys

@@ -116,6 +116,7 @@ class Commands(click.Group):
         ),
         "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
         "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),
+        "tasks": ("whet.cli.tasks", "Task folders out of live traffic."),
         "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
         "access": ("whet.cli.serve", "People and programs that may use the server, and their tokens."),
     }
