@@ -90,5 +90,5 @@ def _run(plan: Mapping[str, Any] | None) -> str:
     cost = plan["cost_usd"]
     if plan["price_unknown"]:
         return f"{plan['method']}: {calls}; prices unknown"
-    dollars = "" if cost["expected"] is None else f"; about ${cost['expected']:,.2f}"
+    dollars = "" if cost["expected"] is None else f"; about ${cost['expected']:,.2f} if it uses them"
     return f"{plan['method']}: {calls}{dollars}"
