@@ -34,6 +34,7 @@ ALLOWED_SIZES: dict[str, str] = {
     "api.py:aevaluate": _KEYWORDS,
     "api.py:acompare": _KEYWORDS,
     "api.py:alearn": _KEYWORDS,
+    "transferring.py:atransfer": _KEYWORDS,
     "task/spec.py:of": _KEYWORDS,
     "session.py:__init__": _KEYWORDS,
     "integrations/gepa.py:optimize": _KEYWORDS,
@@ -330,8 +331,8 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 PUBLIC = {
     "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Rollout "
-    "Run RunResult Session Task UsageError __version__ acompare aevaluate alearn aoptimize compare evaluate learn methods "
-    "optimize report runs",
+    "Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn aoptimize "
+    "atransfer compare evaluate learn methods optimize report runs transfer",
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
@@ -407,6 +408,7 @@ NEEDS_EXTRAS = (
     "whet.live.registry",
     "whet.live.traffic",
     "whet.live.server",
+    "whet.live.tasks",
 )
 BLOCK = """
 import importlib, pkgutil, sys

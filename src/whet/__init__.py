@@ -9,6 +9,7 @@ from whet.version import __version__
 
 if TYPE_CHECKING:
     from whet import methods
+    from whet.advising import aadvise, advise
     from whet.api import (
         acompare,
         aevaluate,
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from whet.search.archive import Candidate
     from whet.session import Session
     from whet.task import Task
+    from whet.transferring import atransfer, transfer
     from whet.types import Completion, Example, Message, Reward, Rollout
 
 _HOMES = {
     "whet": "methods",
+    "whet.advising": "aadvise advise",
     "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
     "whet.environments.environment": "Environment",
     "whet.errors": "ProviderError UsageError",
@@ -46,6 +49,7 @@ _HOMES = {
     "whet.search.archive": "Candidate",
     "whet.session": "Session",
     "whet.task": "Task",
+    "whet.transferring": "atransfer transfer",
     "whet.types": "Completion Example Message Reward Rollout",
 }
 
@@ -68,10 +72,13 @@ __all__ = [
     "Task",
     "UsageError",
     "__version__",
+    "aadvise",
     "acompare",
+    "advise",
     "aevaluate",
     "alearn",
     "aoptimize",
+    "atransfer",
     "compare",
     "evaluate",
     "learn",
@@ -79,6 +86,7 @@ __all__ = [
     "optimize",
     "report",
     "runs",
+    "transfer",
 ]
 
 __getattr__ = lazy(__name__, _HOMES)

@@ -41,8 +41,9 @@ from whet.rewards import TARGET, Objectives
 from whet.run import Budget
 from whet.stats import Improvement, decide_anytime
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
-from whet.task.rows import read_rows, table_of
+from whet.task.rows import read_rows
 from whet.task.spec import SECOND, SPLITS, Task
+from whet.task.table import table_of
 from whet.types import Example, Rollout, Usage, content_hash
 from whet.version import __version__
 

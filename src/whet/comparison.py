@@ -22,7 +22,7 @@ from whet.engine.pairs import compare_pairs, example_clusters, sealed_answers
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
-from whet.engine.transfer import TransferTest, check_enough, left
+from whet.engine.transfer import TransferTest, check_enough, compared, left
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter
 from whet.methods import POLICY, get_method
@@ -30,7 +30,6 @@ from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
 from whet.options import Options
 from whet.search.archive import Candidate, candidate_of
-from whet.stats import decide
 from whet.task import Task
 from whet.task.spec import with_gate
 from whet.types import content_hash
@@ -145,16 +144,12 @@ class RunMeasurements:
     ) -> dict[str, Any]:
         """The figures of a trial beside the prompt as written; rows that one of the two has no answer to are left out."""
         assert self.start is not None
-        both, low, high = (self.start, measurement), env.reward.low, env.reward.high
-        lost = {i for one in both for i in one.get("unanswered", ())}
-        kept = [i for i in range(len(clusters)) if i not in lost] or list(range(len(clusters)))
-        before, after = ([one["rewards"][i] for i in kept] for one in both)
-        gain = decide(before, after, low, high, same=not paid, clusters=[clusters[i] for i in kept])
+        ends = env.reward.low, env.reward.high
         nothing = {"calls": dict.fromkeys(measurement["usage"]["calls"], 0), "cost_usd": 0.0}
         return {
             "model": other.address,
             "test": measurement["score"],
-            "gain": {"difference": gain.difference, "low": gain.low, "high": gain.high},
+            "gain": compared((self.start, measurement), ends, clusters, same=not paid),
             "usage": measurement["usage"] if paid else nothing,
             "failed": measurement["failed"],
         }

@@ -258,6 +258,68 @@ class MethodComparison(JSONResult):
         return f"MethodComparison({self['task']!r}, {means})"
 
 
+class Advice(JSONResult):
+    """The result of `whet.advise`: what a task has, and what that makes of a search."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether it pays, in one sentence."""
+        return str(self["verdict"])
+
+    @property
+    def pays(self) -> bool | None:
+        """Whether a search may pay; None where that depends on a mean that nobody has measured."""
+        pays: bool | None = self["pays"]
+        return pays
+
+    @property
+    def methods(self) -> Mapping[str, str]:
+        """Methods that fit, the best first, and what speaks for each."""
+        return {row["name"]: row["why"] for row in self["methods"]}
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """What to do before a run, the most useful first."""
+        return tuple(self["first"])
+
+    def __repr__(self) -> str:
+        return f"Advice({self['task']!r}, {self.verdict!r})"
+
+
+@dataclass(frozen=True)
+class ModelTransfer:
+    """Start prompt and best prompt of a run with one model, what the best gains there, and the ends of its 95 % interval."""
+
+    baseline: MeanEstimate
+    best: MeanEstimate
+    difference: float
+    low: float
+    high: float
+
+
+class TransferResult(JSONResult):
+    """The result of `whet.transfer`. `status` is completed, or planned (a dry run)."""
+
+    @property
+    def models(self) -> Mapping[str, ModelTransfer]:
+        """What each model makes of the two prompts, by its address."""
+        return {
+            row["model"]: ModelTransfer(
+                MeanEstimate(**row["baseline"]), MeanEstimate(**row["best"]), **row["gain"]
+            )
+            for row in self["models"]
+        }
+
+    @property
+    def split(self) -> str:
+        """Name of the split whose rows were answered."""
+        return str(self["split"])
+
+    def __repr__(self) -> str:
+        gains = ", ".join(f"{name}: {one.difference:+.3f}" for name, one in self.models.items())
+        return f"TransferResult({self['task']!r}, {self.split}, {gains})"
+
+
 class LearnResult(JSONResult):
     """The result of `whet.learn`: a proposal and what became of it.
 

@@ -70,6 +70,11 @@ def test_without_a_limit_a_default_one_holds_and_is_said(
     assert plan["default_limit"] and plan["limits"] == {"calls": 1055}
     assert model.calls <= 1055 and sum(result.usage.calls.values()) <= 1055
     assert plan["calls"]["task"]["expected"] <= plan["calls"]["task"]["most"] <= 1055
+    assert plan["calls"]["optimizer"]["expected"] is None, "how often a method asks depends on what it meets"
+    assert result["usage"]["calls"]["optimizer"] <= plan["calls"]["optimizer"]["most"]
+    said = plan_lines(plan)
+    assert said[0].endswith(f"; at most {plan['calls']['optimizer']['most']:,} optimizer calls")
+    assert " tokens if it uses all its calls;" in said[1]
     own = whet.optimize(PROMPT, method=OPRO, budget=whet.Budget(calls=900), dry_run=True, **words)
     assert not own["plan"]["default_limit"] and own["plan"]["limits"] == {"calls": 900}
 

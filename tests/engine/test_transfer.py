@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import whet
 from tests.rl.test_stimulus import Lines, small
-from whet.comparison import RunMeasurements
 from whet.engine.assemble import TransferModel
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
-from whet.engine.transfer import check_enough, left
+from whet.engine.transfer import check_enough, compared, left
 from whet.environments.environment import Environment, Generation
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import BudgetExceeded
 from whet.methods.dsp import Hinted, hinted
-from whet.options import Options
 from whet.prompt import Prompt
 from whet.run import Budget, MemoryRun
 
@@ -54,13 +50,10 @@ def test_labels_are_scored_where_the_other_model_can_and_the_task_is_one_questio
 
 
 def test_rows_that_either_prompt_has_no_answer_to_are_left_out_of_the_gain() -> None:
-    env = small(lambda request: "yes").env
     measured = {"usage": USAGE, "failed": 1, "score": {}}
     start = {**measured, "rewards": [0.0, 0.0, 1.0, 1.0], "unanswered": [0]}
     found = {**measured, "rewards": [1.0, 1.0, 0.0, 1.0], "unanswered": [2]}
-    task = whet.Task.of("Say.", data=[{"input": x, "target": "b"} for x in "abc"], reward="exact_match")
-    runs = RunMeasurements(task, Options(), Path(), start=start)
-    assert runs._compared(other(env), env, range(4), found)["gain"]["difference"] == 0.5
+    assert compared((start, found), (0.0, 1.0), range(4))["difference"] == 0.5
 
 
 def test_what_a_run_left_counts_answers_from_the_cache_and_no_time() -> None:

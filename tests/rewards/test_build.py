@@ -9,6 +9,7 @@ import pytest
 
 from whet.errors import UsageError
 from whet.rewards import Gap, Perplexity, ProgramReward, RewardFailed, Weighted, build_reward
+from whet.rewards.program import try_rewards
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.run import MemoryRun
 from whet.types import Completion, Example, Reward
@@ -102,12 +103,29 @@ async def test_a_program_sees_the_whole_row_and_cannot_change_it(tmp_path: Path)
         ("    return 10 ** 400", "expected a number"),
         ("    return {'score': 1}", "expected a number or a dict with `reward`"),
         ("    return 1.5", "returned 1.5, outside [0.0, 1.0]"),
+        ("    return {'reward': 1, 'critique': 5}", "returned 5 as the critique; expected a text"),
+        ("    return {'reward': 1, 'critique': ['rude', 5]}", "as the critique; expected a text"),
+        ("    return {'reward': 1, 'critique': {'plan': 5}}", "as the critique; expected a text"),
     ],
 )
 async def test_a_failing_program_is_a_failed_rollout(body: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(RewardFailed) as caught:
         await grade(program(tmp_path, body))
     assert says in str(caught.value)
+
+
+async def test_what_a_program_returns_beside_numbers_and_critiques_is_said(tmp_path: Path) -> None:
+    body = "    return {'reward': float(output == example['target']), 'note': 'rude', 'share': float('nan'), 'none': None}"
+    rows = [Example(str(i), {}, f"t{i}", {"target": f"t{i}"}) for i in range(3)]
+    reward = program(tmp_path, body)
+    assert isinstance(reward, ProgramReward)
+    (warning,) = await try_rewards([reward], rows)
+    assert "returns note='rude', share=nan, which is dropped" in warning and "under `critique`" in warning
+    assert "none" not in warning
+    usual = program(
+        tmp_path, "    return {'reward': float(output == example['target']), 'critique': {'plan': ['a']}}"
+    )
+    assert isinstance(usual, ProgramReward) and await try_rewards([usual], rows) == []
 
 
 async def test_a_program_may_have_its_own_range_and_file(tmp_path: Path) -> None:

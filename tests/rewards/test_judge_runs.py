@@ -101,7 +101,9 @@ async def test_a_judge_that_never_makes_sense_is_refused_with_its_words(task: Pa
         return "Who knows." if "by a rubric" in request.messages[0].content else answer(request)
 
     async with serving(babble) as server:
-        with pytest.raises(UsageError, match=r"could not be read, twice: 'Who knows\.'"):
+        with pytest.raises(
+            UsageError, match=r"could not be read, twice: 'Who knows\.'.* judge with judge_lm=provider/name"
+        ):
             await aoptimize(task, **options(task, server.base_url))
 
 

@@ -115,6 +115,9 @@ class Commands(click.Group):
             "Examine packages, keys, endpoints, local servers and a task's reward.",
         ),
         "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
+        "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),
+        "tasks": ("whet.cli.tasks", "Task folders out of live traffic."),
+        "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
         "access": ("whet.cli.serve", "People and programs that may use the server, and their tokens."),
     }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from whet.doctor.checkup import FAIL, OK, WARN, Checkup
 from whet.doctor.endpoint import MOST_CALLS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
-from whet.doctor.rewards import examine_reward
+from whet.doctor.rewards import examine_reward, graded
 from whet.errors import UsageError, parameter
 from whet.models.addresses import check_base_url, resolve, split_address
 from whet.models.openai import KEY_VARIABLE, URL_VARIABLE, OpenAIModel
@@ -20,7 +20,7 @@ from whet.models.prices import Price
 from whet.task import Task
 from whet.version import __version__
 
-__all__ = ["FAIL", "MOST_CALLS", "OK", "PORTS", "WARN", "Checkup", "endpoints_of", "examine"]
+__all__ = ["FAIL", "MOST_CALLS", "OK", "PORTS", "WARN", "Checkup", "endpoints_of", "examine", "graded"]
 
 EXTRAS: Mapping[str, Sequence[str]] = {
     "embedded": ("torch", "tokenizers", "safetensors"),

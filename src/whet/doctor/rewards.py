@@ -22,7 +22,7 @@ from whet.rewards import (
 from whet.rewards.text import targets_of
 from whet.run import MemoryRun
 from whet.task import Task
-from whet.types import Completion, Example
+from whet.types import Completion, Example, Reward
 
 ROWS = 3
 SLOW, PATIENCE = 1.0, 10.0
@@ -65,6 +65,19 @@ async def examine_reward(checkup: Checkup, task: Task) -> None:
     _constant(checkup, task, name, right, wrong)
 
 
+def graded(reward: RewardFunction, rows: Sequence[Example]) -> list[tuple[Reward, Reward]]:
+    """What the target and a nonsense answer of each row earn, for a reward that asks no model. Raises RewardFailed, also for one
+    that does not come back."""
+    try:
+        return [(_one(reward, row, _target(row)), _one(reward, row, NONSENSE)) for row in rows]
+    except _NoEnd:
+        raise RewardFailed(f"no answer within {PATIENCE:g} s") from None
+
+
+def _target(example: Example) -> str:
+    return targets_of(example)[0] if example.target is not None else ""
+
+
 def _constant(
     checkup: Checkup, task: Task, name: str, right: Sequence[float], wrong: Sequence[float]
 ) -> None:
@@ -93,20 +106,20 @@ def _grade(reward: RewardFunction, rows: Sequence[Example]) -> tuple[list[float]
     values: list[float] = []
     longest = 0.0
     for example in rows:
-        for text in (targets_of(example)[0] if example.target is not None else "", NONSENSE):
+        for text in (_target(example), NONSENSE):
             begun = time.monotonic()
-            values.append(_one(reward, example, text))
+            values.append(float(_one(reward, example, text).value))
             longest = max(longest, time.monotonic() - begun)
     return values[::2], values[1::2], longest
 
 
-def _one(reward: RewardFunction, example: Example, text: str) -> float:
+def _one(reward: RewardFunction, example: Example, text: str) -> Reward:
     """One reward, in a thread that may be left behind."""
     outcome: list[Any] = []
 
     def work() -> None:
         try:
-            outcome.append(asyncio.run(reward.grade(MemoryRun(), example, Completion(text))).value)
+            outcome.append(asyncio.run(reward.grade(MemoryRun(), example, Completion(text))))
         except Exception as error:
             outcome.append(error)
 
@@ -119,7 +132,8 @@ def _one(reward: RewardFunction, example: Example, text: str) -> float:
         raise outcome[0]
     if isinstance(outcome[0], Exception):
         raise RewardFailed(repr(outcome[0]))
-    return float(outcome[0])
+    result: Reward = outcome[0]
+    return result
 
 
 def _swapped(reward: RewardFunction) -> ProgramReward | None:

@@ -179,22 +179,23 @@ class TransferModel:
         return replace(env, model=self.client.model, generation=self.generation, scores=scores)
 
 
-def transfer_model(task: Task, options: Choices, limits: Budget, address: str) -> TransferModel:
-    """The model at an address as a task model beside the usual one.
+def transfer_model(
+    task: Task, options: Choices, limits: Budget, choice: ModelChoice | Mapping[str, Any]
+) -> TransferModel:
+    """Another model, mostly by its address, as a task model beside the usual one.
 
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
     """
-    usual, own = _task_spec(task, options), task.models.get(TRANSFER, ModelSpec())
+    usual, own = _task_spec(task, options), _spec(task, TRANSFER, choice, options.base_url)
     defaults = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
     spec = replace(
         own, **defaults, temperature=usual.temperature if own.temperature is None else own.temperature
     )
-    spec = replace(spec, address=address, base_url=options.base_url or own.base_url)
     model = _model({}, spec, options.base_url)
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
     if not (scores or model.can_generate) or (TARGET_SCORE in task.reward.needs and not model.can_score):
         raise UsageError(
-            f"{parameter('transfer', address)}: this model cannot answer {task.name} and be rewarded for it."
+            f"{parameter('transfer', model.address)}: this model cannot answer {task.name} and be rewarded for it."
         )
     client = _client(model, spec, options)
     _check_prices({TRANSFER: client}, limits)

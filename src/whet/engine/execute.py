@@ -24,7 +24,7 @@ from whet.engine.forecast import promotion_warning
 from whet.engine.objectives import calibrated, timed
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.pairs import evaluate_within, unanswered
-from whet.engine.run_folder import Opened, RunPlan
+from whet.engine.run_folder import Opened, RunPlan, remember_task
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -95,6 +95,7 @@ async def execute(
     the disk is full, UsageError for a reward that fails on every answer.
     """
     progress.core = core = opened.core
+    remember_task(core.journal, plan.task.folder)
     core.budget.held, core.budget.kept = sizes.held, sizes.kept
     ticker = asyncio.create_task(_save_elapsed(core))
     policy = None

@@ -47,7 +47,9 @@ def forecast(
 ) -> dict[str, Any]:
     """The plan of a run as JSON. `default`: the limit on calls is the default one.
 
-    A search is expected to use what it may; without any limit (models in this process) nothing is expected of it.
+    A search is expected to use what it may; without any limit (models in this process) nothing is expected of it. How often a
+    method asks the optimizer depends on what it meets, and no number is expected; tokens and dollars are about those of a run
+    that uses all its calls, a fifth of them for the optimizer.
     """
     each = row_calls(env, answer_calls(env, config))
     rows = 2 * len(task.test) + len(sizes.validation)
@@ -98,7 +100,10 @@ def _plan(
     tokens["most"] = _least(tokens["most"], limits.tokens)
     cost["most"] = cost["most"] if unknown else _least(cost["most"], limits.cost_usd)
     return {
-        "calls": {role: dict(ends) for role, ends in calls.items()},
+        "calls": {
+            role: dict(ends) | ({"expected": None} if role == "optimizer" else {})
+            for role, ends in calls.items()
+        },
         "tokens": tokens,
         "cost_usd": cost,
         "price_unknown": {role: clients[role].model.address for role in unknown},
@@ -197,7 +202,10 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     tokens, unknown = plan["tokens"], plan["price_unknown"]
     known = not unknown and any(end is not None for end in plan["cost_usd"].values())
     money = f", {_ends(plan['cost_usd'], dollars=True)}" if known else ""
-    lines.append(f"plan: {_ends(tokens)} tokens{money}; how long is known after the first calls")
+    all_used = (
+        " if it uses all its calls" if "optimizer" in plan["calls"] and tokens["expected"] is not None else ""
+    )
+    lines.append(f"plan: {_ends(tokens)} tokens{money}{all_used}; how long is known after the first calls")
     if unknown:
         who = ", ".join(f"{address} ({role})" for role, address in unknown.items())
         lines.append(f"plan: price unknown: {who}: set prices in task.yaml")

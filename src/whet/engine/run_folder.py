@@ -34,6 +34,7 @@ from whet.task.spec import ALPHA
 from whet.version import __version__
 
 LOST = "lost"
+PARTS = "parts"
 RESULT = "result.json"
 WRITTEN = ("best.md", "report.html", RESULT)
 """Files of a run that are written anew whenever it ends."""
@@ -79,6 +80,7 @@ class RunPlan:
             "models": dict(self.addresses),
             "generation": dict(self.generation),
             **self._gate(),
+            **({PARTS: dict(self.task.parts)} if self.task.parts else {}),
         }
 
     def _gate(self) -> dict[str, float]:
@@ -139,6 +141,18 @@ def read_header(folder: Path) -> dict[str, Any] | None:
     return header
 
 
+def remember_task(journal: Journal, folder: Path) -> None:
+    """Write down where the run's task lies now. It is no part of the identity of the run."""
+    if (folder / "task.yaml").is_file():
+        journal.append([("INSERT OR REPLACE INTO meta VALUES ('task', ?)", (str(folder.absolute()),))])
+
+
+def task_folder(run: Path) -> Path | None:
+    """Where the task of a run lay when it ran last; None where the task was in memory, or the run is older than the note."""
+    rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = 'task'")
+    return Path(rows[0][0]) if rows else None
+
+
 def evaluated_split(header: Mapping[str, Any]) -> str | None:
     """The split that an evaluation measured; None for the header of a run."""
     split = (header.get("generation") or {}).get("split")
@@ -164,10 +178,21 @@ def check_folder(folder: Path) -> None:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Header entries in which two runs differ, as `name: old -> new`."""
+    """Header entries in which two runs differ, as `name: old -> new`; of the task what was edited."""
     plain = orjson.loads(to_json(new))
-    names = [k for k in {**old, **plain} if old.get(k) != plain.get(k)]
-    return [f"{k}: {old.get(k)!r} -> {plain.get(k)!r}" for k in names]
+    names = [k for k in {**old, **plain} if k != PARTS and old.get(k) != plain.get(k)]
+    return [
+        _edited(old.get(PARTS, {}), plain.get(PARTS, {}))
+        if k == "fingerprint"
+        else f"{k}: {old.get(k)!r} -> {plain.get(k)!r}"
+        for k in names
+    ]
+
+
+def _edited(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """What of a task was edited since, as far as the parts of its fingerprint are known."""
+    edited = [name for name in new if name in old and old[name] != new[name]]
+    return f"the task, which was edited: {', '.join(edited) or 'its prompt, its rows or its reward'}"
 
 
 def open_run(

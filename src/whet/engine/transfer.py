@@ -1,4 +1,4 @@
-"""Transfer: the prompt that a run found, unchanged, on the same sealed rows with another model.
+"""Transfer: the prompt that a run found, unchanged, on the rows of the same task with another model.
 
 A trial is a run of its own with a folder and a journal: what it paid for is never paid again. What a run left of its
 limits bounds the trial of its prompt, and `plan_budget` keeps enough for it from the beginning.
@@ -7,7 +7,7 @@ limits bounds the trial of its prompt, and `plan_budget` keeps enough for it fro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,24 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
 from whet.search.archive import Candidate
+from whet.stats import decide
 from whet.types import content_hash
 from whet.version import __version__
 
 TRANSFER = "transfer"
+_SEALED = "test"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Identity of a trial: which prompt, with which weights beside it, is answered by which models."""
+    """Identity of a trial: which prompt, with which weights beside it, is answered by which models on which rows."""
 
     plan: RunPlan
     candidate: Candidate
     limits: Budget
     addresses: Mapping[str, str]
     generation: Mapping[str, Any]
+    split: str = _SEALED
 
     @property
     def seed(self) -> int:
@@ -60,6 +63,7 @@ class Trial:
             "seed": self.seed,
             "models": dict(self.addresses),
             "generation": dict(self.generation),
+            **({} if self.split == _SEALED else {"split": self.split}),
         }
 
 
@@ -72,9 +76,15 @@ class TransferTest:
     root: Path
 
     async def transfer(
-        self, plan: RunPlan, env: Environment, candidate: Candidate, name: str, limits: Budget
+        self,
+        plan: RunPlan,
+        env: Environment,
+        candidate: Candidate,
+        name: str,
+        limits: Budget,
+        split: str = _SEALED,
     ) -> dict[str, Any]:
-        """Answers to the sealed rows by the other model: its score, its rewards by row, what it took.
+        """Answers to the rows of a split by the other model: its score, its rewards by row, what it took.
 
         `env` is the environment in which the candidate is used at home, `name` the folder of its run. Raises BudgetExceeded
         when `limits` do not suffice, ProviderError when the endpoint is dead (what was paid is kept).
@@ -83,7 +93,7 @@ class TransferTest:
         g = self.other.generation
         how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
         addresses = {role: client.model.address for role, client in clients.items()}
-        trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how)
+        trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how, split)
         folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"
         if (done := _finished(folder, trial)) is not None:
             return done
@@ -99,7 +109,7 @@ class TransferTest:
         core, task = opened.core, trial.plan.task
         try:
             run = DurableRun(core, "/transfer", Budget())
-            rollouts = await evaluate_within(env, run, trial.candidate.prompt, task.test)
+            rollouts = await evaluate_within(env, run, trial.candidate.prompt, getattr(task, trial.split))
         finally:
             await core.caller.drain()
             core.journal.append([elapsed_row(core)])
@@ -110,7 +120,7 @@ class TransferTest:
             "status": "completed",
             "prompt": trial.candidate.prompt.source,
             "id": trial.candidate.id,
-            "split": "test",
+            "split": trial.split,
             "models": dict(trial.addresses),
             "simulated": core.caller.simulated,
             "score": summary(rollouts, low, high),
@@ -119,6 +129,24 @@ class TransferTest:
             "unanswered": [i for i, rollout in enumerate(rollouts) if unanswered(rollout)],
             "usage": usage(core),
         }
+
+
+def compared(
+    sides: tuple[Mapping[str, Any], Mapping[str, Any]],
+    ends: tuple[float, float],
+    clusters: Sequence[int],
+    same: bool = False,
+) -> dict[str, float]:
+    """What the second of two trials on the same rows gains over the first, with the 95 % interval of the paired difference.
+
+    `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to are left
+    out. `same`: both are one trial.
+    """
+    lost = {i for one in sides for i in one.get("unanswered", ())}
+    kept = [i for i in range(len(clusters)) if i not in lost] or list(range(len(clusters)))
+    before, after = ([one["rewards"][i] for i in kept] for one in sides)
+    gain = decide(before, after, *ends, same=same, clusters=[clusters[i] for i in kept])
+    return {"difference": gain.difference, "low": gain.low, "high": gain.high}
 
 
 def left(limits: Budget, spent: Mapping[str, Any]) -> Budget:

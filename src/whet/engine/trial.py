@@ -7,7 +7,8 @@ from typing import Any
 
 from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
+from whet.rewards.asking import UNREAD
 from whet.rewards.program import programs_of, try_rewards
 from whet.task import Task
 from whet.types import Example, Rollout
@@ -44,4 +45,12 @@ def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
     ):
         errors = [r.error for r in rollouts if r.error is not None and r.error.startswith(boundary)]
         if errors and len(errors) == len(rollouts):
-            raise UsageError(f"{what}. The first error: {errors[0]}")
+            raise UsageError(f"{what}. The first error: {errors[0]}{_remedy(errors)}")
+
+
+def _remedy(errors: Sequence[str]) -> str:
+    """What to do where a judge answers, and nothing that can be read."""
+    if not all(UNREAD in error for error in errors):
+        return ""
+    judge = parameter("judge_lm", "provider/name")
+    return f". Name another model as the judge with {judge}, or `models: {{judge: ...}}` in task.yaml."

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from whet.live.experiments import Experiments
     from whet.live.learner.learner import Learner
     from whet.live.registry import Registry
+    from whet.live.tasks import task_from_traffic
     from whet.live.traffic import Traffic
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "open_live",
     "retain",
     "standings",
+    "task_from_traffic",
 ]
 
 __getattr__ = lazy(
@@ -39,6 +41,7 @@ __getattr__ = lazy(
     {
         "whet.live.choices": "Choice apart choices_of next_of standings",
         "whet.live.erasure": "expire forget_user retain",
+        "whet.live.tasks": "task_from_traffic",
     },
 )
 

@@ -68,6 +68,9 @@ class JudgeQuestion:
         return Request(messages, temperature, self.max_tokens, schema=self.schema, sample=sample)
 
 
+UNREAD = "the judge's answer could not be read"
+
+
 async def ask(
     run: Run, question: JudgeQuestion, read: Callable[[str, bool], T | None], *, sample: int = 0, of: int = 1
 ) -> T:
@@ -87,7 +90,7 @@ async def ask(
         failure = completion.error or repr(completion.text[:_SHOWN])
     if failure.startswith("provider:"):
         raise RewardFailed(failure)
-    raise RewardFailed(f"the judge's answer could not be read, twice: {failure}")
+    raise RewardFailed(f"{UNREAD}, twice: {failure}")
 
 
 def objects(reply: str, whole: bool = True) -> list[dict[str, Any]]:

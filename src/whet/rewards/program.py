@@ -188,6 +188,11 @@ class ProgramReward:
                 "state the range in task.yaml: reward: {program: {low: .., high: ..}}"
             }
         critique, addressed = named.get("critique"), dict[str, str]()
+        if not _is_critique(critique):
+            return {
+                "error": f"{self.path.name}: {RETURNED} {shown(critique)} as the critique; expected a text, a list of texts, or "
+                "a dict of these by prompt"
+            }
         if isinstance(critique, Mapping):
             addressed = {str(prompt): text for prompt, c in critique.items() if c and (text := _lines(c))}
             critique = list(addressed.values())
@@ -198,6 +203,8 @@ class ProgramReward:
             if k not in ("reward", "critique") and (n := _number(v)) is not None
         }
         graded = {"value": value, "parts": parts, "critique": critique or None}
+        lost = [k for k, v in named.items() if k not in ("reward", "critique", *parts) and v is not None]
+        graded |= {"dropped": [f"{k}={shown(named[k])}" for k in lost]} if lost else {}
         return {**graded, "addressed": addressed} if addressed else graded
 
 
@@ -273,12 +280,20 @@ async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
         share = f"{len(texts) or len(rows)} of {len(rows)} rows that it was tried on"
         return [f"{where}: the reward failed on {share}, with the right answer too: {(texts or errors)[0]}."]
     values = {outcome.get("value") for outcome in outcomes}
+    warnings = []
     if right and len(values) == 1:
-        return [
+        warnings.append(
             f"{where}: the reward is {values.pop()} for the target of a row and for nonsense alike ({len(rows)} rows tried). "
             "A reward that is always the same teaches nothing."
-        ]
-    return []
+        )
+    if (
+        dropped := next((outcome["dropped"] for outcome in outcomes if "dropped" in outcome), None)
+    ) is not None:
+        warnings.append(
+            f"{where}: the reward returns {', '.join(dropped)}, which is dropped: beside `reward` and `critique` a dict holds "
+            "finite numbers. A text that says what is wrong goes under `critique`."
+        )
+    return warnings
 
 
 class RewardFailed(Exception):
@@ -289,6 +304,13 @@ class RewardFailed(Exception):
         """The error of that rollout: `reward: what happened`, or `provider: ...` where the judge's provider failed."""
         text = str(self)
         return text if text.startswith("provider:") else f"reward: {text}"
+
+
+def _is_critique(value: Any) -> bool:
+    """Whether it is a text, a list of texts, a dict of these by prompt, or nothing."""
+    texts = [*value.values()] if isinstance(value, Mapping) else [value]
+    lines = [line for text in texts for line in (text if isinstance(text, list | tuple) else [text])]
+    return all(line is None or isinstance(line, str) for line in lines)
 
 
 def _lines(critique: Any) -> str:

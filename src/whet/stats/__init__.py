@@ -6,6 +6,7 @@ from whet.stats.intervals import Interval, difference_interval, interval, percen
 from whet.stats.joint import Bound, Goal, JointVerdict, ObjectiveVerdict, decide_objectives
 from whet.stats.multiplicity import holm, opening_alpha
 from whet.stats.paired import clusters_of, fewest_clusters
+from whet.stats.power import rows_for_gain, smallest_gain
 
 __all__ = [
     "Bound",
@@ -27,4 +28,6 @@ __all__ = [
     "interval",
     "opening_alpha",
     "percent",
+    "rows_for_gain",
+    "smallest_gain",
 ]

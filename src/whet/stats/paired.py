@@ -156,14 +156,23 @@ class _Sample:
         return max(p, gaffke(sign * self.sums - theta * self.sizes, -(1.0 + theta) * self.sizes.max()))
 
     def needed(self, minimum_effect: float, alpha: float) -> int | None:
-        """Clusters for a power of 80 %: ((z + 0.84) spread / effect)^2 + z^2 / 2 with the z of alpha / 2 (Guenther 1981)."""
+        """Clusters that show what stands out of the sample as it is."""
         size, n = float(self.sizes.mean()), len(self.sums)
         mean = float(self.sums.mean()) / size
         spread = math.sqrt(float(np.sum((self.sums / size - mean * self.sizes / size) ** 2)) / max(1, n - 1))
-        z, effect = NormalDist().inv_cdf(1 - alpha / 2), mean - minimum_effect
-        if effect <= 0 or (z + 0.8416) * spread > effect * math.sqrt(MOST_CLUSTERS):
-            return None
-        return max(fewest_clusters(alpha), math.ceil(((z + 0.8416) * spread / effect) ** 2 + z * z / 2))
+        return clusters_for_power(mean - minimum_effect, spread, alpha)
+
+
+def clusters_for_power(effect: float, spread: float, alpha: float) -> int | None:
+    """Clusters at which the test shows a mean difference `effect` above its minimum with a probability of about 80 %.
+
+    ((z + 0.84) spread / effect)^2 + z^2 / 2 with the z of alpha / 2 (Guenther 1981), where `spread` is the standard deviation of
+    the clusters' differences; None where that is no number up to `MOST_CLUSTERS`.
+    """
+    z = NormalDist().inv_cdf(1 - alpha / 2)
+    if effect <= 0 or (z + 0.8416) * spread > effect * math.sqrt(MOST_CLUSTERS):
+        return None
+    return max(fewest_clusters(alpha), math.ceil(((z + 0.8416) * spread / effect) ** 2 + z * z / 2))
 
 
 def fewest_clusters(alpha: float) -> int:

@@ -6,7 +6,7 @@ from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.save import check_folder
 from whet.task.spec import SPLITS, ModelSpec, Task
-from whet.task.starting import NewTaskChoices, StartedTask, guess, start_task
+from whet.task.starting import NewTaskChoices, StartedTask, guess, labels_of, start_task
 
 __all__ = [
     "SPLITS",
@@ -19,6 +19,7 @@ __all__ = [
     "build_task",
     "check_folder",
     "guess",
+    "labels_of",
     "load_prompt",
     "load_task",
     "prompt_of",

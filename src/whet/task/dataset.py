@@ -15,8 +15,10 @@ from whet.errors import UsageError
 from whet.prompt.document import MASK
 from whet.stats import clusters_of
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
-from whet.task.rows import Table, read_rows
-from whet.task.spec import SPLITS, Fractions, by_split
+from whet.task.rows import read_rows
+from whet.task.sources import is_source, source_rows, split_nodes
+from whet.task.spec import SPLITS, Fractions
+from whet.task.table import Table
 from whet.task.tree import Node
 from whet.types import Example, content_hash
 
@@ -33,8 +35,8 @@ class DataReader:
 
     def load(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         """Examples by split, and warnings."""
-        if isinstance(node.value, dict):
-            return self._by_file(node)
+        if (splits := split_nodes(node)) is not None:
+            return self._by_file(node, splits)
         return self.deal(self._read(node, {}), node)
 
     def deal(
@@ -54,11 +56,15 @@ class DataReader:
         if isinstance(node.value, Table):
             filled = slots - ({MASK} if self.rules.labels else set())
             return make_examples(node.value.rows(filled), self.rules, ids)
+        if is_source(node):
+            filled = slots - ({MASK} if self.rules.labels else set())
+            return make_examples(source_rows(node, self.folder, filled), self.rules, ids)
         path = self.folder / node.text("`data`", "data: data.jsonl, or a file for each split")
         return make_examples(read_rows(path, node.where, slots), self.rules, ids)
 
-    def _by_file(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
-        files = by_split(node, "`data`")
+    def _by_file(
+        self, node: Node, files: Mapping[str, Node]
+    ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         missing = [s for s in self.needs if s not in files and not (s == "validation" and "train" in files)]
         if "train" in missing:
             node.refuse("`data` names no train file. Add train: train.jsonl.")

@@ -33,11 +33,11 @@ from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
 from whet.task.prompts import foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
+from whet.task.sources import split_nodes
 from whet.task.spec import (
     ALPHA,
     SPLITS,
     Task,
-    by_split,
     check_gate,
     read_budget,
     read_labels,
@@ -117,6 +117,7 @@ def make_task(
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     place = folder / (keys["prompt"].raw if "prompt" in keys else "")
     warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
+    content = _fingerprinted(prompt, splits, labels, (reward, second), _content(keys, environment, program))
     return Task(
         folder=folder,
         prompt=prompt,
@@ -128,9 +129,8 @@ def make_task(
         models=models,
         budget=budget,
         warnings=tuple(warnings),
-        fingerprint=_fingerprint(
-            prompt, splits, labels, (reward, second), _content(keys, environment, program)
-        ),
+        fingerprint=content_hash(content),
+        parts=_parts(content),
         world=None if environment is None else environment.world,
         second_opinion=second,
         document={key: _plain(key, node) for key, node in keys.items() if key not in ("prompt", "prompts")},
@@ -182,7 +182,7 @@ def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
 def _plain(key: str, node: Node) -> Any:
     """What a key of task.yaml says, as values that YAML can hold; of data which splits it names."""
     if key == "data":
-        return sorted(by_split(node, "`data`")) if isinstance(node.value, dict) else []
+        return sorted(split_nodes(node) or ())
     return plain_reward(node.plain()) if key in _PINNED[:3] else node.plain()
 
 
@@ -344,25 +344,28 @@ def _second(
     return _timed(reward, limit)
 
 
-def _fingerprint(
+def _parts(content: Mapping[str, Any]) -> dict[str, str]:
+    """Hashes (16 hex digits) of what people edit, so that a difference can be named."""
+    rest = {key: value for key, value in content.items() if key not in ("prompt", "rows")}
+    known = {"prompt": content["prompt"], "rows": content["rows"], "reward, labels or program": rest}
+    return {name: content_hash(value)[:16] for name, value in known.items()}
+
+
+def _fingerprinted(
     prompt: Prompt,
     splits: Mapping[str, Sequence[Example]],
     labels: Mapping[str, str],
     rewards: Sequence[RewardFunction | None],
     spec: Mapping[str, Any],
-) -> str:
-    """Content hash (64 hex digits) of all that a result depends on in the folder."""
-    return content_hash(
-        {
-            "prompt": [[m.role, m.content] for m in prompt.messages],
-            "rows": [
-                [split, e.id, content_hash(dict(e.row))] for split, rows in splits.items() for e in rows
-            ],
-            "labels": [[label, word] for label, word in labels.items()],
-            **spec,
-            "files": [digest for reward in rewards for digest in _digests(reward)],
-        }
-    )
+) -> dict[str, Any]:
+    """All that a result depends on in the folder."""
+    return {
+        "prompt": [[m.role, m.content] for m in prompt.messages],
+        "rows": [[split, e.id, content_hash(dict(e.row))] for split, rows in splits.items() for e in rows],
+        "labels": [[label, word] for label, word in labels.items()],
+        **spec,
+        "files": [digest for reward in rewards for digest in _digests(reward)],
+    }
 
 
 def _digests(reward: RewardFunction | None) -> list[str]:

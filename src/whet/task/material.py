@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from whet.rewards.program import load_module
 from whet.storable import shown
 from whet.task.files import read_text
 from whet.task.rows import SourceRow, csv_records, read_rows
+from whet.task.sources import load_split
 
 DATASETS = "datasets:"
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -192,29 +193,6 @@ def _datasets(name: str) -> Material:
         raise UsageError(
             f"{DATASETS}{name} is no data set. Write {DATASETS}NAME, {DATASETS}NAME:SPLIT or {DATASETS}NAME:CONFIG:SPLIT."
         )
-    try:
-        import datasets
-    except ImportError as error:
-        raise UsageError(
-            f"{DATASETS}{name} needs the package datasets. Install it: pip install datasets"
-        ) from error
-    config = parts[1:2] if len(parts) == 3 else []
-    try:
-        loaded: Any = datasets.load_dataset(parts[0], *config)
-    except Exception as error:  # its many exceptions have no common class
-        raise UsageError(f"{DATASETS}{name} cannot be loaded: {type(error).__name__}: {error}") from error
-    split = parts[-1] if len(parts) > 1 else "train" if "train" in loaded else next(iter(loaded))
-    if split not in loaded:
-        raise UsageError(f'{DATASETS}{name}: there is no split "{split}". Known: {", ".join(loaded)}.')
-    names = {key: f.names for key, f in loaded[split].features.items() if hasattr(f, "names")}
-    rows = [_named(row, names) for row in loaded[split]]
-    return Material({"": rows}, notes=[f"the split {split} of {parts[0]}"])
-
-
-def _named(row: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    classes = {key: list(values) for key, values in names.items()}
-    return {
-        key: classes[key][value] if key in classes and isinstance(value, int) and value >= 0 else value
-        for key, value in row.items()
-        if value is not None
-    }
+    config, split = parts[1] if len(parts) == 3 else None, parts[-1] if len(parts) > 1 else None
+    chosen, rows = load_split(parts[0], config, split, f"{DATASETS}{name}")
+    return Material({"": rows}, notes=[f"the split {chosen} of {parts[0]}"])

@@ -13,8 +13,9 @@ from whet.storable import shown
 from whet.task.environment import read_environment
 from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
-from whet.task.rows import table_of
+from whet.task.sources import DATASETS, FILE
 from whet.task.spec import SPLITS, Task
+from whet.task.table import table_of
 from whet.task.tree import Node
 
 LONGEST_PATH = 1000
@@ -117,6 +118,8 @@ def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLIT
 
 def _data(data: Any) -> Node:
     """Rows, a path, or one of them for each split, as the value of the key `data`."""
+    if isinstance(data, Mapping) and {DATASETS, FILE} & data.keys():
+        return Node.of(data, "data")
     if isinstance(data, Mapping):
         inner = {str(split): _rows(rows, f'data["{split}"]') for split, rows in data.items()}
         return Node(Path(), 1, 1, inner, "", "data")

@@ -1,5 +1,4 @@
-"""Rows, each with the place it was read from: of a data file (.jsonl, .json, .csv or .py), and from Python (lists of dicts, data
-frames, data sets)."""
+"""Rows of a data file (.jsonl, .json, .csv or .py), each with the place it was read from."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,9 +31,6 @@ TARGET_NAMES = (
 )
 _FIXED = "Seed its random numbers and fix what it reads: rows of a run must be the same at every start."
 _EXAMPLE = '{"input": "...", "target": "..."}'
-_WANTED = (
-    "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +42,31 @@ class SourceRow:
 
 
 def read_rows(
-    path: Path, named_by: str, slots: frozenset[str] = frozenset(), example: str = _EXAMPLE
+    path: Path,
+    named_by: str,
+    slots: frozenset[str] = frozenset(),
+    example: str = _EXAMPLE,
+    delimiter: str | None = None,
 ) -> list[SourceRow]:
     """All rows of a data file in the order of the file; at least one.
 
-    `named_by` (file:line) says which entry named the file; `slots` are those of the prompt, `example` is a good row.
+    `named_by` (file:line) says which entry named the file; `slots` are those of the prompt, `example` is a good row; a
+    `delimiter` makes it a table, whatever its name ends in.
     Raises UsageError with file and line for anything that is no row.
     """
-    readers = {".jsonl": _jsonl, ".json": _json, ".csv": lambda p, n: _csv(p, n, slots), ".py": _program}
-    if path.suffix not in readers:
+    readers = {
+        ".jsonl": _jsonl,
+        ".json": _json,
+        ".csv": lambda p, n: _csv(p, n, slots, delimiter or ","),
+        ".py": _program,
+    }
+    suffix = path.suffix if delimiter is None else ".csv"
+    if suffix not in readers:
         raise UsageError(
             f"{named_by}: data files end in {', '.join(KINDS)}; this is {path.name}. "
             "Convert it, or write a data.py with `def rows()`."
         )
-    rows = list(readers[path.suffix](path, named_by))
+    rows = list(readers[suffix](path, named_by))
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write rows such as {example}.")
     return rows
@@ -200,16 +207,18 @@ def _json(path: Path, named_by: str) -> Iterator[SourceRow]:
         )
 
 
-def _csv(path: Path, named_by: str, slots: frozenset[str]) -> Iterator[SourceRow]:
+def _csv(path: Path, named_by: str, slots: frozenset[str], delimiter: str) -> Iterator[SourceRow]:
     text = read_text(path, named_by).removeprefix("\ufeff")
-    (header_line, header), *records = csv_records(path, text) or [(1, [])]
+    first = text.partition("\n")[0]
+    check_delimiter(first.split(delimiter), f"{path}:1", path.name)  # before quotes in its cells are misread
+    (header_line, header), *records = csv_records(path, text, delimiter) or [(1, [])]
     _check_header(path, header_line, header, slots)
     for line, record in records:
         where = f"{path}:{line}"
         if len(record) != len(header):
             raise UsageError(
                 f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
-                'Quote a cell that contains a comma, a quote or a line end: "...".'
+                f'Quote a cell that contains {shown_mark(delimiter)}, a quote or a line end: "...".'
             )
         yield SourceRow(csv_row(dict(zip(header, record, strict=True))), where)
 
@@ -240,7 +249,7 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         raise UsageError(
             f"{where}: the file is empty. Write a header such as input,target and one row a line."
         )
-    check_delimiter(header, where)
+    check_delimiter(header, where, path.name)
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
         raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
@@ -256,14 +265,22 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         )
 
 
-def check_delimiter(header: list[str], where: str) -> None:
-    """Refuse a header of one cell that another character than a comma divides. Raises UsageError naming it."""
+def check_delimiter(header: list[str], where: str, file: str = "") -> None:
+    """Refuse a header of one cell that another character than a comma divides. Raises UsageError naming it, and how a task names
+    it where `file` is one of a task."""
     mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
     if mark is not None:
-        shown_mark = "a tab" if mark == "\t" else f'"{mark}"'
+        word = "tab" if mark == "\t" else f'"{mark}"'
+        named = f", or name it: data: {{file: {file}, delimiter: {word}}}" if file else ""
         raise UsageError(
-            f"{where}: the cells of this file are separated by {shown_mark}. Save it with commas, and quote cells that hold one."
+            f"{where}: the cells of this file are separated by {shown_mark(mark)}. Save it with commas, and quote cells that "
+            f"hold one{named}."
         )
+
+
+def shown_mark(delimiter: str) -> str:
+    """A delimiter in words."""
+    return {"\t": "a tab", ",": "a comma"}.get(delimiter, f'"{delimiter}"')
 
 
 def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
@@ -325,71 +342,3 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
             f"{where}{maker} cannot be stored as JSON: {error}. Yield texts, numbers, lists and objects."
         ) from None
     return _row(_decode(raw, 0, where)[0], where, raw)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of one data set and how messages call it."""
-
-    values: tuple[Any, ...]
-    place: str
-    columns: bool
-    """Whether the rows are those of a data frame or data set: then every column but id and target is part of the input."""
-
-    def rows(self, slots: frozenset[str]) -> list[SourceRow]:
-        """The rows as a data file would hold them; `slots` are those of the prompt. Raises UsageError for an unusable one."""
-        if not self.values:
-            raise UsageError(
-                f"{self.place}: there are no rows. Give rows such as {{'input': ..., 'target': ...}}."
-            )
-        made = [row_of(value, f"{self.place}[{i}]") for i, value in enumerate(self.values)]
-        return [SourceRow(self._with_input(row.value, slots), row.where) for row in made]
-
-    def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, Any]:
-        """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""
-        if "input" in row:
-            return row
-        if slots and all(name in row for name in slots):
-            return {**row, "input": {name: row[name] for name in sorted(slots)}}
-        return csv_row(dict(row)) if self.columns else row
-
-
-def table_of(data: Any, place: str) -> Table:
-    """The rows of what a caller handed over. Raises UsageError for anything that is no collection of rows."""
-    columns = hasattr(data, "columns") or hasattr(data, "column_names")
-    if isinstance(data, Mapping | str | bytes) or data is None:
-        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
-    names = [str(name) for name in getattr(data, "columns", ())] if columns else []
-    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
-        raise UsageError(f'{place}: the column "{twice}" appears twice. Rename one.')
-    if callable(getattr(data, "to_dicts", None)):
-        data = data.to_dicts()
-    elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):
-        data = data.to_dict(orient="records")
-    if not isinstance(data, Iterable):
-        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
-    values = tuple(data)
-    return Table(tuple(map(_cleaned, values)) if columns else tuple(map(_as_dict, values)), place, columns)
-
-
-def _as_dict(row: Any) -> Any:
-    return dict(row) if isinstance(row, Mapping) else row
-
-
-def _cleaned(row: Any) -> Any:
-    """A row of a table without its missing cells (None, NaN), numbers of other libraries as plain ones."""
-    if not isinstance(row, Mapping):
-        return row
-    cells = {str(key): _plain(value) for key, value in row.items()}
-    return {key: value for key, value in cells.items() if not _is_missing(value)}
-
-
-def _plain(value: Any) -> Any:
-    item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
-
-
-def _is_missing(value: Any) -> bool:
-    return (
-        value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
-    )

@@ -83,7 +83,8 @@ class Task:
     `labels` maps each label to the word that stands for it; empty for free text. `models` has an entry for
     each role. Examples stand in the order of their seeded content hash, whatever the order of the files.
     `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
-    the source of reward programs included. No example is in two splits. `world` is what the task is played in; None
+    the source of reward programs included; `parts` are the hashes of what people edit in it. No example is in two splits.
+    `world` is what the task is played in; None
     for one question and one answer. `second_opinion` grades the answers to the sealed test again before anything is promoted.
     `document` is what task.yaml says, or would say; of `data` the names of the splits. `alpha` is the chance of a false
     promotion that all openings of the test rows may have together, `minimum_effect` the difference that a promotion must
@@ -106,6 +107,7 @@ class Task:
     settings: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
     world: World | None = None
     second_opinion: RewardFunction | None = None
     document: Mapping[str, Any] = field(default_factory=dict)

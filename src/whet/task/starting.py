@@ -212,16 +212,23 @@ def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, cho
         labels = [] if list(choice) == [NO_LABELS] else list(choice)
         chosen.append(f"labels: {', '.join(labels)}" if labels else "labels: none")
         return labels
+    labels = labels_of(targets)
+    if labels:
+        chosen.append(
+            f"labels: {', '.join(labels)} (the target has {len(labels)} values in {len(rows)} rows: at most "
+            f"{MOST_LABELS}, each in {ROWS_PER_LABEL} rows on average)"
+        )
+    return labels
+
+
+def labels_of(targets: Sequence[Any]) -> list[str]:
+    """The different targets, sorted, where they can be labels: few, short, each of them often; else none."""
     if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
         return []
     counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)
     numbers = len(counts) > MOST_NUMBERS and all(map(_NUMBER.fullmatch, counts))
-    if numbers or not _few(counts, len(rows)) or len({c.casefold() for c in counts}) < len(counts):
+    if numbers or not _few(counts, len(targets)) or len({c.casefold() for c in counts}) < len(counts):
         return []
-    chosen.append(
-        f"labels: {', '.join(sorted(counts))} (the target has {len(counts)} values in {len(rows)} rows: at most "
-        f"{MOST_LABELS}, each in {ROWS_PER_LABEL} rows on average)"
-    )
     return sorted(counts)
 
 

@@ -1,0 +1,354 @@
+"""`whet.advise`: does a search pay for a task, and what is to be done first? Read off the task, without a paid call."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from whet.arguments import checked
+from whet.blocking import blocking
+from whet.doctor import graded
+from whet.engine.execute import Progress
+from whet.errors import UsageError
+from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY
+from whet.models.callable import ModelChoice, as_model
+from whet.models.language_model import LanguageModel
+from whet.options import Options
+from whet.results import Advice
+from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
+from whet.rewards.program import programs_of
+from whet.running import evaluate_task, optimize_task
+from whet.stats import clusters_of, fewest_clusters, opening_alpha, rows_for_gain, smallest_gain
+from whet.task import Task, labels_of, task_of
+from whet.task.examples import input_hash
+from whet.task.memory import TaskKeywords
+
+TRIED = 3
+MEASURED = 50
+"""Validation rows that a model in this process answers at most."""
+WORSE = 0.05
+"""Share of the rows that a better prompt answers worse than the old one, where nothing is known of it."""
+WORTH = 0.1
+"""Gain, of the reward's range, that a test should be able to show."""
+OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
+
+ORDER: Mapping[str, str] = {
+    "modp": "several objectives: one change at a time, aimed at what lacks most",
+    "prompt_learning": "critiques become managed instructions",
+    "gepa": "reflection on failures, and a front of prompts for each row",
+    "protegi": "it criticises failures itself",
+    "opro": "a number is enough: it reads the history of scores",
+    "bdpl": "labels are scored: readable words that define them",
+    "rlprompt": "labels are scored: a network chooses the words",
+    "tempera": "labels are scored: each input its own edits",
+    "simba": "rows that are answered rightly at times",
+    "mipro": "instruction and demonstrations chosen together",
+    "bootstrap": "demonstrations from good answers; cheap",
+    "grips": "a long prompt: phrases are cut and swapped, without a model that writes",
+    "meta_prompt": "the plain baseline: one call rewrites the whole text",
+    "random_search": "the control: what does not beat it has learned nothing",
+}
+"""Methods without trained language models, and what speaks for each; the order where nothing else says."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Facts:
+    """What a task has, as far as a method may need it. `scores`: labels, and a model in this process that may score them."""
+
+    optimizer: bool
+    scores: bool
+    local: bool
+    policy: bool
+    critiques: bool
+    program: bool
+    objectives: bool
+
+
+@checked
+async def aadvise(
+    task: Any,
+    *,
+    lm: ModelChoice | None = None,
+    base_url: str | None = None,
+) -> Advice:
+    """Whether a search may pay for a task, which methods fit, in order, and what to do first. Nothing is paid or written.
+
+    `task`: a folder or a Task. `lm`: the task model, where the task names none; one that is simulated or in this process
+    answers at most 50 validation rows, another one is not asked. Raises UsageError for a task that cannot be used.
+    """
+    known = task_of(task, TaskKeywords())
+    options = Options(lm=lm, base_url=base_url)
+    test, reward = _test(known), await _reward(known)
+    plan, missing = await _plan(known, options)
+    model = await _model(known, "task", options)
+    start = None
+    if missing is None and reward["problem"] is None:
+        start = await _measured(known, options, model)
+    facts = _facts(known, model, reward["critiques"])
+    fitting, unfit = _methods(facts)
+    named = lm is not None or known.models["task"].named
+    verdict, pays = _verdict(test, reward, start)
+    return Advice(
+        {
+            "task": known.name,
+            "status": "completed",
+            "pays": pays,
+            "verdict": verdict,
+            "rows": {name: len(getattr(known, name)) for name in ("train", "validation", "test")},
+            "test": test,
+            "reward": reward,
+            "model": None if model is None else model.address,
+            "start": start,
+            "plan": plan,
+            "plan_missing": missing,
+            "methods": fitting,
+            "unfit": unfit,
+            "first": _first(known, facts, model, named, test, reward, (plan, missing)),
+            "warnings": list(known.warnings),
+        }
+    )
+
+
+def _test(task: Task) -> dict[str, Any]:
+    """Independent rows of the sealed test, and the gain that a first opening of them shows with a power of 80 %, in units of the
+    reward, where no row gets worse and where one of twenty does."""
+    rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
+    alpha, width = opening_alpha(task.alpha, 1), task.reward.high - task.reward.low
+    gains = {
+        name: smallest_gain(rows, alpha, worse)
+        for name, worse in (("none_worse", 0.0), ("some_worse", WORSE))
+    }
+    return {
+        "rows": rows,
+        "needed": fewest_clusters(alpha),
+        "possible": rows >= fewest_clusters(alpha),
+        "gain": {
+            name: None if gain is None else gain * width + task.minimum_effect for name, gain in gains.items()
+        },
+        "rows_for_worth": rows_for_gain(WORTH, alpha, WORSE),
+        "worth": WORTH * width + task.minimum_effect,
+    }
+
+
+async def _reward(task: Task) -> dict[str, Any]:
+    """Range, labels and critiques of the reward, from what the targets and nonsense earn on a few rows."""
+    reward, targets = task.reward, [e.target for e in task.train]
+    facts: dict[str, Any] = {
+        "name": reward.name,
+        "low": reward.low,
+        "high": reward.high,
+        "labels": list(task.labels),
+        "label_like": [] if task.labels else labels_of(targets),
+        "critiques": NONE,
+        "problem": None,
+    }
+    if task.world is not None or TARGET_SCORE in reward.needs:
+        return facts
+    if JUDGE in reward.needs:
+        return {**facts, "critiques": ASKED}
+    if isinstance(reward, Objectives) and not reward.parts:
+        return facts
+    try:
+        pairs = graded(reward, task.train[:TRIED])
+    except RewardFailed as error:
+        return {**facts, "problem": f"it fails: {error}"}
+    if any(targets[:TRIED]) and all(right.value == wrong.value for right, wrong in pairs):
+        facts["problem"] = "it is the same for the target and for nonsense"
+    if any(wrong.critique for _, wrong in pairs):
+        facts["critiques"] = OWN if programs_of(reward) else TARGET_SAID
+    return facts
+
+
+async def _plan(task: Task, options: Options) -> tuple[dict[str, Any] | None, str | None]:
+    """The plan of a run with nothing else said, and which method it is; or why there is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = dataclasses.replace(options, dry_run=True, root=folder)
+        try:
+            planned = await optimize_task(task, own, Progress(planned=lambda plan: None))
+        except UsageError as error:
+            return None, str(error)
+    return {"method": planned["method"], **planned["plan"]}, None
+
+
+async def _model(task: Task, role: str, options: Options) -> LanguageModel | None:
+    """The model of a role, to look at and not to ask; None where none is named, or where it cannot be had."""
+    spec, named = task.models[role], options.lm if role == "task" else None
+    choice: Any = named or spec.model or spec.address
+    if choice is None and role == "task" and task.labels:
+        choice = "embedded/encoder"
+    if choice is None:
+        return None
+    try:
+        model = as_model(choice, base_url=options.base_url or spec.base_url)
+    except UsageError:
+        return None
+    await model.close()
+    return model
+
+
+async def _measured(task: Task, options: Options, model: LanguageModel | None) -> dict[str, Any] | None:
+    """The mean of the start prompt on some validation rows, by models whose calls cost nothing; None where one of them does."""
+    models = [model]
+    if JUDGE in task.reward.needs and task.models["judge"].named:
+        models.append(await _model(task, "judge", options))
+    if any(one is None or not (one.local or one.simulated) for one in models):
+        return None
+    few = dataclasses.replace(task, validation=task.validation[:MEASURED])
+    with tempfile.TemporaryDirectory() as folder:
+        own = dataclasses.replace(options, root=folder)
+        evaluation = await evaluate_task(few, "validation", own, Progress(planned=lambda plan: None))
+    return {**evaluation["score"], "simulated": evaluation["simulated"]}
+
+
+def _facts(task: Task, model: LanguageModel | None, critiques: str) -> _Facts:
+    single = task.world is None and task.program is None
+    return _Facts(
+        optimizer=task.models["optimizer"].named or model is None or model.can_generate,
+        scores=bool(task.labels) and single and model is not None and model.can_score,
+        local=single and model is not None and model.local,
+        policy=task.models[POLICY].named,
+        critiques=critiques in (OWN, ASKED),
+        program=task.program is not None,
+        objectives=isinstance(task.reward, Objectives),
+    )
+
+
+def _methods(facts: _Facts) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Methods that fit, the best first, each with a reason; and the others with what they lack."""
+    lacks = {name: _lacks(name, facts) for name in METHODS}
+    reasons = {
+        **ORDER,
+        **{name: METHODS[name].title.partition(": ")[2] for name in METHODS if name not in ORDER},
+    }
+    fitting = sorted((name for name in reasons if not lacks[name]), key=lambda name: _rank(name, facts))
+    return (
+        [{"name": name, "why": reasons[name]} for name in fitting],
+        [{"name": name, "lacks": what} for name, what in lacks.items() if what],
+    )
+
+
+def _rank(name: str, facts: _Facts) -> tuple[int, int]:
+    """Where a method that fits stands: what uses what the task has comes first."""
+    needs = METHODS[name].needs
+    if POLICY in needs:
+        return 0, 0
+    own = (
+        (facts.scores and LABEL_SCORES in needs)
+        or (name == "modp")
+        or (not facts.critiques and name == "opro")
+    )
+    place = list(ORDER).index(name) if name in ORDER else len(ORDER)
+    return (1 if own else 3 if LOCAL in needs else 2), place
+
+
+def _lacks(name: str, facts: _Facts) -> str:
+    """What a method needs and the task has not; empty where it fits."""
+    entry = METHODS[name]
+    if facts.program and not entry.trains.startswith("nothing"):
+        return "a single prompt: the task has a program"
+    if name == "modp" and not facts.objectives:
+        return "`objectives:`"
+    for need, there, words in (
+        (OPTIMIZER, facts.optimizer, "a model that writes (--optimizer-lm)"),
+        (LABEL_SCORES, facts.scores, "`labels:` and a model in this process that scores them"),
+        (LOCAL, facts.local, "a task model in this process (hf/..., embedded/...)"),
+        (POLICY, facts.policy, "a model whose weights are trained (--policy)"),
+    ):
+        if need in entry.needs and not there:
+            return words
+    return ""
+
+
+def _verdict(
+    test: Mapping[str, Any], reward: Mapping[str, Any], start: Mapping[str, Any] | None
+) -> tuple[str, bool | None]:
+    """One sentence, and True, False or None (it depends on what was not measured)."""
+    if reward["problem"] is not None:
+        return f"Not yet: the reward cannot guide a search, {reward['problem']}.", False
+    gain = test["gain"]["none_worse"]
+    if not test["possible"] or gain is None:
+        return (
+            f"Not yet: {test['rows']} independent test rows cannot promote anything; {test['needed']} can promote a change "
+            "that is better on every row.",
+            False,
+        )
+    shown = f"a gain of {gain:.2f} or more, of a range from {reward['low']:g} to {reward['high']:g}"
+    if start is None:
+        return f"It pays if the prompt can be better by as much as the test can show: {shown}.", None
+    room = reward["high"] - start["mean"]
+    if room < gain:
+        return (
+            f"Hardly: the start prompt has {start['mean']:.2f} already, which leaves {room:.2f}, and the test shows {shown}.",
+            False,
+        )
+    return (
+        f"It may: the start prompt has {start['mean']:.2f}, which leaves {room:.2f}, and the test shows {shown}.",
+        True,
+    )
+
+
+def _first(
+    task: Task,
+    facts: _Facts,
+    model: LanguageModel | None,
+    named: bool,
+    test: Mapping[str, Any],
+    reward: Mapping[str, Any],
+    run: tuple[Mapping[str, Any] | None, str | None],
+) -> list[str]:
+    """What to do before a run, the most useful first."""
+    steps, (plan, missing) = [], run
+    if reward["problem"] is not None:
+        steps.append(f"Mend the reward: whet doctor {task.folder}")
+    worth, rows, enough = test["worth"], test["rows"], test["rows_for_worth"]
+    if not test["possible"]:
+        steps.append(
+            f"Give at least {test['needed'] - rows} more independent test rows, or the test a larger share (`splits`)."
+        )
+    if enough is not None and rows < enough:
+        steps.append(
+            f"More test rows: about {enough} independent ones show a gain of {worth:.2f} where one row of twenty gets worse; "
+            f"there are {rows}."
+        )
+    if not facts.critiques and facts.optimizer and task.world is None:
+        steps.append(
+            "Let the reward say in words why an answer is wrong: return {'reward': ..., 'critique': '...'} in reward.py, or "
+            "add a judge. Methods that read critiques need fewer calls."
+        )
+    if reward["label_like"]:
+        names = ", ".join(reward["label_like"])
+        steps.append(
+            f"The targets look like labels: add labels: [{names}] to task.yaml, so that answers are read as one of them."
+        )
+    if not facts.optimizer:
+        steps.append("With a model that writes (--optimizer-lm openai/NAME) more methods fit.")
+    if model is None and not named:
+        steps.append("Name the task model: --lm provider/name, or `models: {task: ...}` in task.yaml.")
+    elif missing is not None:
+        steps.append(f"Before a run: {missing}")
+    steps += [] if plan is None else _unbounded(plan)
+    if model is None or not (model.local or model.simulated):
+        steps.append(f"Measure the start prompt: whet evaluate {task.folder} ({len(task.validation)} rows).")
+    return steps
+
+
+def _unbounded(plan: Mapping[str, Any]) -> list[str]:
+    """What the plan of a run lacks to hold its cost."""
+    steps = []
+    if plan["output_limit"]:
+        steps.append(
+            f"Bound the answers: models: {{task: {{max_tokens: {plan['output_limit']['enough']}}}}} in task.yaml (more where the "
+            "model thinks before it answers)."
+        )
+    if plan["price_unknown"]:
+        steps.append(
+            "State prices in task.yaml, so that --max-cost can hold: models: {task: {price: {input: USD, output: USD}}}."
+        )
+    return steps
+
+
+advise = blocking(aadvise)
+
+__all__ = ["aadvise", "advise"]

@@ -1,0 +1,94 @@
+"""`whet advise`: does a search pay for a task, and what is to be done first?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whet.cli.common import examples, json_option, print_result, visible, warn
+from whet.cli.interrupt import run
+
+BEST = 4
+_CRITIQUES = {
+    "own": "says in words what is wrong",
+    "a model's": "a judge says in words what is wrong",
+    "the target": "names the right answer, and no reason",
+    "none": "gives no critiques",
+}
+
+
+@click.command(
+    "advise",
+    epilog=examples(
+        "whet advise mytask",
+        "whet advise mytask --lm openai/gpt-4o-mini --json",
+    ),
+)
+@click.argument("task")
+@click.option(
+    "--lm", metavar="ADDR", help="Task model (default: the task's own). One behind an endpoint is not asked."
+)
+@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
+@json_option
+def advise(task: str, lm: str | None, base_url: str | None, as_json: bool) -> None:
+    """Whether a search may pay for the task folder TASK, which methods fit, and what to do first.
+
+    Nothing is paid or written. A model that runs in this process answers at most 50 validation rows.
+    """
+    from whet.advising import aadvise
+
+    print_result(run(aadvise(Path(task), lm=lm, base_url=base_url)), as_json, show)
+
+
+def show(values: Mapping[str, Any]) -> None:
+    """One screen: the verdict, what it rests on, methods, and what to do."""
+    say, test, reward = click.echo, values["test"], values["reward"]
+    say(f"{values['task']}: {click.style(values['verdict'], bold=True)}\n")
+    say("rows     " + ", ".join(f"{n} {name}" for name, n in values["rows"].items()))
+    if test["possible"] and test["gain"]["some_worse"] is not None:
+        gain, some = test["gain"]["none_worse"], test["gain"]["some_worse"]
+        say(
+            f"test     {test['rows']} independent rows show, in 4 of 5 cases, a gain of {gain:.2f} where no row gets worse, "
+            f"{some:.2f} where one of twenty does"
+        )
+    else:
+        say(f"test     {test['rows']} independent rows; at least {test['needed']} promote anything")
+    kind = f", {len(reward['labels'])} labels" if reward["labels"] else ""
+    say(
+        f"reward   {reward['name']}, {reward['low']:g} to {reward['high']:g}{kind}; {_CRITIQUES[reward['critiques']]}"
+    )
+    if (start := values["start"]) is not None:
+        simulated = " (SIMULATED)" if start["simulated"] else ""
+        say(f"start    {start['mean']:.3f} on {start['n']} validation rows, by {values['model']}{simulated}")
+    say(f"a run    {_run(values['plan'])}")
+    say("\nmethods that fit, the first first:")
+    for row in values["methods"][:BEST]:
+        say(f"  {row['name']:<16} {row['why']}")
+    if rest := values["methods"][BEST:]:
+        say(f"  also: {', '.join(row['name'] for row in rest)}")
+    lacking: dict[str, list[str]] = {}
+    for row in values["unfit"]:
+        lacking.setdefault(row["lacks"], []).append(row["name"])
+    for what, names in lacking.items():
+        say(f"  not without {what}: {', '.join(names)}")
+    say("\nfirst:")
+    for number, step in enumerate(values["first"], 1):
+        say(f"  {number}. {visible(step)}")
+    for warning in values["warnings"]:
+        warn(warning)
+
+
+def _run(plan: Mapping[str, Any] | None) -> str:
+    """What a usual run takes."""
+    if plan is None:
+        return "cannot be planned yet"
+    most = [f"{ends['most']:,} {role}" for role, ends in plan["calls"].items() if ends["most"] is not None]
+    calls = f"at most {', '.join(most)} calls" if most else "no limit on calls: models in this process"
+    cost = plan["cost_usd"]
+    if plan["price_unknown"]:
+        return f"{plan['method']}: {calls}; prices unknown"
+    dollars = "" if cost["expected"] is None else f"; about ${cost['expected']:,.2f} if it uses them"
+    return f"{plan['method']}: {calls}{dollars}"

@@ -1,0 +1,75 @@
+"""`whet transfer`: the prompts of a finished run with other task models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whet.cli.common import examples, json_option, print_result, show_table, warn
+from whet.cli.interrupt import run as run_stoppable
+from whet.cli.show import interval, plan
+
+
+@click.command(
+    "transfer",
+    epilog=examples(
+        "whet transfer runs/mytask-opro-0 --lm openai/gpt-4o --lm openai/gpt-4o-mini",
+        "whet transfer mytask-opro-0 --lm openai/qwen3 --base-url http://localhost:8000/v1 --json",
+        "whet transfer mytask-opro-0 --lm openai/gpt-4o --split test   # an opening of the sealed test",
+    ),
+)
+@click.argument("run")
+@click.option(
+    "--lm", "lms", multiple=True, required=True, metavar="ADDR", help="Task model; may be repeated."
+)
+@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint, for all of them.")
+@click.option(
+    "--split",
+    default="validation",
+    show_default=True,
+    metavar="S",
+    help="train, validation or test (test is counted, for each model).",
+)
+@click.option("--task", metavar="DIR", help="The run's task folder, where it has moved.")
+@click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the judge of the run).")
+@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written.")
+@json_option
+def transfer(run: str, lms: tuple[str, ...], task: str | None, as_json: bool, **options: Any) -> None:
+    """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged."""
+    from whet.transferring import atransfer
+
+    def on_plan(model: str, values: Mapping[str, Any]) -> None:
+        click.echo(f"{model}:", err=True)
+        plan(values)
+
+    place = None if task is None else Path(task)
+    result = run_stoppable(atransfer(run, list(lms), task=place, on_plan=on_plan, **options))
+    print_result(result, as_json, show)
+
+
+def show(values: Mapping[str, Any]) -> None:
+    """Both prompts with each model, the run's own first."""
+    if values["status"] == "planned":
+        return
+    click.echo(f"{values['task']} · {values['run']} · {values['split']} rows\n")
+    rows = []
+    for row in values["models"]:
+        gain = row["gain"]
+        name = f"{row['model']} (SIMULATED)" if row["simulated"] else row["model"]
+        ends = f"[{gain['low']:+.3f}, {gain['high']:+.3f}]"
+        rows.append(
+            [name, interval(row["baseline"]), interval(row["best"]), f"{gain['difference']:+.3f}", ends]
+        )
+    home = values["home"]
+    if all(home.get(side) for side in ("baseline", "best")):
+        own = [interval(home[side]) for side in ("baseline", "best")]
+        rows.insert(0, [f"{home['model']} (the run's)", *own, "-", "-"])
+    show_table(["model", "start prompt", "best prompt", "difference", "95 % interval"], rows)
+    calls = sum(values["usage"]["calls"].values())
+    click.echo(f"\ncalls: {calls}")
+    for warning in values["warnings"]:
+        warn(warning)

@@ -1,0 +1,84 @@
+"""Rows from Python: lists of dicts, data frames, data sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whet.errors import UsageError
+from whet.storable import shown
+from whet.task.rows import SourceRow, csv_row, row_of
+
+_WANTED = (
+    "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one data set and how messages call it."""
+
+    values: tuple[Any, ...]
+    place: str
+    columns: bool
+    """Whether the rows are those of a data frame or data set: then every column but id and target is part of the input."""
+
+    def rows(self, slots: frozenset[str]) -> list[SourceRow]:
+        """The rows as a data file would hold them; `slots` are those of the prompt. Raises UsageError for an unusable one."""
+        if not self.values:
+            raise UsageError(
+                f"{self.place}: there are no rows. Give rows such as {{'input': ..., 'target': ...}}."
+            )
+        made = [row_of(value, f"{self.place}[{i}]") for i, value in enumerate(self.values)]
+        return [SourceRow(self._with_input(row.value, slots), row.where) for row in made]
+
+    def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, Any]:
+        """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""
+        if "input" in row:
+            return row
+        if slots and all(name in row for name in slots):
+            return {**row, "input": {name: row[name] for name in sorted(slots)}}
+        return csv_row(dict(row)) if self.columns else row
+
+
+def table_of(data: Any, place: str) -> Table:
+    """The rows of what a caller handed over. Raises UsageError for anything that is no collection of rows."""
+    columns = hasattr(data, "columns") or hasattr(data, "column_names")
+    if isinstance(data, Mapping | str | bytes) or data is None:
+        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+    names = [str(name) for name in getattr(data, "columns", ())] if columns else []
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise UsageError(f'{place}: the column "{twice}" appears twice. Rename one.')
+    if callable(getattr(data, "to_dicts", None)):
+        data = data.to_dicts()
+    elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):
+        data = data.to_dict(orient="records")
+    if not isinstance(data, Iterable):
+        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+    values = tuple(data)
+    return Table(tuple(map(cleaned, values)) if columns else tuple(map(_as_dict, values)), place, columns)
+
+
+def _as_dict(row: Any) -> Any:
+    return dict(row) if isinstance(row, Mapping) else row
+
+
+def cleaned(row: Any) -> Any:
+    """A row of a table without its missing cells (None, NaN), numbers of other libraries as plain ones."""
+    if not isinstance(row, Mapping):
+        return row
+    cells = {str(key): _plain(value) for key, value in row.items()}
+    return {key: value for key, value in cells.items() if not _is_missing(value)}
+
+
+def _plain(value: Any) -> Any:
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
+    )

@@ -1,0 +1,246 @@
+"""`whet.transfer`: what the prompts of a finished run are worth with other task models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from whet.arguments import checked
+from whet.blocking import blocking
+from whet.comparison import found_candidate
+from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
+from whet.engine.forecast import forecast_evaluation
+from whet.engine.openings import OpeningLedger, run_id
+from whet.engine.pairs import example_clusters
+from whet.engine.run_folder import RunPlan, read_header, task_folder
+from whet.engine.transfer import TRANSFER, TransferTest, compared
+from whet.errors import UsageError, did_you_mean, parameter
+from whet.methods import get_method
+from whet.models.callable import ModelChoice
+from whet.options import Options, RoleModel
+from whet.results import TransferResult
+from whet.run import Budget
+from whet.running import find_run, result_of
+from whet.search.archive import Candidate
+from whet.task import SPLITS, Task, TaskKeywords, task_of
+from whet.types import content_hash
+
+OnPlan = Callable[[str, Mapping[str, Any]], None]
+"""Called with the address of each model and the plan of its calls, before anything is paid."""
+
+
+@checked
+async def atransfer(
+    run: str | Path,
+    lms: Sequence[RoleModel],
+    *,
+    task: Any = None,
+    split: str = "validation",
+    judge_lm: RoleModel = None,
+    base_url: str | None = None,
+    concurrency: int | None = None,
+    root: str | Path = "runs",
+    dry_run: bool = False,
+    on_plan: OnPlan = lambda model, plan: None,
+) -> TransferResult:
+    """What the start prompt and the best prompt of a finished run are worth with other task models, both unchanged.
+
+    `run`: its folder, or its name below `root`. `lms`: addresses, LanguageModels, functions, or dicts as under `models` in
+    task.yaml. `task`: the task of the run, where its folder has moved or it was made in memory. `split`: train, validation or
+    test; each model is an opening of the sealed test, and it is counted. `judge_lm`: by default the judge of the run. Prompts
+    are answered below `run`, in the folder `transfer`; the same call again pays nothing. `dry_run`: plan and stop.
+
+    Raises UsageError before anything is paid: for a run without a result, a task that is not the run's, a best prompt that
+    needs trained weights (`whet.compare(transfer=...)` tries those), a model that cannot answer. Raises ProviderError for a
+    dead endpoint.
+    """
+    if split not in SPLITS:
+        raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
+    models = [lm for lm in lms if lm is not None]
+    if not models:
+        raise UsageError(f"Name at least one model with {parameter('lm', 'provider/name')}.")
+    folder = find_run(run, root)
+    result, header = _finished(folder)
+    known = _task(folder, header, task)
+    if judge_lm is None and not known.models["judge"].named:
+        judge_lm = header["models"].get("judge")
+    options = Options(
+        method="random_search",
+        lm=models[0],
+        optimizer_lm="none",
+        judge_lm=judge_lm,
+        base_url=base_url,
+        concurrency=concurrency,
+        dry_run=dry_run,
+    )
+    assembly = assemble(known, options, Budget())
+    try:
+        trials = _Trials(folder, known, result, assembly, split)
+        return TransferResult(await _tried(trials, options, models, on_plan))
+    finally:
+        await assembly.close()
+
+
+async def _tried(
+    trials: _Trials, options: Options, models: Sequence[ModelChoice | Mapping[str, Any]], on_plan: OnPlan
+) -> dict[str, Any]:
+    """The result of all models, or their plans only. Raises UsageError before anything is paid."""
+    others: list[TransferModel] = []
+    try:
+        for model in models:
+            others.append(transfer_model(trials.task, options, Budget(), model))
+        _refuse_twice([other.address for other in others])
+        plans = [trials.plan(other) for other in others]
+        for other, plan in zip(others, plans, strict=True):
+            on_plan(other.address, plan)
+        rows = [] if options.dry_run else [await trials.row(other) for other in others]
+    finally:
+        for other in others:
+            await other.client.model.close()
+    named = [{"model": other.address, **plan} for other, plan in zip(others, plans, strict=True)]
+    return {**trials.summary(rows), "status": "planned" if options.dry_run else "completed", "plans": named}
+
+
+def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Result and header of a finished run. Raises UsageError for anything else."""
+    result, header = result_of(folder), read_header(folder) or {}
+    if "improvement" not in result or result.get("status") == "stopped":
+        raise UsageError(
+            f"{folder} holds no finished run: a transfer needs the best prompt of one. The command that began it goes on with it."
+        )
+    if "system" in result["best"]:
+        raise UsageError(
+            f"{folder}: its best prompt was tested together with trained weights, and alone it is another system. "
+            "`whet compare TASK --methods ... --transfer ADDR` tries both together."
+        )
+    return result, header
+
+
+def _task(folder: Path, header: Mapping[str, Any], named: Any) -> Task:
+    """The task of the run. Raises UsageError where it is not there, or is another one by now."""
+    place = task_folder(folder) if named is None else named
+    say = f"Name it with {parameter('task', 'FOLDER')}"
+    if place is None:
+        raise UsageError(f"{folder} does not say where its task lies. {say}.")
+    try:
+        task = task_of(place, TaskKeywords())
+    except UsageError as error:
+        raise UsageError(f"The task of {folder} cannot be read: {error} {say} if it has moved.") from None
+    if task.fingerprint != header["fingerprint"]:
+        raise UsageError(
+            f"{task.folder} is not the task that {folder} ran: its prompt, its rows or its reward was edited since, so that the "
+            f"figures could not be compared. Bring them back, or {say[:1].lower()}{say[1:]}."
+        )
+    return task
+
+
+def _refuse_twice(addresses: Sequence[str]) -> None:
+    twice = next((one for one in addresses if addresses.count(one) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{parameter('lm', twice)} is named twice. Name each model once.")
+
+
+class _Trials:
+    """Start prompt and best prompt of a run on the rows of a split, by one model after the other."""
+
+    def __init__(
+        self, folder: Path, task: Task, result: Mapping[str, Any], assembly: Assembly, split: str
+    ) -> None:
+        self.folder, self.task, self.result, self.split = folder, task, result, split
+        self.rows = getattr(task, split)
+        if not self.rows:
+            raise UsageError(f"{task.name} has no {split} rows. Choose another {parameter('split')}.")
+        self.env, self.judge = assembly.env, assembly.clients.get("judge")
+        self.start, self.best = Candidate(task.prompt), found_candidate(task, folder, result)
+        method = get_method("random_search")
+        seed, addresses = int(result["seed"]), assembly.addresses
+        self.run = RunPlan(task, method, method.config(), Budget(), seed, addresses, assembly.generation)
+        self.warnings: list[str] = []
+
+    @property
+    def same(self) -> bool:
+        """Whether the run found nothing."""
+        return self.best.id == self.start.id
+
+    def plan(self, other: TransferModel) -> dict[str, Any]:
+        """The calls of a model, their tokens and their price."""
+        clients = {"task": other.client} | ({} if self.judge is None else {"judge": self.judge})
+        rows = list(self.rows) * (1 if self.same else 2)
+        return forecast_evaluation(self.task, other.answers(self.env), clients, self.run.config, rows)
+
+    async def row(self, other: TransferModel) -> dict[str, Any]:
+        """The two means with a model, and the paired difference."""
+        await self._open(other)
+        test, env = TransferTest(other, self.judge, self.folder / TRANSFER), other.answers(self.env)
+        sides = []
+        for name, candidate in (("start", self.start), ("best", self.best))[: 1 if self.same else 2]:
+            where = f"{name}-{self.split}"
+            sides.append(await test.transfer(self.run, self.env, candidate, where, Budget(), self.split))
+        before, after = sides[0], sides[-1]
+        clusters = example_clusters(((env, self.start.prompt), (env, self.best.prompt)), self.rows)
+        ends = env.reward.low, env.reward.high
+        for side in sides:
+            if side["failed"]:
+                self.warnings.append(
+                    f"{other.address}: {side['failed']} of {len(self.rows)} answers failed and count as the lowest reward; rows "
+                    "without an answer are left out of the difference."
+                )
+        return {
+            "model": other.address,
+            "simulated": before["simulated"],
+            "baseline": before["score"],
+            "best": after["score"],
+            "gain": compared((before, after), ends, clusters, self.same),
+            "usage": total([side["usage"] for side in sides]),
+        }
+
+    async def _open(self, other: TransferModel) -> None:
+        """Count an opening of the sealed test, once for a run and a model."""
+        if self.split != "test":
+            return
+        name = content_hash([run_id(self.folder), TRANSFER, other.address])
+        ledger = OpeningLedger(self.folder.absolute().parent)
+        opening = await asyncio.to_thread(ledger.open, name, self.task.alpha, self.rows)
+        self.warnings += [
+            *opening.warnings,
+            f"{other.address}: this is opening {opening.number} of these test rows.",
+        ]
+
+    def summary(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The whole result."""
+        if self.same:
+            self.warnings.append("The run found no better prompt: start and best are the same one.")
+        elif not self.result["improvement"]["promoted"]:
+            self.warnings.append(f"The best prompt of this run is not promoted: {self.folder}/report.html.")
+        home = {side: self.result[side][self.split] for side in ("baseline", "best") if self.split != "train"}
+        return {
+            "task": self.task.name,
+            "method": TRANSFER,
+            "run": str(self.folder),
+            "split": self.split,
+            "home": {"model": self.result["models"]["task"], **home},
+            "models": list(rows),
+            "usage": total([row["usage"] for row in rows]),
+            "warnings": self.warnings,
+        }
+
+
+def total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several trials took together."""
+    roles = dict.fromkeys(role for one in usages for role in one["calls"])
+    unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
+    return {
+        "calls": {role: sum(one["calls"].get(role, 0) for one in usages) for role in roles},
+        **{
+            name: sum(one[name] for one in usages)
+            for name in ("input_tokens", "output_tokens", "cost_usd", "seconds")
+        },
+        **({"price_unknown": unknown} if unknown else {}),
+    }
+
+
+transfer = blocking(atransfer)
+
+__all__ = ["OnPlan", "atransfer", "transfer"]

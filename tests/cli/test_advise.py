@@ -1,0 +1,149 @@
+"""`whet advise`: what a task has, what its test can show, which methods fit and what to do first; nothing paid or written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import whet
+from tests.crash.test_every_boundary import write_task
+from whet.cli.main import cli
+
+
+def rows(count: int = 60) -> list[dict[str, Any]]:
+    return [{"input": f"row {i}", "target": f"answer number {i}"} for i in range(count)]
+
+
+def task_of(reward: Any = "exact_match", count: int = 60, **words: Any) -> whet.Task:
+    return whet.Task.of("Answer.", data=rows(count), reward=reward, **words)
+
+
+def says_why(example: dict[str, Any], output: str) -> dict[str, Any]:
+    right = output == example["target"]
+    return {"reward": float(right), "critique": None if right else "The answer is not polite."}
+
+
+def test_a_task_folder_is_judged_without_a_call_and_without_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    write_task(tmp_path / "task")
+    before = sorted(tmp_path.rglob("*"))
+    done = CliRunner().invoke(cli, ["advise", str(tmp_path / "task"), "--json"])
+    found = json.loads(done.stdout)
+    assert found["pays"] is False and "2 independent test rows cannot promote anything" in found["verdict"]
+    assert found["rows"] == {"train": 3, "validation": 2, "test": 2}
+    assert "Give at least 4 more independent test rows" in found["first"][0]
+    assert found["start"] is None and found["plan"]["price_unknown"] == {
+        "task": "openai/test",
+        "optimizer": "openai/test",
+    }
+    screen = CliRunner().invoke(cli, ["advise", str(tmp_path / "task")]).stdout
+    assert "prices unknown" in screen and "not without" in screen and len(screen.splitlines()) < 30
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_more_test_rows_show_smaller_gains_and_the_verdict_waits_for_the_start_prompt() -> None:
+    few, many = (whet.advise(task_of(count=n)) for n in (40, 1000))
+    gains = [one["test"]["gain"]["none_worse"] for one in (few, many)]
+    assert gains[0] > gains[1] and few.pays is None and many.pays is None
+    assert any("More test rows: about 162" in step for step in few.first)
+    assert not any("More test rows" in step for step in many.first)
+    assert any("Name the task model" in step for step in few.first)
+
+
+def test_a_missing_key_is_what_to_do_and_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    write_task(tmp_path / "task")
+    found = whet.advise(tmp_path / "task")
+    assert found["plan"] is None and found["test"]["rows"] == 2 and found.methods
+    assert any(step.startswith("Before a run: ") and "OPENAI_API_KEY" in step for step in found.first)
+
+
+def test_the_gain_is_in_units_of_the_reward() -> None:
+    def stars(example: dict[str, Any], output: str) -> float:
+        return 5.0 if output == example["target"] else 1.0
+
+    wide = whet.advise(task_of({"program": {"function": stars, "low": 1, "high": 5}}))
+    usual = whet.advise(task_of())
+    gains = [one["test"]["gain"]["some_worse"] for one in (wide, usual)]
+    assert gains[0] == pytest.approx(4 * gains[1])
+
+
+def test_methods_that_read_critiques_come_first_where_the_reward_gives_some() -> None:
+    with_reasons, without = whet.advise(task_of(says_why)), whet.advise(task_of())
+    assert next(iter(with_reasons.methods)) == "prompt_learning"
+    assert with_reasons["reward"]["critiques"] == "own"
+    assert without["reward"]["critiques"] == "the target" and next(iter(without.methods)) == "opro"
+    steps = [any("say in words why" in step for step in one.first) for one in (with_reasons, without)]
+    assert steps == [False, True]
+
+
+def test_methods_fit_by_what_they_need() -> None:
+    async def program(lm: Any, prompts: Any, example: Any) -> str:
+        return ""
+
+    plain = whet.advise(task_of())
+    lacks = {row["name"]: row["lacks"] for row in plain["unfit"]}
+    assert set(lacks) | set(plain.methods) == set(whet.methods.METHODS)
+    assert "--policy" in lacks["prewrite"] and "labels" in lacks["rlprompt"] and "objectives" in lacks["modp"]
+    goals = {
+        "right": {"reward": "exact_match", "goal": "max"},
+        "length": {"metric": "prompt_tokens", "goal": "min"},
+    }
+    assert next(iter(whet.advise(task_of(None, objectives=goals)).methods)) == "modp"
+    many = whet.Task.of({"one": "Answer."}, data=rows(), reward="exact_match", program=program)
+    assert {row["lacks"] for row in whet.advise(many)["unfit"] if row["name"] in ("prewrite", "bdpl")} == {
+        "a single prompt: the task has a program"
+    }
+
+
+def test_a_policy_in_the_task_brings_the_methods_that_train_it_first(tmp_path: Path) -> None:
+    write_task(tmp_path / "task")
+    text = (tmp_path / "task" / "task.yaml").read_text()
+    models = "models: {task: openai/test, policy: embedded/tiny}"
+    (tmp_path / "task" / "task.yaml").write_text(text.replace("models: {task: openai/test}", models))
+    assert next(iter(whet.advise(tmp_path / "task").methods)) == "prewrite"
+
+
+def test_a_model_that_costs_nothing_is_asked_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def right(messages: Any) -> str:
+        return "answer number " + messages[-1].content.removeprefix("row ")
+
+    def costs(messages: Any) -> str:
+        raise AssertionError("a model that may cost something was asked")
+
+    right.simulated = True  # type: ignore[attr-defined]
+    found = whet.advise(task_of(), lm=right)
+    assert found.pays is False and "has 1.00 already, which leaves 0.00" in found.verdict
+    assert found["start"]["n"] == 18 and found["start"]["simulated"]
+    assert whet.advise(task_of(), lm=costs)["start"] is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reward_that_fails_or_says_nothing_comes_first() -> None:
+    def breaks(example: dict[str, Any], output: str) -> float:
+        raise KeyError("missing")
+
+    def constant(example: dict[str, Any], output: str) -> float:
+        return 0.5
+
+    for reward, said in ((breaks, "it fails"), (constant, "the same for the target and for nonsense")):
+        found = whet.advise(task_of(reward))
+        assert found.pays is False and said in found.verdict and "whet doctor" in found.first[0]
+
+
+def test_targets_that_look_like_labels_are_said() -> None:
+    data = [{"input": f"row {i}", "target": ("good", "bad")[i % 2]} for i in range(60)]
+    found = whet.advise(whet.Task.of("Answer.", data=data, reward="exact_match"))
+    assert any("add labels: [bad, good]" in step for step in found.first)

@@ -1,0 +1,131 @@
+"""`whet tasks from-traffic`: corrections of people as rows, comments as critiques, and nothing of somebody who was erased."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import whet
+from whet.cli.tasks import tasks
+from whet.client.records import Feedback, Inference
+from whet.errors import UsageError
+from whet.live import forget_user, open_live
+from whet.prompt import Prompt
+
+TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
+USERS = 6
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A prompt with 24 corrected answers to six users, one that was only commented on, one that failed, one in silence."""
+    monkeypatch.chdir(tmp_path)
+    address = f"sqlite:///{tmp_path / 'whet.db'}"
+    monkeypatch.setenv("WHET_DATABASE_URL", address)
+    answers = [
+        Inference(
+            "shop", 1, {"q": f"question {i}", "more": "x"}, f"bad {i}", f"i{i}", user=f"user-{i % USERS}"
+        )
+        for i in range(24)
+    ]
+    answers += [
+        Inference("shop", 1, {"q": "only a comment"}, "hm", "c1", user="user-1"),
+        Inference("shop", 1, {"q": "failed"}, "", "f1", error="timeout"),
+        Inference("shop", 1, {"q": "silence"}, "fine", "s1"),
+        Inference("shop", 1, {"other": "slot"}, "fine", "o1"),
+        Inference("else", 1, {"q": "another prompt"}, "fine", "e1"),
+    ]
+    said = [Feedback("correction", f"i{i}", text=f"the right answer {i} has some words") for i in range(24)]
+    said += [
+        Feedback("correction", "i3", text="the newest answer to question three"),
+        Feedback("comment", "i3", text="It is rude."),
+        Feedback("rating", "i3", value=1.0),
+        Feedback("follow_up", "i3", value=1.0, text="and what about that?"),
+        Feedback("comment", "i4", text="A model wrote this.", source="model"),
+        Feedback("correction", "f1", text="nothing"),
+        Feedback("correction", "o1", text="nothing"),
+        Feedback("comment", "c1", text="Too short."),
+        Feedback("correction", "e1", text="nothing"),
+    ]
+    with open_live(address) as live:
+        live.registry.create("shop", Prompt.parse(TEXT), author="ann", message="first", label="production")
+        live.traffic.add(answers, said)
+    return address
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(tasks, ["from-traffic", *arguments])
+
+
+def made(*arguments: str) -> dict[str, Any]:
+    done = invoke(*arguments, "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
+
+
+def rows(folder: str) -> dict[str, dict[str, Any]]:
+    values = [json.loads(line) for line in Path(folder, "data.jsonl").read_text().splitlines()]
+    return {value["id"]: value for value in values}
+
+
+def test_corrections_become_targets_and_comments_critiques(url: str) -> None:
+    values = made("shop", "--out", "made")
+    assert sum(values["rows"].values()) == 24
+    assert "left out: 1 failed" in values["chosen"]
+    assert "left out: 1 commented on and not corrected" in values["chosen"]
+    written = rows("made")
+    assert written["i3"]["target"] == "the newest answer to question three"
+    assert written["i3"]["critiques"] == ["It is rude."] and written["i3"]["answer"] == "bad 3"
+    assert written["i3"]["input"] == {"q": "question 3"} and written["i4"]["critiques"] == []
+    task = whet.Task.load("made")
+    assert task.prompt.source == TEXT and task.group == "who" and task.reward.name == "f1"
+    assert len({row["who"] for row in written.values()}) == USERS
+    assert "user-" not in Path("made", "data.jsonl").read_text(), "who a group is, is not written"
+    splits = [{e.group for e in getattr(task, split)} for split in ("train", "validation", "test")]
+    assert sum(map(len, splits)) == USERS
+
+
+def test_nothing_of_an_erased_user_is_written(url: str) -> None:
+    with open_live(url) as live:
+        forget_user(live.database, "user-2", actor="ann")
+    made("shop", "--out", "made")
+    assert rows("made").keys() == {f"i{i}" for i in range(24) if i % USERS != 2}
+
+
+def test_with_a_reward_that_needs_no_target_comments_are_rows_too(url: str) -> None:
+    Path("own.py").write_text("def reward(example, output):\n    return float(not example['critiques'])\n")
+    values = made("shop", "--out", "made", "--reward", "own.py", "--limit", "30")
+    assert sum(values["rows"].values()) == 25 and rows("made")["c1"]["critiques"] == ["Too short."]
+    assert "target" not in rows("made")["c1"]
+
+
+def test_the_newest_rows_are_taken(url: str) -> None:
+    assert sum(made("shop", "--out", "made", "--limit", "10")["rows"].values()) == 10
+    with pytest.raises(UsageError, match="No answer of shop was corrected"):
+        raise invoke("shop", "--out", "later", "--since", "2090-01-01").exception or AssertionError()
+
+
+def test_what_cannot_be_made_is_refused_and_nothing_written(url: str) -> None:
+    with open_live(url) as live:
+        live.registry.create(
+            "quiet", Prompt.parse("Say {{q}}."), author="ann", message="first", label="production"
+        )
+        live.traffic.add(
+            [Inference("quiet", 1, {"q": "a"}, "b", "q1")], [Feedback("comment", "q1", text="no")]
+        )
+    for arguments, said in (
+        (("quiet",), "1 commented on and not corrected"),
+        (("nothing",), "nothing"),
+        (("shop@staging",), "staging"),
+    ):
+        error = invoke(*arguments, "--out", "made").exception
+        assert isinstance(error, UsageError) and said in str(error)
+    assert not Path("made").exists()
+    Path("full").mkdir()
+    Path("full", "x").touch()
+    assert "not empty" in str(invoke("shop", "--out", "full").exception)
