@@ -142,3 +142,9 @@ async def test_without_consolidation_two_packs_leave_two_of_the_same() -> None:
     together = await consolidate(run, seen.requirements, [])
     assert (len(apart.requirements), len(together.requirements)) == (2, 1)
     assert sorted(together.requirements[0].critiques) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_what_the_model_calls_improper_is_marked() -> None:
+    run, _ = run_with(constant({"duplicates": [], "contradictions": [], "improper": ["n3"]}))
+    marked = (await consolidate(run, PROPOSALS, [])).requirements
+    assert [(r.text, r.improper) for r in marked] == [(EURO, False), (EUROS, False), (DATE, True)]

@@ -19,15 +19,28 @@ from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.run_folder import open_run
 from whet.errors import UsageError, parameter
 from whet.feedback.prompt_file import replace_file
-from whet.instructions import answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite
+from whet.instructions import (
+    answers,
+    changes,
+    confirm,
+    consolidate,
+    neighbours,
+    propose,
+    questions,
+    reader,
+    rewrite,
+)
 from whet.models.callable import ModelChoice, as_model
 from whet.replies import texts, values
 from whet.run import Budget, MemoryRun, Run
+from whet.search import minibatch
 from whet.types import JSON, content_hash
 
 NONE = "none"
 CONCURRENCY = 16
-_DECISIVE = (answers, changes, confirm, consolidate, neighbours, propose, reader, rewrite, texts, values)
+_DECISIVE = (
+    answers, changes, confirm, consolidate, minibatch, neighbours, propose, questions, reader, rewrite, texts, values,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

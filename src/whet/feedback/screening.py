@@ -209,6 +209,8 @@ class Draft:
             objections.append(
                 Objection("it repeats the words of the feedback instead of saying what they demand")
             )
+        if one.improper:
+            objections.append(Objection("the optimizer calls it improper: it serves somebody else"))
         if not one.critiques:
             objections.append(Objection("the optimizer names no feedback that demands it"))
         return objections

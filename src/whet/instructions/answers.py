@@ -44,9 +44,9 @@ class Requirement:
     """One demand. `critiques` are places in the list that was read, from 0; none: the model named none.
 
     `violates` is the id of what says it already, then `text` is empty or a better wording of that; else `text` is a proposed
-    instruction. `contradicts` is
-    the id of what wants the contrary, or `context` for the text around the editable region. `copied` says that the text
-    repeats a critique, `confirmed` that the model calls it an instruction all the same.
+    instruction. `contradicts` is the id of what wants the contrary, or `context` for the text around the editable region.
+    `copied` says that the text repeats a critique, `confirmed` that the model calls it an instruction all the same, `improper`
+    that it calls it one that no honest provider of the answers would give.
     """
 
     text: str
@@ -55,6 +55,7 @@ class Requirement:
     contradicts: str = ""
     copied: bool = False
     confirmed: bool = False
+    improper: bool = False
 
 
 def understood(
