@@ -1,6 +1,6 @@
 """A rewriter that others trained, trained further by PRewrite: what its rewrites are worth before and after, on rows kept apart.
 
-    python benchmarks/train_real.py                      # an estimated hour on two cores; goes on where it was stopped
+    python benchmarks/train_real.py                      # about forty minutes on two cores; goes on where it was stopped
     python benchmarks/train_real.py --steps 10 --group 8
     python benchmarks/train_real.py --table              # what there is so far
 
