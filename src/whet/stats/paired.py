@@ -193,6 +193,7 @@ class _Flips:
         self.x, self.m, counts = kinds[order, 0], kinds[order, 1], counts[order]
         self.root = np.sign(self.x) * np.sqrt(np.abs(self.x))
         self.last = int(counts[-1])
+        self._sorted: dict[float, Array] = {}
         self.enumerated = math.prod(int(n) + 1 for n in counts[:-1]) <= MOST_SUBSETS
         if self.enumerated:
             self._enumerate(counts)
@@ -228,13 +229,23 @@ class _Flips:
 
     def p_value(self, theta: float, sign: float) -> float:
         """P(sum over the subset of (sign x - theta m) <= 0); at theta = 0, of the sums that are 0 only those with roots <= 0."""
-        rest = sign * self.sum - theta * self.size
         if not self.enumerated:
-            hits = (rest <= _NOISE) & ~(
-                (theta == 0.0) & (np.abs(rest) <= _NOISE) & (sign * self.roots > _NOISE)
-            )
-            return (1 + int(np.count_nonzero(hits))) / (1 + len(rest))
+            hits = len(self.sum) - len(self._means(sign)) + np.searchsorted(self._means(sign), theta, "right")
+            hits -= self._ties(sign) if theta == 0.0 else 0
+            return (1 + int(hits)) / (1 + len(self.sum))
+        rest = sign * self.sum - theta * self.size
         return self._at_most(rest, sign, theta) - (self._surplus(rest, sign) if theta == 0.0 else 0.0)
+
+    def _means(self, sign: float) -> Array:
+        """The means of the subsets that were drawn and are not empty, in order: what a mean is at most has one look each."""
+        if sign not in self._sorted:
+            some = self.size > 0.0
+            self._sorted[sign] = np.sort((sign * self.sum[some] - _NOISE) / self.size[some])
+        return self._sorted[sign]
+
+    def _ties(self, sign: float) -> int:
+        """Subsets that were drawn whose sum is 0 and whose roots are above 0."""
+        return int(np.count_nonzero((np.abs(self.sum) <= _NOISE) & (sign * self.roots > _NOISE)))
 
     def _surplus(self, rest: Array, sign: float) -> float:
         """The part of P(sum <= 0) in which the sum is 0 and the roots are above 0."""
