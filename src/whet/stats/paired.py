@@ -198,7 +198,7 @@ class _Flips:
         if self.enumerated:
             self._enumerate(counts)
         else:
-            self._draw(counts, max(9_999, min(draws, _DRAWN // len(counts))))
+            self._draw(counts, max(9_999, min(draws, _DRAWN // int(counts.sum()))))
 
     def _enumerate(self, counts: NDArray[np.int64]) -> None:
         columns, self.weight = np.zeros((1, 3)), np.ones(1)
@@ -213,18 +213,16 @@ class _Flips:
         return np.stack([self.x, self.m, self.root], axis=1)
 
     def _draw(self, counts: NDArray[np.int64], draws: int) -> None:
-        if counts[-1] == 1 and len(counts) * draws <= _KEPT:
-            self.sum, self.size, self.roots = self._kinds().T @ _subsets(len(counts), draws)
+        n, kinds = int(counts.sum()), np.repeat(self._kinds(), counts, axis=0)
+        if counts[-1] == 1 and n * draws <= _KEPT:
+            self.sum, self.size, self.roots = kinds.T @ _subsets(n, draws)
             return
-        rng = np.random.default_rng([len(counts), int(counts.sum())])
+        rng = np.random.default_rng([len(counts), n])
         columns = np.empty((draws, 3))
-        rows = max(1, 4_000_000 // len(counts))
+        rows = max(1, 4_000_000 // n)
         for start in range(0, draws, rows):
-            shape = (min(rows, draws - start), len(counts))
-            taken = (
-                rng.integers(0, 2, shape, np.int8) if counts[-1] == 1 else rng.binomial(counts, 0.5, shape)
-            )
-            columns[start : start + rows] = taken.astype(np.float64) @ self._kinds()
+            taken = rng.integers(0, 2, (min(rows, draws - start), n), np.int8)
+            columns[start : start + rows] = taken.astype(np.float64) @ kinds
         self.sum, self.size, self.roots = columns.T
 
     def p_value(self, theta: float, sign: float) -> float:
