@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from whet.instructions.questions import LONGEST_SHOWN, Critique
 from whet.rewards.text import targets_of
@@ -72,16 +73,24 @@ class Judged:
         new = [critique for critique in more if critique.text not in texts]
         return replace(kept, critiques=(*kept.critiques, *new), answers=(*kept.answers, *[()] * len(new)))
 
+    @cached_property
+    def _said_by(self) -> tuple[dict[str, set[tuple[str, ...]]], Counter[tuple[str, ...]], Counter[str]]:
+        """The pieces of each different input, and how many inputs hold a piece and a word."""
+        pieces = {text: _pieces(text) for text in set(self.inputs)}
+        words = Counter(word for text in pieces for word in set(_words(text)))
+        return pieces, Counter(piece for own in pieces.values() for piece in own), words
+
     def names_a_row(self, text: str, places: Sequence[int]) -> bool:
         """Whether a text holds a word with digits, or two words in a row, that only one of the inputs behind these critiques has.
         Where there are several inputs, two such pieces are needed, for one may be chance, or words that no other input has."""
         if len(set(self.inputs)) < _OTHERS:
             return False
         own = {self.inputs[answer] for answer in self.answers_of(places)}
+        pieces, holders, words = self._said_by
         for one in own:
-            others = "\n".join(set(self.inputs) - {one})
-            rare, words = _pieces(text) & _pieces(one) - _pieces(others), set(_words(others))
-            if len(rare) > 1 or (rare and (len(own) == 1 or any(map(words.isdisjoint, rare)))):
+            rare = {piece for piece in _pieces(text) & pieces[one] if holders[piece] == 1}
+            nowhere_else = any(all(words[word] == 1 for word in piece) for piece in rare)
+            if len(rare) > 1 or (rare and len(own) == 1) or nowhere_else:
                 return True
         return False
 
