@@ -377,7 +377,14 @@ def test_prose_with_colons_names_and_broken_yaml_hold_no_entries(reply: str) -> 
     assert not any(any(records(value)) for value in json_values(reply))
 
 
-@pytest.mark.parametrize("wrapped", [json.dumps(json.dumps(READ)), json.dumps(READ).replace('"', "&quot;")])
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        json.dumps(json.dumps(READ)),
+        json.dumps(READ).replace('"', "&quot;"),
+        "Here: " + json.dumps(READ).replace('{"', "{“").replace('":', "”:"),
+    ],
+)
 def test_what_quoted_a_reply_is_taken_off(wrapped: str) -> None:
     assert json_values(wrapped) == [READ]
 
@@ -385,3 +392,7 @@ def test_what_quoted_a_reply_is_taken_off(wrapped: str) -> None:
 def test_records_are_the_innermost_objects() -> None:
     assert list(records({"answer": {"sets": [{"a": 1}, [{"b": 2}]]}, "c": 3})) == [{"a": 1}, {"b": 2}]
     assert list(records([1, "x"])) == []
+
+
+def test_typographic_quotes_inside_a_text_stay() -> None:
+    assert json_values('So: {"text": "Say “hi”, then [“more”]"}') == [{"text": "Say “hi”, then [“more”]"}]

@@ -8,7 +8,9 @@ from typing import Any
 from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
 
 from whet.instructions.answers import EXAMPLE
+from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import Judged
+from whet.instructions.effects import Effects
 from whet.instructions.manager import InstructionManager
 from whet.instructions.questions import Critique
 from whet.instructions.rewrite import Failing, rewrite
@@ -269,6 +271,16 @@ async def test_at_the_end_a_pair_of_which_no_number_says_who_objects_does_not_st
     run, _ = run_with(reply)
     await manager.finish(run, None)
     assert texts(manager) == ["Be kind.", "Name the price of the whole stay."]
+
+
+def test_a_pair_is_the_same_pair_after_a_merge_and_the_other_way_round() -> None:
+    known = Contradictions(Effects())
+    known.add([("i2", "i3"), ("i5", "i4"), ("i2", "i6"), ("i6", "i2")])
+    known.merged("i4", ("i2",))
+    known.merged("i5", ("i3", "i4x"))
+    assert known.pairs == {("i4", "i5"): 2, ("i4", "i6"): 2}
+    known.merged("i4", ("i6",))
+    assert known.pairs == {("i4", "i5"): 2}, "what became one does not contradict itself"
 
 
 async def test_two_of_which_no_answer_can_follow_both_are_settled_later_and_not_reworded_meanwhile() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from whet.instructions.answers import Requirement
@@ -37,6 +37,18 @@ class Contradictions:
             if one not in self.named:
                 self.named.add(one)
                 run.log("conflict", {"first": one.first, "second": one.second, "settled": one.settled})
+
+    def add(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Count pairs that the model named, whichever of the two it named first."""
+        for one, other in pairs:
+            self.pairs[(other, one) if (other, one) in self.pairs else (one, other)] += 1
+
+    def merged(self, keep: str, others: Collection[str]) -> None:
+        """What contradicts one of the others contradicts the instruction that they became part of."""
+        pairs, self.pairs = self.pairs, Counter()
+        for pair in pairs.elements():
+            one, other = (keep if key in others else key for key in pair)
+            self.add([(one, other)] if one != other else [])
 
     def standing(self, ledger: Ledger) -> list[tuple[str, str]]:
         """The pairs that stand."""

@@ -251,7 +251,8 @@ class InstructionManager:
         self._record(*events)
         for event in events:
             self.effects.merged(event.id, event.others)
-        self.contradictions.pairs.update(compared.contradictions)
+            self.contradictions.merged(event.id, event.others)
+        self.contradictions.add(compared.contradictions)
         settled, weaker = self.contradictions.settle(run, self.ledger, at, final=final)
         self._record(*settled)
         for key in weaker:

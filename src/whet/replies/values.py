@@ -93,9 +93,21 @@ def _plain_quotes(reply: str) -> str:
             inner = None
         if isinstance(inner, str) and inner.strip()[:1] in ("{", "["):
             reply = inner.strip()
-    if '"' not in reply:
-        reply = html.unescape(reply) if "&quot;" in reply else reply.translate(_TYPOGRAPHIC)
-    return reply
+    if '"' not in reply and "&quot;" in reply:
+        reply = html.unescape(reply)
+    plain = reply.translate(_TYPOGRAPHIC)
+    return plain if plain != reply and _is_json(plain) and not _is_json(reply) else reply
+
+
+def _is_json(reply: str) -> bool:
+    """Whether what lies between the outermost brackets of a reply is JSON."""
+    begin = next((n for n, c in enumerate(reply) if c in "{["), 0)
+    end = max(map(reply.rfind, "}]"))
+    try:
+        json.loads(reply[begin : end + 1], strict=False)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _yaml(reply: str) -> list[Any]:
