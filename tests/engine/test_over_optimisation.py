@@ -53,6 +53,7 @@ def exploited(folder: Path, split: str) -> Path:
 def test_a_run_warns_when_its_reward_rises_and_what_is_held_out_falls(
     tmp_path: Path, split: str, steps: int, warned: bool
 ) -> None:
+    """The seed is one with which the policy finds the exploit early, and not by the last digits of a sum."""
     torch.set_num_threads(1)
     settings = {
         "steps": steps,
@@ -65,7 +66,7 @@ def test_a_run_warns_when_its_reward_rises_and_what_is_held_out_falls(
     }
     found = api.optimize(
         exploited(tmp_path / "task", split), method="prewrite", lm="embedded/tiny", policy="embedded/tiny",
-        settings=settings, run=tmp_path / "run",
+        settings=settings, run=tmp_path / "run", seed=2,
     )  # fmt: skip
     said = [warning for warning in found["warnings"] if "the reward is being exploited" in warning]
     assert bool(said) == warned, found["warnings"]
