@@ -95,14 +95,15 @@ def sweep(
         row = json.loads(line)
         paid.setdefault(row["role"], Counter())[row["digest"]] += 1
     reference = paid["reference"]
-    assert max(reference.values()) == 1
     killed = sum(kill["killed"] for kill in found["kills"])
     assert killed > 10 / every and killed >= 0.5 * len(found["kills"])
     for kill in found["kills"]:
         name = kill["name"]
         assert kill["finished"], kill
         assert kill["answer"] == found["reference"], name
-        again = sum(paid[name].values()) - len(paid[name])
+        again = (
+            paid[name] - reference
+        ).total()  # a later sample looks alike to an endpoint, and both runs make it
         assert paid[name].keys() == reference.keys(), name
         assert again <= kill["lost"], name
         assert kill["lost"] <= CONCURRENCY + CONCURRENCY // 2, name

@@ -325,7 +325,7 @@ class InstructionManager:
         """Choose what the next roll-out does without, if there is a reason to doubt it."""
         if not self.measures:
             return
-        settled = self.trials.settled | {one.id for one in self._failing()}
+        settled = self.trials.settled | {one.id for one in self._failing()} | set(self.newest)
         self.left_out = self.trials.next(self.ledger, suspects(self.ledger, self.effects, settled))
 
     def _fit(self, run: Run, at: str) -> None:
