@@ -74,6 +74,16 @@ async def test_samples_are_numbered_and_keep_their_order() -> None:
     assert model.questions[0].endswith("<T>...</T>")
 
 
+async def test_a_long_text_may_be_answered_by_one_that_is_twice_as_long() -> None:
+    text = " ".join(["Sort every letter by its date."] * 200)
+    model = Answers(lambda question, sample: f"<PROMPT>{text}</PROMPT>")
+    run = MemoryRun({"optimizer": model})
+    policy = LanguagePolicy(max_tokens=99)
+    await policy.rewrite(run, Prompt.parse(text), "Improve it.")
+    await policy.rewrite(run, Prompt.parse("Sort it."), "Improve it.")
+    assert [r.max_tokens for r in model.requests] == [len(text) // 2, 99]
+
+
 async def test_many_texts_of_one_reply() -> None:
     run = MemoryRun({"optimizer": Answers(lambda question, sample: json.dumps(["a b", "", "c d"]))})
     assert await LanguagePolicy().write(run, "Write some.", "T", many=True) == ["a b", "c d"]

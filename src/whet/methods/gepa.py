@@ -78,8 +78,8 @@ class Config:
     """Merges of two candidates at most."""
     parent: Literal["front", "best", "random"] = "front"
     """Who is reflected on: by frequency on the front per example, the best mean, or anybody."""
-    tokens: int = 8192
-    """Tokens of the optimizer's reply at most: the whole text has to fit."""
+    tokens: int = 2048
+    """Tokens of the optimizer's reply at most; where the text is long, about twice its length."""
 
 
 async def gepa(

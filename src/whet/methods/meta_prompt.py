@@ -52,8 +52,8 @@ class Config:
     """Training examples answered in a round, all shown to the optimizer in one call."""
     longest: int = 6000
     """Characters of each input, output and critique that are shown."""
-    tokens: int = 8192
-    """Tokens of the optimizer's reply at most: the whole text has to fit."""
+    tokens: int = 2048
+    """Tokens of the optimizer's reply at most; where the text is long, about twice its length."""
     finalists: int = 3
     """Texts measured on validation examples at the end."""
 

@@ -9,7 +9,7 @@ from a model is never a template.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from whet.errors import EditRejected
@@ -26,13 +26,16 @@ ROLE = "optimizer"
 RETRY = 1_000_000
 TAG = "INSTRUCTION"
 """Editable texts stand between these tags, those that a question shows and the one that is wanted."""
+_BYTES = 2
+"""A rewrite may have a token for every so many bytes of the text: about two for each of its own."""
 _TELLING = 20
 _TASK_TAG = "TASK"
 
 
 @dataclass(frozen=True)
 class LanguagePolicy:
-    """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply."""
+    """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply; that of a rewrite may be
+    longer where the text is long."""
 
     temperature: float = 1.0
     max_tokens: int = 1024
@@ -64,11 +67,13 @@ class LanguagePolicy:
         `text` is the editable text that the question shows (by default that of `start`); its slots are
         named with the request to keep them. A text that the prompt refuses (EditRejected), that repeats the question or
         has slots from around the editable text is asked for once more with the reason. At most `n` prompts; some may be equal.
+        A reply may be about twice as long as the text, however long that is.
         """
         focused = start if region is None else start.focused(region)
         shown = start.region_text(region) if text is None else text
         whole = f"{question}\n\n{_slot_note(shown)}\n{_ONLY} {_form(TAG, False)}"
-        return await self._replies(
+        room = max(self.max_tokens, len(shown.encode()) // _BYTES)
+        return await replace(self, max_tokens=room)._replies(
             run,
             whole,
             TAG,
