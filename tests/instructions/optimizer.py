@@ -24,12 +24,14 @@ class Optimizer:
     simulated: bool = True
     local: bool = True
     seen: list[tuple[str, str]] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
 
     async def generate(self, request: Request) -> list[Completion]:
         text = request.messages[0].content
         stages = {RESTATE: "restate", CONSOLIDATE: "consolidate", REWRITE: "rewrite"}
         stage = next((name for mark, name in stages.items() if mark in text), "read")
         self.seen.append((stage, text))
+        self.temperatures.append(request.temperature)
         answer = self.reply(stage, text)
         if isinstance(answer, Completion):
             return [answer]

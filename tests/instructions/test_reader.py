@@ -140,6 +140,30 @@ async def test_a_model_that_copies_the_form_is_asked_a_plain_question(plain: str
     assert again.requirements[0].text == PRICE and len(optimizer.seen) == 5
 
 
+@pytest.mark.parametrize(("count", "copied"), [(3, True), (4, False), (7, True)])
+async def test_numbers_of_the_example_are_a_copy_where_there_are_other_critiques(
+    count: int, copied: bool
+) -> None:
+    """As Qwen2.5-Coder-1.5B answers: other texts in the example's entries, so that a model seems to manage the form."""
+
+    def reply(stage: str, text: str) -> Any:
+        own = form(entry((1, 4), None, "Name the section."), entry((3,), "i1"), no_demand=[2])
+        return own if EXAMPLE in text else Completion(f"- {PRICE}")
+
+    result = await read(run_with(reply)[0], critiques(*WORDS, *WORDS)[:count], [])
+    assert {r.text for r in result.requirements} - {""} == ({PRICE} if copied else {"Name the section."})
+    assert result.manages is (None if copied else True)
+
+
+async def test_drafts_from_whole_rows_are_samples_that_differ() -> None:
+    def reply(stage: str, text: str) -> Any:
+        return form(entry((1,), None, EXAMPLE)) if EXAMPLE in text else Completion(f"- {PRICE}")
+
+    run, optimizer = run_with(reply)
+    await read(run, critiques(*(f"Input: {n}\nAnswered: {n}\nWanted: 0" for n in range(8)), row=True), [])
+    assert optimizer.temperatures == [0.2, 1.0, 1.0]
+
+
 async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_form() -> None:
     def copying(stage: str, text: str) -> Any:
         return form(entry((1,), None, EXAMPLE)) if EXAMPLE in text else Completion(f"- {PRICE}")

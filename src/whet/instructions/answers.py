@@ -18,6 +18,8 @@ NO_DEMAND, VAGUE, TO_READER = "no_demand", "vague", "to_the_reader"
 CONTEXT = "context"
 EXAMPLE = "Name the colour of the train."
 """The instruction of the example in the form; an answer that holds it has only copied the form."""
+EXAMPLE_NUMBERS, EXAMPLE_COUNT = [[1, 4], [3]], 4
+"""The critiques of the entries of that example, and how many critiques it has."""
 TAGS = "<INSTRUCTION>", "</INSTRUCTION>"
 """Around an instruction in an answer without a form."""
 PLACEHOLDER = "one imperative sentence"
@@ -66,10 +68,10 @@ def understood(
     The answer may be the form, any JSON like it, or a list in prose; thought blocks and chatter are skipped. Two
     requirements for one critique are two requirements.
     """
-    if EXAMPLE in completion.text:  # the form of the question, copied
-        return [], {}
     whole = completion.error is None and completion.finish != "length"
     values = json_values(completion.text, whole=whole)
+    if copies_example(completion.text, values, count):
+        return [], {}
     numbers: dict[int, str] = {}
     best = values[:1] if is_form(values) else values
     requirements = [r for entry in _entries(best, numbers) for r in _requirement(entry, known, count)]
@@ -144,6 +146,16 @@ def _references(texts: Sequence[str]) -> list[tuple[str, str]]:
 def is_form(values: Sequence[Any]) -> bool:
     """Whether the first value of an answer is the form of the reader, whatever it holds."""
     return bool(values) and isinstance(values[0], dict) and any(_key(k) == "requirements" for k in values[0])
+
+
+def copies_example(text: str, values: Sequence[Any], count: int) -> bool:
+    """Whether an answer about `count` critiques only copies the example of the form: its text, or its numbers where the example
+    has other critiques. `values` is the JSON of the answer."""
+    if EXAMPLE in text or not is_form(values):
+        return EXAMPLE in text
+    entries = next(item for key, item in values[0].items() if _key(key) == "requirements")
+    numbers = [_numbers(entry.get("critiques")) for entry in records(entries)]
+    return count != EXAMPLE_COUNT and numbers == EXAMPLE_NUMBERS
 
 
 def _key(name: object) -> str:

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from whet.instructions.answers import EXAMPLE, Known, Requirement, is_form, listed, restated_texts, understood
+from whet.instructions.answers import (
+    Known,
+    Requirement,
+    copies_example,
+    is_form,
+    listed,
+    restated_texts,
+    understood,
+)
 from whet.instructions.neighbours import Embed, arranged, comparable, contained
 from whet.instructions.questions import (
     LONGEST_SHOWN,
@@ -38,8 +46,9 @@ _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 16
 """Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
-PLAIN_ROWS, _DRAFTS = 6, 2
-"""Whole rows in a plain question, and so many such questions at once: each answer is a draft of the whole instruction."""
+PLAIN_ROWS, _DRAFTS, _DRAFTED = 6, 2, 1.0
+"""Whole rows in a plain question, so many such questions at once, and their temperature: each answer is a draft of the whole
+instruction, and of drafts that differ the roll-outs find the better one."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +167,10 @@ async def ask_model(
     schema: Mapping[str, JSON] | None,
     tokens: int = MAX_TOKENS,
     sample: int = 0,
+    temperature: float = TEMPERATURE,
 ) -> Completion:
     """One structured answer of the optimizer model; what the call took is logged under its stage."""
-    request = Request((Message("user", text),), TEMPERATURE, tokens, schema=schema, sample=sample)
+    request = Request((Message("user", text),), temperature, tokens, schema=schema, sample=sample)
     completion = (await run.generate(ROLE, request))[0]
     usage = completion.usage
     run.log("stage", {"stage": stage, "input": usage.input_tokens, "output": usage.output_tokens})
@@ -178,14 +188,16 @@ async def _ask(
     texts = [c.text for c in shown]
     if plain:
         tokens = _PLAIN_TOKENS * (len(shown) + 2)
-        completion = await ask_model(run, "read", plain_question(shown, around), None, tokens, sample)
+        warmth = _DRAFTED if mostly_rows(shown) else TEMPERATURE
+        completion = await ask_model(run, "read", plain_question(shown, around), None, tokens, sample, warmth)
         own = [r for r in listed(completion, known)[: len(shown)] if not is_copy(r.text, texts, _PLAIN_COPY)]
         dismissed, usable = dict[int, str](), bool(own)
     else:
         completion = await ask_model(run, "read", question(shown, known, around), SCHEMA, sample=sample)
         own, dismissed = understood(completion, known, len(shown))
-        copied = EXAMPLE in completion.text or not is_form(json_values(completion.text))
-        usable = bool(own or dismissed or not copied)
+        values = json_values(completion.text)
+        formed = is_form(values) and not copies_example(completion.text, values, len(shown))
+        usable = bool(own or dismissed or formed)
     example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
     named = dismissed.keys() | {n for r in own for n in r.critiques}
