@@ -77,6 +77,44 @@ async def test_a_model_that_manages_no_form_drafts_nothing_from_a_few_rows() -> 
         assert texts(manager) == after
 
 
+DRAFTS = [
+    "Name the section.",
+    "Write one word only.",
+    "Sort by topic, please.",
+    "Say what it is about!",
+    "Choose a label.",
+]
+
+
+async def drafting(earned: list[float], trials: bool = True) -> tuple[InstructionManager, list[list[str]]]:
+    """Roll-outs with these rewards, and a model that writes the next draft after each: the drafts that stood in each of them."""
+    manager, shown, drafts = InstructionManager(START, manages=False), [], iter(DRAFTS)
+    for reward in earned:
+        shown.append(list(manager.standing().values()))
+        rows = critiques(*(f"Input: {n}\nAnswered: x" for n in range(8)), row=True)
+        rollout = replace(judged(*(c.text for c in rows), reward=reward), critiques=tuple(rows))
+        await step(manager, rollout, lambda stage, text: Completion(f"- {next(drafts)}"))
+        assert manager.settled == bool(manager.drafts.waiting)
+        if trials:
+            manager.plan_trial()
+    return manager, [[text for text in texts if text in DRAFTS] for texts in shown]
+
+
+async def test_a_draft_takes_the_place_of_the_one_before_it_and_the_better_one_stays() -> None:
+    manager, shown = await drafting([0.1, 0.5, 0.3, 0.7, 0.7])
+    assert shown == [[], *([text] for text in DRAFTS[:4])]
+    await manager.finish(run_with(constant({}))[0], None)
+    assert texts(manager) == ["Be kind.", DRAFTS[3]], (
+        "0.5, not 0.3, then 0.7, as good as that, and one untried"
+    )
+
+
+async def test_a_draft_that_no_roll_out_can_try_leaves() -> None:
+    manager, shown = await drafting([0.1, 0.5, 0.5, 0.5], trials=False)
+    assert shown[1:] == [DRAFTS[:1]] * 3
+    assert len(texts(manager)) == 3 and manager.standing().keys() == {"i1", "i2"}
+
+
 async def test_requirements_become_instructions_and_only_the_region_changes() -> None:
     manager = InstructionManager(START)
     await step(

@@ -155,13 +155,13 @@ async def test_numbers_of_the_example_are_a_copy_where_there_are_other_critiques
     assert result.manages is (None if copied else True)
 
 
-async def test_drafts_from_whole_rows_are_samples_that_differ() -> None:
+async def test_a_draft_from_whole_rows_is_a_sample_that_differs_from_others() -> None:
     def reply(stage: str, text: str) -> Any:
         return form(entry((1,), None, EXAMPLE)) if EXAMPLE in text else Completion(f"- {PRICE}")
 
     run, optimizer = run_with(reply)
     await read(run, critiques(*(f"Input: {n}\nAnswered: {n}\nWanted: 0" for n in range(8)), row=True), [])
-    assert optimizer.temperatures == [0.2, 1.0, 1.0]
+    assert optimizer.temperatures == [0.2, 1.0]
 
 
 async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_form() -> None:
@@ -177,26 +177,25 @@ async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_
     assert (await read(run, critiques(*WORDS), KNOWN, size=1, most=12)).manages and len(optimizer.seen) == 4
 
 
-async def test_whole_rows_are_shown_to_it_as_failures_for_two_drafts_of_the_whole_instruction() -> None:
+async def test_whole_rows_are_shown_to_it_as_failures_for_a_draft_of_the_whole_instruction() -> None:
     row = "Input: dull {}\nWanted: negative\nAnswered: This review\nReward: 0"
     rows = [Critique(row.format(n), f"r{n}", row=True, labels=("negative", "positive")) for n in range(14)]
     run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>\n<INSTRUCTION>Be"))
     result = await read(run, rows, [], manages=False)
     assert {r.text for r in result.requirements} == {PRICE}
     questions = [text for _, text in optimizer.seen]
-    assert [text.count("Answered: This review") for text in questions] == [5, 5], "the other rows are left"
-    assert len(result.unread) == 4 and result.calls == 2
+    assert [text.count("Answered: This review") for text in questions] == [5], "the other rows are left"
+    assert len(result.unread) == 9 and result.calls == 1 and result.drafted
     assert all('"negative", "positive".' in text for text in questions)
     assert all("{{input}}" not in text and EXAMPLE not in text for text in questions)
 
 
 async def test_a_draft_that_is_mostly_another_text_says_nothing_new() -> None:
-    rows = critiques(*(f"Input: {n}\nAnswered: x" for n in range(12)), row=True)
-    answers = iter(["Name the topic: sports, or world.", "Name the right topic: sports, or world."])
-    run, _ = run_with(lambda stage, text: Completion(f"<INSTRUCTION>{next(answers)}</INSTRUCTION>"))
+    rows = critiques(*(f"Input: {n}\nAnswered: x" for n in range(6)), row=True)
+    drafts = ["Name the right topic: sports, or world.", "Name the topics: sports, or world!"]
+    run, _ = run_with(constant("\n".join(f"<INSTRUCTION>{text}</INSTRUCTION>" for text in drafts)))
     result = await read(run, rows, [], manages=False)
-    assert [r.text for r in result.requirements] == ["Name the topic: sports, or world."]
-    run, _ = run_with(constant("<INSTRUCTION>Name the topics: sports, or world!</INSTRUCTION>"))
+    assert [r.text for r in result.requirements] == drafts[:1]
     known = [Known("i1", "Name the topic: sports, or world.")]
     result = await read(run, rows, known, manages=False)
     assert result.requirements == () and result.unread == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from whet.instructions.changes import (
 from whet.instructions.consolidate import MOST, Comparison, compare, united
 from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import Judged
+from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import harmless, suspicions
 from whet.instructions.neighbours import Embed
@@ -52,7 +53,7 @@ class InstructionManager:
     critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
     only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
     last step brought nothing that several answers demand. `consolidates` and `measures` can be turned off to see what they are
-    worth.
+    worth. Of `drafts` the next one takes the place of the one that stands, for a roll-out.
     """
 
     start: Prompt
@@ -65,6 +66,7 @@ class InstructionManager:
     ledger: Ledger = field(default_factory=Ledger)
     effects: Effects = field(default_factory=Effects)
     trials: Trials = field(default_factory=Trials)
+    drafts: Drafts = field(default_factory=Drafts)
     left_out: frozenset[str] = frozenset()
     tried: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     fresh: list[str] = field(default_factory=list)
@@ -145,7 +147,7 @@ class InstructionManager:
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
         few = max(hits, default=0) <= 1 and len(hits) <= SHARE * len(self.ledger.active)
-        self.settled = self.numbered and few and not texts
+        self.settled = bool(self.drafts.waiting) or (self.numbered and few and not texts)
         run.log(
             "learned",
             {
@@ -176,7 +178,7 @@ class InstructionManager:
         known, failing = known_of(self.ledger), self._failing() if self.measures else []
         fresh, others = [k for k in known if k.id in self.fresh], [k for k in known if k.id not in self.fresh]
         comparing = len(self.fresh) if most is None else max(most // _SPARE, int(self.closed))
-        comparing = comparing if self.consolidates and len(self.fresh) > 1 else 0
+        comparing = comparing if self.consolidates and len(self.fresh) > 1 and not self.drafts.waiting else 0
         rewriting = int(bool(failing) and (most is None or most > comparing + 1))
         left = None if most is None else most - comparing - rewriting
         asks: dict[str, Any] = {
@@ -220,6 +222,10 @@ class InstructionManager:
         read_of = judged.counted - len(unread)
         now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against)
         self.effects.add(now)
+        if self.drafts.waiting:
+            self.left_out = frozenset()
+            leaving, reason = self.drafts.judge(self.effects.rounds)
+            return self._expire(leaving, reason, at)
         if not self.left_out:
             if self.newest and worse(now, self.effects.rounds[-2]):
                 run.log("regression", {"at": at, "instructions": list(self.newest)})
@@ -227,9 +233,13 @@ class InstructionManager:
             return []
         unneeded = self.trials.judge(self.left_out, self.effects, self.numbered)
         self.left_out = frozenset()
-        for key in unneeded:
-            self._record(Expire(id=key, reason=f"not missed in {now.answers} answers without it", at=at))
-        return unneeded
+        return self._expire(unneeded, f"not missed in {now.answers} answers without it", at)
+
+    def _expire(self, ids: Sequence[str], reason: str, at: str) -> list[str]:
+        """Take out those that still stand, and return them."""
+        leaving = [key for key in ids if key in {one.id for one in self.ledger.active}]
+        self._record(*(Expire(id=key, reason=reason, at=at) for key in leaving))
+        return leaving
 
     def _failing(self) -> list[Failing]:
         """Instructions of models that are still violated and have tries left."""
@@ -285,7 +295,10 @@ class InstructionManager:
         for event in (event for event in events if isinstance(event, Resolve)):
             self.contradictions.replaced(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
-        self.fresh += self.newest
+        if reading.drafted and self.measures:
+            self.left_out = self.drafts.add(self.newest)
+        else:
+            self.fresh += self.newest
         places_of = {r.text: r.critiques for r in fit}
         ending = self.contradictions.ending and self.measures and self.numbered
         for key in self.newest:
@@ -325,6 +338,9 @@ class InstructionManager:
         """Choose what the next roll-out does without, if there is a reason to doubt it."""
         if not self.measures:
             return
+        if self.drafts.waiting:
+            self.left_out = frozenset(self.drafts.standing)
+            return
         settled = self.trials.settled | {one.id for one in self._failing()} | set(self.newest)
         self.left_out = self.trials.next(self.ledger, suspects(self.ledger, self.effects, settled))
 
@@ -337,6 +353,7 @@ class InstructionManager:
         """Read and compare what is left over, in at most `most` calls, return to the text that was violated least where several
         were tried, and write down what was measured."""
         self.left_out, self.contradictions.ending = frozenset(), True
+        self._expire(self.drafts.waiting, UNTRIED, at)
         known = known_of(self.ledger)
         if self.unread and most != 0 and self.manages is not False:
             rest = Judged(tuple(self.unread), ((),) * len(self.unread), ())

@@ -46,22 +46,24 @@ _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 16
 """Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
-PLAIN_ROWS, _DRAFTS, _DRAFTED = 6, 2, 1.0
-"""Whole rows in a plain question, so many such questions at once, and their temperature: each answer is a draft of the whole
-instruction, and of drafts that differ the roll-outs find the better one."""
+PLAIN_ROWS, _DRAFTED = 6, 1.0
+"""Whole rows in a plain question, and its temperature: the answer is a draft of the whole instruction, and of drafts that differ
+the roll-outs find the better one."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """What critiques demand. `dismissed` are those that demand nothing, by place, with the reason (`no_demand`, `vague`,
     `to_the_reader`); `unread` those that no answer mentioned; `calls` is what it took. `manages` says whether the model
-    fills in the form (None: nobody knows yet); one that does not is asked a plain question."""
+    fills in the form (None: nobody knows yet); one that does not is asked a plain question. `drafted` says that what it wrote
+    are drafts of the whole instruction."""
 
     requirements: tuple[Requirement, ...] = ()
     dismissed: Mapping[int, str] = field(default_factory=dict)
     unread: tuple[int, ...] = ()
     calls: int = 0
     manages: bool | None = None
+    drafted: bool = False
 
     def placed(self, places: Sequence[int]) -> Reading:
         """The same with critiques by their places in another list."""
@@ -107,7 +109,7 @@ async def read(
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
     halves = [half for pack in failed for half in packed(pack, -(-len(pack) // 2))]
     drafts = mostly_rows(critiques) and not manages
-    halves = [half[:PLAIN_ROWS] for half in halves[:_DRAFTS]] if drafts else halves
+    halves = [half[:PLAIN_ROWS] for half in halves[:1]] if drafts else halves
     halves = halves[: None if most is None else max(0, most - sent)]
     again, calls = await run.map(partial(ask, not manages, 1), halves), sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
@@ -120,17 +122,17 @@ async def read(
     dismissed = {place: why for _, one in read_of for place, why in one.dismissed.items()}
     mentioned = {place for pack, one in read_of for place in pack if place not in one.unread}
     unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
-    return Reading(tuple(requirements), dismissed, unread, calls, manages)
+    return Reading(tuple(requirements), dismissed, unread, calls, manages, drafts)
 
 
 async def _packs(
     run: Run, critiques: Sequence[Critique], size: int, most: int | None, plain: bool, embed: Embed | None
 ) -> list[list[int]]:
     """Which critiques go out together: fewer where they are long, or where the model manages no form; then of whole rows only
-    as many as the drafts show."""
+    as many as a draft shows."""
     order, close = await arranged(run, [c.text for c in critiques], embed)
     if plain and mostly_rows(critiques):
-        return packed(order, PLAIN_ROWS)[: min(_DRAFTS, most or _DRAFTS)]
+        return packed(order, PLAIN_ROWS)[:1]
     length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
     size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
     return packed(order, -(-size // 2) if plain else size, most, close)
