@@ -76,6 +76,17 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
     assert len({(r.messages, r.sample) for r in model.requests}) == len(model.requests)
 
 
+async def test_a_parent_that_is_only_copied_gives_way_to_the_others() -> None:
+    half = "Sort: tone."
+
+    def answer(question: str, sample: int) -> str:
+        return f"<INSTRUCTION>{half if half in question or sample < 2 else 'Sort well.'}</INSTRUCTION>"
+
+    _, model, _ = await search(answer, rounds=3, proposals=2)
+    shown = [(START.region_text() in question, half in question) for question in model.questions]
+    assert shown == [(True, False)] * 2 + [(False, True)] * 2 + [(True, False)] * 2
+
+
 async def test_a_perfect_minibatch_is_not_reflected_on() -> None:
     env = replace(review_world(), reward=ConstantReward(1.0))
     best, model, run = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env)

@@ -26,7 +26,8 @@ Differences from the paper and its package (gepa 0.1.4):
 8. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
    may end after the first (gepa issue 375). A prompt with the full reward on all validation examples ends the search.
 9. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
-10. The result is the best by mean validation score, or its child, and so on, that is ahead of it on all rows that both
+10. A parent of whose reflections none wrote a new text (a small model copies what it sees) gives way to the others.
+11. The result is the best by mean validation score, or its child, and so on, that is ahead of it on all rows that both
     answered: on few validation examples chance would choose between a prompt and one that has passed the test against it.
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
@@ -132,8 +133,7 @@ class Outcome:
 class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent.
 
-    A round has `width` reflections; under a limit as many more as there were (`idle`) since a child was accepted.
-    """
+    A round has `width` reflections; under a limit as many more as there were (`idle`) since a child was accepted."""
 
     env: Environment
     policy: LanguagePolicy
@@ -152,6 +152,7 @@ class CandidatePool:
     unseen: dict[str, Sequence[Example]] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
     merged: set[tuple[str, str]] = field(default_factory=set)
+    barren: set[str] = field(default_factory=set)
     grown: bool = False
 
     @property
@@ -216,7 +217,8 @@ class CandidatePool:
         """The candidate that is to be reflected on."""
         if self.config.parent == "best" and self.archive.incumbent is not None:
             return self.archive.incumbent
-        weights = front(self.scores) if self.config.parent == "front" else dict.fromkeys(self.scores, 1)
+        scores = {name: s for name, s in self.scores.items() if name not in self.barren} or self.scores
+        weights = front(scores) if self.config.parent == "front" else dict.fromkeys(scores, 1)
         name = run.rng.choices(list(weights), list(weights.values()))[0]
         return self.archive.members[name]
 
@@ -243,15 +245,17 @@ async def reflect(
             pool.asks, pool.reflections = pool.asks - len(regions), pool.reflections + 1
 
     async def write(branch: Run, job: tuple[int, Sequence[Example], list[str]]) -> Child:
-        sample, batch, regions = job
-        prompt = parent.prompt
+        (sample, batch, regions), prompt = job, parent.prompt
         question = partial(rewritten, pool=pool, parent=parent, rows=batch, sample=sample)
         for region, written in zip(regions, await branch.map(question, regions), strict=True):
             prompt = prompt if written is None else moved(pool.start, prompt, region, written)
         return Child(prompt, f"reflection on {', '.join(regions)}", batch)
 
     children = {child.prompt.id: child for child in await run.map(write, jobs)}
-    return [child for child in children.values() if child.prompt not in pool.archive]
+    new = [child for child in children.values() if child.prompt not in pool.archive]
+    if len(jobs) > 1 and not new:
+        pool.barren.add(parent.id)
+    return new
 
 
 async def rewritten(
@@ -266,7 +270,7 @@ async def rewritten(
     fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
     if len(fit) < len(written):
         run.log("copied", len(written) - len(fit))
-    return fit[0] if fit else None
+    return next(iter(fit), None)
 
 
 def union(pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> Child | None:
@@ -324,9 +328,7 @@ async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Se
 def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float) -> bool | None:
     """Whether new rollouts are better than old ones on the same examples; None while they are ahead and it may be chance."""
     gaps = [gain / (span or 1.0) for gain in gains(olds, news)]
-    if sum(gaps) <= 0:
-        return False
-    return True if p_value(gaps, draws=9_999) <= alpha else None
+    return sum(gaps) > 0 and (p_value(gaps, draws=9_999) <= alpha or None)
 
 
 async def merge(run: Run, pool: CandidatePool) -> None:
@@ -390,10 +392,9 @@ EXAMPLES = (
 )
 REQUEST = (
     "Your task is to improve the prompt of the assistant: write its whole instruction anew. Read the inputs carefully and "
-    "identify the input format and "
-    "infer detailed task description about the task I wish to solve with the assistant. Read all the assistant responses "
-    "and the corresponding feedback. Identify all niche and domain specific factual information about the task and include "
-    "it in the instruction, as a lot of it may not be available to the assistant in the future. The assistant may have "
-    "utilized a generalizable strategy to solve the task, if so, include that in the instruction as well. Keep what the "
-    "instructions say already and is still needed. Do not copy the inputs."
+    "identify the input format and infer detailed task description about the task I wish to solve with the assistant. Read "
+    "all the assistant responses and the corresponding feedback. Identify all niche and domain specific factual information"
+    " about the task and include it in the instruction, as a lot of it may not be available to the assistant in the future."
+    " The assistant may have utilized a generalizable strategy to solve the task, if so, include that in the instruction as"
+    " well. Keep what the instructions say already and is still needed. Do not copy the inputs."
 )
