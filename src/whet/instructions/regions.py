@@ -63,8 +63,9 @@ class RegionManagers:
 
     @property
     def settled(self) -> bool:
-        """Whether the last step brought nothing that several answers demand, in any region."""
-        return all(manager.settled for manager in self.managers.values())
+        """Whether the last step brought nothing that several answers demand, in any region, or a draft that waits to be tried."""
+        managers = self.managers.values()
+        return any(manager.drafts.waiting for manager in managers) or all(m.settled for m in managers)
 
     @property
     def doubted(self) -> list[str]:
