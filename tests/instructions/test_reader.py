@@ -155,13 +155,17 @@ async def test_numbers_of_the_example_are_a_copy_where_there_are_other_critiques
     assert result.manages is (None if copied else True)
 
 
-async def test_a_draft_from_whole_rows_is_a_sample_that_differs_from_others() -> None:
+@pytest.mark.parametrize(("known", "temperature"), [([], 0.2), (KNOWN, 1.0)])
+async def test_the_first_draft_from_whole_rows_is_the_likeliest_and_the_next_ones_are_samples(
+    known: list[Known], temperature: float
+) -> None:
     def reply(stage: str, text: str) -> Any:
         return form(entry((1,), None, EXAMPLE)) if EXAMPLE in text else Completion(f"- {PRICE}")
 
     run, optimizer = run_with(reply)
-    await read(run, critiques(*(f"Input: {n}\nAnswered: {n}\nWanted: 0" for n in range(8)), row=True), [])
-    assert optimizer.temperatures == [0.2, 1.0]
+    rows = critiques(*(f"Input: {n}\nAnswered: {n}\nWanted: 0" for n in range(8)), row=True)
+    assert (await read(run, rows, known)).drafted
+    assert optimizer.temperatures == [0.2, temperature]
 
 
 async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_form() -> None:

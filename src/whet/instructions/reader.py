@@ -47,8 +47,8 @@ _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 16
 """Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
 PLAIN_ROWS, _DRAFTED = 6, 1.0
-"""Whole rows in a plain question, and its temperature: the answer is a draft of the whole instruction, and of drafts that differ
-the roll-outs find the better one."""
+"""Whole rows in a plain question, and its temperature once something stands: the answer is a draft of the whole instruction, the
+first one the likeliest, and of others that differ the roll-outs find the better one."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ async def _ask(
     texts = [c.text for c in shown]
     if plain:
         tokens = _PLAIN_TOKENS * (len(shown) + 2)
-        warmth = _DRAFTED if mostly_rows(shown) else TEMPERATURE
+        warmth = _DRAFTED if mostly_rows(shown) and known else TEMPERATURE
         completion = await ask_model(run, "read", plain_question(shown, around), None, tokens, sample, warmth)
         own = [r for r in listed(completion, known)[: len(shown)] if not is_copy(r.text, texts, _PLAIN_COPY)]
         dismissed, usable = dict[int, str](), bool(own)
