@@ -10,9 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.instructions.optimizer import constant, critiques, entry, form, numbered, run_with
 
-from whet.instructions.answers import EXAMPLE, NO_DEMAND, TO_READER, VAGUE, Known
+from whet.instructions.answers import (
+    EXAMPLE,
+    EXAMPLE_COUNT,
+    NO_DEMAND,
+    TO_READER,
+    VAGUE,
+    Known,
+    copies_example,
+    is_form,
+)
 from whet.instructions.questions import Critique, question
 from whet.instructions.reader import Reading, is_copy, packed, read
+from whet.replies import json_values
 from whet.types import Completion
 
 PRICE, SHORT = "State every price in euros.", "Answer in at most three sentences."
@@ -153,6 +163,13 @@ async def test_numbers_of_the_example_are_a_copy_where_there_are_other_critiques
     result = await read(run_with(reply)[0], critiques(*WORDS, *WORDS)[:count], [])
     assert {r.text for r in result.requirements} - {""} == ({PRICE} if copied else {"Name the section."})
     assert result.manages is (None if copied else True)
+
+
+def test_the_form_shows_the_example_that_a_copy_is_known_by() -> None:
+    shown = question(critiques("price?"), [], "")
+    values = json_values(shown[shown.index('{"requirements"') :].replace(EXAMPLE, PRICE))
+    assert is_form(values)
+    assert copies_example(PRICE, values, 1) and not copies_example(PRICE, values, EXAMPLE_COUNT)
 
 
 @pytest.mark.parametrize(("known", "temperature"), [([], 0.2), (KNOWN, 1.0)])

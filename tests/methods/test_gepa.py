@@ -15,12 +15,13 @@ from benchmarks.simulated.rules import first, stances
 from tests.methods.test_meta_prompt import Rules
 
 from whet.environments.environment import Environment
-from whet.methods.gepa import Config, better, gepa
+from whet.methods.gepa import Config, gepa
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
+from whet.search.minibatch import better
 from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world, reviews

@@ -198,8 +198,8 @@ async def _ask(
         completion = await ask_model(run, "read", question(shown, known, around), SCHEMA, sample=sample)
         own, dismissed = understood(completion, known, len(shown))
         values = json_values(completion.text)
-        formed = is_form(values) and not copies_example(completion.text, values, len(shown))
-        usable = bool(own or dismissed or formed)
+        empty = is_form(values) and not copies_example(completion.text, values, len(shown))
+        usable = bool(own or dismissed or empty)
     example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
     named = dismissed.keys() | {n for r in own for n in r.critiques}

@@ -52,11 +52,10 @@ from whet.search.copies import copied_input
 from whet.search.demonstrations import editable
 from whet.search.edits import moved, text_in
 from whet.search.example_front import contested, front
-from whet.search.minibatch import answered, endless, gains, show_rollout
+from whet.search.minibatch import answered, better, endless, gains, show_rollout
 from whet.search.plan import cut_validation, payable_asks, payable_rollouts
 from whet.search.regions import blamed
 from whet.search.text_merge import merged_prompt
-from whet.stats.paired import p_value
 from whet.types import Example, Rollout, mean_score
 
 
@@ -133,7 +132,9 @@ class Outcome:
 class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent.
 
-    A round has `width` reflections; under a limit as many more as there were (`idle`) since a child was accepted."""
+    A round has `width` reflections; under a limit as many more as there were (`idle`) since a child was accepted. Of `barren`
+    parents the last reflections wrote nothing new.
+    """
 
     env: Environment
     policy: LanguagePolicy
@@ -245,7 +246,8 @@ async def reflect(
             pool.asks, pool.reflections = pool.asks - len(regions), pool.reflections + 1
 
     async def write(branch: Run, job: tuple[int, Sequence[Example], list[str]]) -> Child:
-        (sample, batch, regions), prompt = job, parent.prompt
+        sample, batch, regions = job
+        prompt = parent.prompt
         question = partial(rewritten, pool=pool, parent=parent, rows=batch, sample=sample)
         for region, written in zip(regions, await branch.map(question, regions), strict=True):
             prompt = prompt if written is None else moved(pool.start, prompt, region, written)
@@ -270,7 +272,7 @@ async def rewritten(
     fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
     if len(fit) < len(written):
         run.log("copied", len(written) - len(fit))
-    return next(iter(fit), None)
+    return fit[0] if fit else None
 
 
 def union(pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> Child | None:
@@ -323,12 +325,6 @@ async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Se
     for each in outcomes:
         pool.take(run, each)
     return any(each.accepted for each in outcomes)
-
-
-def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float) -> bool | None:
-    """Whether new rollouts are better than old ones on the same examples; None while they are ahead and it may be chance."""
-    gaps = [gain / (span or 1.0) for gain in gains(olds, news)]
-    return sum(gaps) > 0 and (p_value(gaps, draws=9_999) <= alpha or None)
 
 
 async def merge(run: Run, pool: CandidatePool) -> None:

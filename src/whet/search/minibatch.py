@@ -1,10 +1,11 @@
-"""Drawing examples, and showing to a model what went wrong on them."""
+"""Drawing examples, comparing prompts on them, and showing to a model what went wrong."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
 
+from whet.stats.paired import p_value
 from whet.types import Example, Rollout, TraceStep, content_hash
 
 _SHOWN = 1500
@@ -57,6 +58,15 @@ def gains(olds: Sequence[Rollout], news: Sequence[Rollout]) -> list[float]:
     """How much more reward new rollouts have than old ones on the same examples, where both were answered."""
     both = [(a, b) for a, b in zip(olds, news, strict=True) if len(answered([a, b])) == 2]
     return [b.reward - a.reward for a, b in both]
+
+
+def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float) -> bool | None:
+    """Whether new rollouts are better than old ones on the same examples, by a paired test at `alpha` (one-sided); None while
+    they are ahead and it may be chance. `span` is the range of the rewards."""
+    gaps = [gain / (span or 1.0) for gain in gains(olds, news)]
+    if sum(gaps) <= 0:
+        return False
+    return True if p_value(gaps, draws=9_999) <= alpha else None
 
 
 def show_example(example: Example, longest: int = _SHOWN) -> str:
