@@ -16,6 +16,18 @@ JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | 
 
 ROLES = ("task", "optimizer", "judge")
 
+NO_ANSWER = ("provider:", "budget:")
+"""Boundaries of errors that say nothing about a prompt: the provider did not answer, or the limits paid for no answer."""
+
+NO_TEXT = "model:"
+"""Boundary of errors of answers that hold no text: a refusal, a filter, nothing."""
+
+
+def lacks_answer(error: str | None) -> bool:
+    """Whether a completion or a rollout with this error has no answer of the model. A refusal, an empty text and a text that
+    cannot be read are answers (`model:`, `parse:`): they earn the lowest reward."""
+    return error is not None and error.startswith(NO_ANSWER)
+
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -70,6 +82,9 @@ class Usage:
 class Completion:
     """One answer of a model. A bad answer is data: `error` names what was wrong with it.
 
+    `error` begins with `provider:` where the provider did not answer (it failed, or it turned the call away), and with `model:`
+    where the model answered nothing that can be used (a refusal, an empty text).
+
     `first_token` holds natural-log probabilities of the candidates for the first output token when
     the request asked for them and the endpoint offers them. `label_probs` holds the probabilities of a
     task's labels (summing to 1) and `target_score` the (log-probability, tokens) of the example's
@@ -85,6 +100,11 @@ class Completion:
     label_probs: Mapping[str, float] | None = None
     target_score: tuple[float, int] | None = None
     seconds: float | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether it is an answer of the model, be it a bad one."""
+        return not lacks_answer(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +172,8 @@ class TraceStep:
 class Rollout:
     """One execution of the target model under one prompt on one example. A failed rollout is data.
 
-    `error` is None or `boundary: what happened`, where boundary is provider, parse, program or reward. `steps` is the trace
-    of a program, `addressed` what a critique says about its prompts by their names.
+    `error` is None or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward. `steps`
+    is the trace of a program, `addressed` what a critique says about its prompts by their names.
     """
 
     prompt_id: str
@@ -167,6 +187,11 @@ class Rollout:
     sample: int = 0
     addressed: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[TraceStep, ...] = ()
+
+    @property
+    def answered(self) -> bool:
+        """Whether it counts for its prompt: neither the provider nor a limit kept the answer away."""
+        return not lacks_answer(self.error)
 
 
 @dataclass(frozen=True, slots=True)

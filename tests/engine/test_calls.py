@@ -274,7 +274,7 @@ class Thinker(Model):
                     self.tag and f"<{self.tag}>hm",
                     "length",
                     Usage(7, bound),
-                    None if self.tag else "provider: empty answer",
+                    None if self.tag else "model: empty answer",
                 )
             ]
         return [Completion("yes", usage=Usage(7, self.needs))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.world import Model, close, open_core, run_of
-from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters, unanswered
+from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters
 from whet.environments.environment import Environment
 from whet.errors import ProviderError
 from whet.prompt import Prompt
@@ -71,8 +71,8 @@ async def test_what_the_provider_refuses_is_asked_for_once_more_and_nothing_is_p
     core = open_core(tmp_path, env.model)  # type: ignore[arg-type]
     sides = (env, PROMPTS[0]), (env, PROMPTS[1])
     before, after = await evaluate_pairs(run_of(core), sides, rows(4))
-    assert [unanswered(r) for r in before] == [False] * 4
-    assert [unanswered(r) for r in after] == [False, False, True, False]
+    assert [not r.answered for r in before] == [False] * 4
+    assert [not r.answered for r in after] == [False, False, True, False]
     assert seen == {(p, f"row {i}"): 1 for p in ("Old.", "New.") for i in range(4)} | {
         ("Old.", "row 1"): 2,
         ("New.", "row 2"): 2,
@@ -90,7 +90,7 @@ async def test_what_the_budget_cannot_pay_is_no_answer(tmp_path: Path) -> None:
     core = open_core(tmp_path, model, Budget(calls=39), concurrency=1)
     sides = (env, PROMPTS[0]), (env, PROMPTS[1])
     before, after = await evaluate_pairs(run_of(core), sides, rows(20))
-    assert sum(unanswered(r) for r in (*before, *after)) == 1
+    assert sum(not r.answered for r in (*before, *after)) == 1
     assert model.calls == 39
     await close(core)
 
@@ -168,5 +168,5 @@ async def test_a_judge_that_its_provider_fails_is_no_evidence(tmp_path: Path) ->
     env = Environment(model, Failing(), (), ())  # type: ignore[arg-type]
     rollouts = await env.evaluate(run_of(core), PROMPTS[0], rows(1))
     assert rollouts[0].error == "provider: HTTP 503"
-    assert unanswered(rollouts[0])
+    assert not rollouts[0].answered
     await close(core)

@@ -325,7 +325,7 @@ async def test_seq2seq_writes_and_masked_refuses(saved: Saved) -> None:
 async def test_a_prompt_without_room_for_an_answer_is_a_failed_completion(saved: Saved) -> None:
     model = load(str(saved(llama, "causal")), device="cpu")
     (found,) = await model.generate(request("good " * 64))
-    assert found.error is not None and found.error.startswith("provider: the prompt's 64 tokens")
+    assert found.error is not None and found.error.startswith("model: the prompt's 64 tokens")
     (tight,) = await model.generate(request("good " * 62))
     assert tight.usage.output_tokens <= 2
     await model.close()

@@ -162,24 +162,24 @@ async def test_usage_is_estimated_from_above_when_absent() -> None:
 
 
 BAD_ANSWERS = {
-    "empty text": (choice(""), "provider: empty answer"),
-    "white space": (choice(" \n"), "provider: empty answer"),
-    "no text": (choice(None), "provider: empty answer"),
+    "empty text": (choice(""), "model: empty answer"),
+    "white space": (choice(" \n"), "model: empty answer"),
+    "no text": (choice(None), "model: empty answer"),
     "thought until the limit": (
         choice("", finish_reason="length"),
-        "provider: empty answer (token limit reached before any text)",
+        "model: empty answer (token limit reached before any text)",
     ),
     "refusal": (
         {"message": {"content": None, "refusal": "I will not."}},
-        "provider: refused: I will not.",
+        "model: refused: I will not.",
     ),
     "filter": (
         choice("half", finish_reason="content_filter"),
-        "provider: refused (stopped by a content filter)",
+        "model: refused (stopped by a content filter)",
     ),
-    "no message": ({"index": 0}, "provider: empty answer (a choice without a message)"),
-    "odd message": ({"message": {"content": 7}}, "provider: empty answer"),
-    "not a choice": ("text", "provider: empty answer (a choice without a message)"),
+    "no message": ({"index": 0}, "model: empty answer (a choice without a message)"),
+    "odd message": ({"message": {"content": 7}}, "model: empty answer"),
+    "not a choice": ("text", "model: empty answer (a choice without a message)"),
 }
 
 
@@ -193,7 +193,7 @@ async def test_a_bad_answer_is_a_failed_completion(name: str) -> None:
 
 async def test_no_choice_and_textual_parts() -> None:
     (found,) = await answered({"choices": []})
-    assert found.error == "provider: empty answer (no choice in it)"
+    assert found.error == "model: empty answer (no choice in it)"
     (found,) = await answered(
         {"choices": [choice(None) | {"message": {"content": [{"text": "a"}, {"x": 1}]}}]}
     )

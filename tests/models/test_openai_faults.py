@@ -75,7 +75,7 @@ async def test_fault_matrix_without_an_answer(fault: str) -> None:
 async def test_fault_matrix_with_an_answer(fault: str, error: str) -> None:
     async with serving(echo, faults=Faults(**{fault: 1.0})) as server, client(server) as model:
         (found,) = await model.generate(ASK)
-        assert found.error is not None and found.error.startswith(f"provider: {error}")
+        assert found.error is not None and found.error.startswith(f"model: {error}")
         assert found.usage.input_tokens == 5
 
 

@@ -183,7 +183,7 @@ INSTEAD = [
 @pytest.mark.parametrize(("message", "words"), INSTEAD)
 async def test_a_message_without_a_text_says_what_it_holds(message: Any, words: str) -> None:
     found = await answered(http({"choices": [{"message": message, "finish_reason": "stop"}], "usage": USAGE}))
-    assert found.error == f"provider: empty answer ({words})"
+    assert found.error == f"model: empty answer ({words})"
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

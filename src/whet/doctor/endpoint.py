@@ -122,7 +122,7 @@ def _thinks(answer: dict[str, Any]) -> bool:
 def _problem(model: OpenAIModel, error: ProviderError | None, answer: dict[str, Any]) -> str:
     if error is None:
         made = _made(answer)
-        saw = "" if made is None or made.error is None else f": {made.error.removeprefix('provider: ')}"
+        saw = "" if made is None or made.error is None else f": {made.error.partition(': ')[2]}"
         return f"at {model.base_url}: the answer holds no text{saw}"
     return str(error) if model.address in str(error) else f"{model.base_url}: {error}"
 

@@ -178,7 +178,7 @@ class Caller:
                 if wait is None:
                     return encode([Completion("", finish="error", error=f"provider: {error}")])
                 await asyncio.sleep(wait)
-        return encode([Completion("", finish="length", error="provider: only a thought in every attempt")])
+        return encode([Completion("", finish="length", error="model: only a thought in every attempt")])
 
     def refuse_silence(self) -> None:
         """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""

@@ -23,7 +23,7 @@ from whet.engine.final_evaluation import (
 from whet.engine.forecast import promotion_warning
 from whet.engine.objectives import calibrated, timed
 from whet.engine.openings import OpeningLedger, run_id
-from whet.engine.pairs import evaluate_within, unanswered
+from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.run_folder import Opened, RunPlan, remember_task
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
@@ -129,7 +129,7 @@ async def _protocol(
     progress.phase, before = "baseline", time.monotonic()
     baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
-    if all(map(unanswered, baseline)):
+    if hold_no_text(baseline):
         core.caller.refuse_silence()
     env, baseline = calibrated(env, baseline)
     await _try_second_opinion(root.branch("second"), plan, baseline)
@@ -351,7 +351,7 @@ async def ablate(
 
     async def mean(name: str, prompt: Prompt) -> float | None:
         rollouts = await evaluate_within(env, run.branch(name), prompt, env.validation)
-        return None if any(map(unanswered, rollouts)) else mean_score(rollouts).mean
+        return None if not all(r.answered for r in rollouts) else mean_score(rollouts).mean
 
     async def compute() -> Any:
         each, left = row_calls(env, int(getattr(env, "calls", 1))), run.budget.searchable()

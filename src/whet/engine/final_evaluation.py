@@ -20,7 +20,7 @@ from whet.engine.pairs import (
     evaluate_pairs,
     evaluate_within,
     example_clusters,
-    unanswered,
+    hold_no_text,
 )
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
@@ -94,7 +94,7 @@ async def final_evaluation(
     prompt = best.candidate.prompt
     clusters = example_clusters(((env, start.candidate.prompt), (env, prompt)), task.test)
     opinion, joint = await _verdict(final.branch("second"), plan, env, (start, best), clusters, opening)
-    if all(map(unanswered, (*start.test, *best.test))):
+    if hold_no_text((*start.test, *best.test)):
         core.caller.refuse_silence()
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
@@ -311,13 +311,13 @@ def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, A
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     warnings = []
     for name, rollouts in evaluated.items():
-        missing = [r.error for r in rollouts if unanswered(r)]
+        missing = [r.error for r in rollouts if not r.answered]
         if missing:
             warnings.append(
                 f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and "
                 f"{_LOST.get(name, _LOWEST)}; the first: {missing[0]}"
             )
-        failed = [r.error for r in rollouts if r.error is not None and not unanswered(r)]
+        failed = [r.error for r in rollouts if r.error is not None and r.answered]
         if failed:
             warnings.append(
                 f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and {_LOWEST}; the first: {failed[0]}"
@@ -354,7 +354,7 @@ async def execute_evaluation(
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
             rollouts = await env.evaluate(run, task.prompt, examples)
-            if all(map(unanswered, rollouts)):
+            if hold_no_text(rollouts):
                 core.caller.refuse_silence()
     finally:
         core.journal.append([elapsed_row(core)])

@@ -89,7 +89,7 @@ class EndpointHealth:
         )
 
     def _blank_error(self, address: str) -> ProviderError:
-        reason = list(self.blank.values())[-1].removeprefix("provider: ")
+        reason = list(self.blank.values())[-1].partition(": ")[2]
         return ProviderError(
             f"{address} answered {len(self.blank)} calls, and no answer holds a text; the last: {reason}. "
             "Mend that and run the same command again (`whet doctor` shows what the endpoint does).",

@@ -8,7 +8,6 @@ from typing import Any
 
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
-from whet.engine.pairs import unanswered
 from whet.environments.environment import Environment
 from whet.rewards import Objectives, RewardFunction
 from whet.rewards.objectives import LATENCY
@@ -46,7 +45,7 @@ def objective_figures(
         return {}
     front, start, best = Front(reward.items), tested[0][0], tested[1][0]
     for candidate, validation in tested:
-        front.add(candidate, {r.example_id: reward.values(r) for r in validation if not unanswered(r)})
+        front.add(candidate, {r.example_id: reward.values(r) for r in validation if r.answered})
     for event in read_events(core.journal.path, ["validated"]):
         if "objectives" in event.value:
             front.add(candidate_of(event.value), event.value["objectives"])

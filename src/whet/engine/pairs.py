@@ -4,7 +4,7 @@ pairs, on the answers of their best prompts."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +20,7 @@ from whet.rewards import Objectives, RewardFunction
 from whet.run import Run
 from whet.stats import Improvement, JointVerdict, clusters_of, decide, holm
 from whet.stats.paired import p_value, paired_test
-from whet.types import Example, Rollout, content_hash
+from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 
 LARGEST_UNPAID_SHARE = 0.1
 LARGEST_FAILED_SHARE = 0.02
@@ -68,7 +68,7 @@ async def _rollouts(run: Run, items: Sequence[tuple[Environment, Prompt, Example
             return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")
 
     rollouts = await run.map(one, items)
-    again = [i for i, rollout in enumerate(rollouts) if unanswered(rollout)]
+    again = [i for i, rollout in enumerate(rollouts) if not rollout.answered]
     refused.clear()
     for i, rollout in zip(again, await run.map(one, [items[i] for i in again]), strict=True):
         rollouts[i] = rollout
@@ -77,9 +77,9 @@ async def _rollouts(run: Run, items: Sequence[tuple[Environment, Prompt, Example
     return rollouts
 
 
-def unanswered(rollout: Rollout) -> bool:
-    """Whether it failed for a reason that says nothing about the prompt: the provider did, or the budget ended."""
-    return rollout.error is not None and rollout.error.startswith(("provider:", "budget:"))
+def hold_no_text(rollouts: Iterable[Rollout]) -> bool:
+    """Whether none of them holds a text of the model, so that the endpoint may be the reason."""
+    return all(not r.answered or (r.error or "").startswith(NO_TEXT) for r in rollouts)
 
 
 def counted(answers: Answers) -> list[int]:
@@ -88,12 +88,12 @@ def counted(answers: Answers) -> list[int]:
     Where the candidate alone was not, also when it was asked again, it has the lowest reward: a provider that refuses certain
     requests refuses what the candidate makes of certain rows, and to leave those out would choose the rows by their outcome.
     """
-    return [i for i, rollout in enumerate(answers[0]) if not unanswered(rollout)]
+    return [i for i, rollout in enumerate(answers[0]) if rollout.answered]
 
 
 def missing(answers: Answers) -> int:
     """The number of pairs in which one of the prompts was not answered."""
-    return sum(unanswered(first) or unanswered(second) for first, second in zip(*answers, strict=True))
+    return sum(not first.answered or not second.answered for first, second in zip(*answers, strict=True))
 
 
 def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> list[int]:
@@ -128,7 +128,7 @@ def decide_jointly(
 
 def _worst(reward: Objectives, before: Rollout, after: Rollout) -> Rollout:
     """The candidate's rollout; without an answer it has the lowest rewards, and the baseline's cost and time."""
-    if not unanswered(after):
+    if after.answered:
         return after
     known = {
         **before.parts,
@@ -180,9 +180,8 @@ def sealed_answers(run: Path) -> SealedAnswers:
     event: Any = read_events(run / "journal.sqlite", ["final"])[-1].value
     rows = event["best"]
     clusters = event.get("clusters", range(len(rows)))
-    lost = ("provider:", "budget:")
     return SealedAnswers(
-        {row["id"]: row["reward"] for row in rows if not str(row["error"] or "").startswith(lost)},
+        {row["id"]: row["reward"] for row in rows if not lacks_answer(row["error"])},
         {row["id"]: cluster for row, cluster in zip(rows, clusters, strict=True)},
         event["high"] - event["low"],
     )

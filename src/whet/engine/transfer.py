@@ -20,7 +20,7 @@ from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, summary, usage
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
-from whet.engine.pairs import evaluate_within, unanswered
+from whet.engine.pairs import evaluate_within
 from whet.engine.run_folder import RESULT, Opened, RunPlan, differences, open_run, read_header, write_result
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, parameter
@@ -126,7 +126,7 @@ class TransferTest:
             "score": summary(rollouts, low, high),
             "rewards": [r.reward for r in rollouts],
             "failed": sum(r.error is not None for r in rollouts),
-            "unanswered": [i for i, rollout in enumerate(rollouts) if unanswered(rollout)],
+            "unanswered": [i for i, rollout in enumerate(rollouts) if not rollout.answered],
             "usage": usage(core),
         }
 

@@ -244,14 +244,14 @@ def _seed(request: Request, copy: int) -> int:
 def _completion(weights: Weights, row: RequestRow, copy: int) -> Completion:
     if not row.max_tokens:
         reason = f"the prompt's {len(row.ids)} tokens leave the model no room for an answer"
-        return Completion("", "error", error=f"provider: {reason}")
+        return Completion("", "error", error=f"model: {reason}")
     ends = end_tokens(weights)
     end = next((i for i, token in enumerate(row.written) if token in ends), None)
     whole: str = weights.tokenizer.decode(row.written[:end], skip_special_tokens=True)
     text = cut_at_stop(whole, row.stops)
     usage = Usage(0 if copy else len(row.ids), len(row.written) if end is None else end + 1)
     finish = "stop" if end is not None or len(text) < len(whole) else "length"
-    error = None if text.strip() else "provider: empty answer"
+    error = None if text.strip() else "model: empty answer"
     return Completion(text, finish, usage, error, row.first_token)
 
 

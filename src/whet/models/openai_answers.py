@@ -4,8 +4,8 @@ Pure functions. What an HTTP 200 may turn out to be, and what becomes of it:
 
     text                                   Completion
     text that reached the token limit      Completion, finish "length"
-    empty content, no choice at all        Completion, error "provider: empty answer"
-    a refusal, a content filter            Completion, error "provider: refused ..."
+    empty content, no choice at all        Completion, error "model: empty answer"
+    a refusal, a content filter            Completion, error "model: refused ..."
     a whole web page (<!doctype html>)     ProviderError(fatal): the address is not the API
     not JSON, no object, no list of        ProviderError(retryable): the answer is lost, another attempt may
     choices, cut off in the middle         be whole. The engine turns its last attempt into a failed rollout.
@@ -60,7 +60,7 @@ def completions(
     if errors and errors[0] is not None and None not in errors:
         return _failure_inside_200(errors[0])
     answers = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
-    answers = answers or [Completion("", error="provider: empty answer (no choice in it)")]
+    answers = answers or [Completion("", error="model: empty answer (no choice in it)")]
     usage = reported or Usage(
         sum(count(m.content) for m in request.messages), sum(count(c.text) for c in answers)
     )
@@ -136,20 +136,20 @@ def _failure_inside_200(data: Mapping[str, Any]) -> Failure:
 def _completion(choice: Any, request: Request) -> Completion:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
-        return Completion("", error="provider: empty answer (a choice without a message)")
+        return Completion("", error="model: empty answer (a choice without a message)")
     finish = choice.get("finish_reason")
     finish = finish if isinstance(finish, str) and finish else "stop"
     text = cut_at_stop(_text(message.get("content")), request.stop)
     refusal = message.get("refusal")
     error = None
     if isinstance(refusal, str) and refusal:
-        finish, error = "refusal", f"provider: refused: {refusal[:_SHOWN]}"
+        finish, error = "refusal", f"model: refused: {refusal[:_SHOWN]}"
     elif finish == "content_filter":
-        error = "provider: refused (stopped by a content filter)"
+        error = "model: refused (stopped by a content filter)"
     elif (failed := _error_of(choice)) is not None:
         error = f"provider: {str(failed['error'])[:_SHOWN]}"
     elif not text.strip():
-        error = f"provider: empty answer{_instead(message, finish)}"
+        error = f"model: empty answer{_instead(message, finish)}"
     return Completion(text, finish, error=error, first_token=_first_token(choice.get("logprobs")))
 
 

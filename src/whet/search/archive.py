@@ -112,7 +112,7 @@ class Archive:
         vectors: dict[str, JSON] = {}
         if isinstance(env.reward, Objectives):
             reward = env.reward
-            answered = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
+            answered = [r for r in rollouts if r.answered]
             if not reward.meets(reward.means(answered or rollouts)):
                 self.outside.add(candidate.id)
             vectors = {"objectives": {r.example_id: {**reward.values(r)} for r in answered}}

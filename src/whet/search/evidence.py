@@ -26,7 +26,7 @@ class Evidence:
         """Take in a prompt and what it earned; a call that failed at the provider says nothing about it. Of a `trial` nobody
         expects that it is as good as those before and after it."""
         (self.trials.add if trial else self.trials.discard)(candidate.prompt.id)
-        rows = [r for r in rollouts if r.error is None or not r.error.startswith("provider")]
+        rows = [r for r in rollouts if r.answered]
         self.rewards.setdefault(candidate.prompt.id, []).extend(r.reward for r in rows)
         score = mean_score(rows) if rows else None
         known = self.candidates.pop(candidate.prompt.id, candidate)
