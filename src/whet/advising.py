@@ -10,7 +10,7 @@ from typing import Any
 from whet.arguments import checked
 from whet.blocking import blocking
 from whet.doctor import graded
-from whet.engine.execute import Progress
+from whet.engine.progress import Progress
 from whet.errors import UsageError
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY
 from whet.models.callable import ModelChoice, as_model

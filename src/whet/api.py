@@ -16,9 +16,9 @@ from whet.added_rows import MORE
 from whet.arguments import check_path, checked, unwritable
 from whet.blocking import blocking
 from whet.comparison import RunMeasurements, compare_runs
-from whet.engine.execute import Progress
 from whet.engine.forecast import plan_lines
 from whet.engine.journal import events_after
+from whet.engine.progress import Progress
 from whet.engine.readability import READER
 from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
 from whet.engine.transfer import TRANSFER

@@ -15,10 +15,10 @@ import orjson
 from whet.engine.assemble import Assembly, TransferModel, transfer_model
 from whet.engine.blobs import Blobs
 from whet.engine.budget import answers_of
-from whet.engine.execute import Progress
 from whet.engine.journal import read_rows
 from whet.engine.openings import Family
 from whet.engine.pairs import compare_pairs, example_clusters, sealed_answers
+from whet.engine.progress import Progress
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy

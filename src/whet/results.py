@@ -69,10 +69,12 @@ class RunUsage:
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """The validation mean of a new best prompt, and the calls that had been made by then."""
+    """The validation mean of a new best prompt over `n` rows (None in results of older versions), and the calls that had been
+    made by then."""
 
     calls: int
     validation: float
+    n: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,7 +173,9 @@ class RunResult(JSONResult):
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
         """How the best validation mean rose."""
-        return tuple(HistoryPoint(point["calls"], point["validation"]) for point in self["history"])
+        return tuple(
+            HistoryPoint(point["calls"], point["validation"], point.get("n")) for point in self["history"]
+        )
 
     def __repr__(self) -> str:
         known = f"{self['task']!r}, {self.method!r}, seed={self.seed}, {self.status}"

@@ -14,12 +14,13 @@ from whet.arguments import check_path
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, assemble
 from whet.engine.budget import plan_budget, with_default_limit
-from whet.engine.execute import Progress, execute
+from whet.engine.execute import execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.forecast import forecast, forecast_evaluation
 from whet.engine.journal import Journal, read_events
 from whet.engine.openings import OpeningLedger
 from whet.engine.pairs import compare_pairs, sealed_answers
+from whet.engine.progress import Progress
 from whet.engine.run_folder import (
     RESULT,
     RunPlan,
@@ -64,8 +65,7 @@ async def _add_control(
 ) -> dict[str, Any]:
     """Run the control beside a finished run and write result and report again with it inside."""
     method, folder = str(opts.control), Path(result["run"])
-    progress.baseline = progress.best = None
-    progress.note = f"control: {method}"
+    progress.begin_part(f"control: {method}")
     settings = _control_settings(task, result, method)
     out = folder.with_name(f"{folder.name}-control")
     own: dict[str, Any] = {
@@ -344,7 +344,7 @@ async def evaluate_task(
                 splits[split],
                 split,
                 OpeningLedger(_beside(run, opts)),
-                progress.warn,
+                progress,
             )
         result = {**result, "plan": foreseen}
         write_result(run, result)

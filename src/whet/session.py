@@ -14,7 +14,7 @@ from typing import Any
 
 from whet.arguments import checked
 from whet.blocking import LoopThread
-from whet.engine.execute import Progress
+from whet.engine.progress import Progress
 from whet.environments.environment import EXAMPLE, find_label
 from whet.errors import UsageError
 from whet.fields import from_arguments

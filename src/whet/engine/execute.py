@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from whet.engine.budget import BudgetPlan, row_calls
@@ -20,16 +18,16 @@ from whet.engine.final_evaluation import (
     elapsed_row,
     final_evaluation,
 )
-from whet.engine.forecast import promotion_warning
 from whet.engine.objectives import calibrated, timed
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
+from whet.engine.progress import Progress
 from whet.engine.run_folder import Opened, RunPlan, remember_task
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.turns import planned_turns, search_in_turns, searchable
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, watching
 from whet.environments.program import expecting
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.prompt import Prompt
@@ -42,43 +40,6 @@ from whet.search.regions import changed_regions
 from whet.types import Rollout, mean_score
 
 SEARCH_END = "/search_end/1"
-STEPS_TIMED = 10
-
-
-def warn_of_plan(plan: Mapping[str, Any]) -> None:
-    """A Python warning when nothing can be promoted with the rows of the plan."""
-    if (warning := promotion_warning(plan)) is not None:
-        warnings.warn(warning, stacklevel=2)
-
-
-@dataclass
-class Progress:
-    """What a face may show while a run goes on. Written by the engine, polled by the face.
-
-    `figures` are the newest step's, `rewards` the reward of each step, `times` when the last few steps ended, in seconds
-    of the monotonic clock. `warn` is called with what a person should know before anything is paid, `planned` with the plan.
-    """
-
-    phase: str = "opening"
-    core: Core | None = None
-    baseline: float | None = None
-    best: float | None = None
-    note: str = ""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    rewards: list[float] = field(default_factory=list)
-    times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
-    warn: Callable[[str], None] = lambda warning: None
-    planned: Callable[[Mapping[str, Any]], None] = warn_of_plan
-
-    def on_event(self, name: str, value: Any) -> None:
-        """Follow the validated incumbent and the method's own figures."""
-        if name == "validated" and value.get("incumbent"):
-            self.best = value["validation"]
-        elif name == "step" and isinstance(value, Mapping):
-            self.figures = {k: float(v) for k, v in value.items() if isinstance(v, int | float)}
-            self.times.append(time.monotonic())
-            reward = self.figures.get("reward", self.figures.get("answer"))
-            self.rewards += [] if reward is None else [reward]
 
 
 async def execute(
@@ -102,10 +63,10 @@ async def execute(
     try:
         _charge_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
+        used = replace(env, validation=sizes.validation)
         async with core.draining():
-            return await _protocol(
-                plan, replace(env, validation=sizes.validation), opened, sizes, ledger, progress, policy
-            )
+            with watching(progress.on_rollout):
+                return await _protocol(plan, used, opened, sizes, ledger, progress, policy)
     finally:
         ticker.cancel()
         if plan.policy is not None and policy is not None:
@@ -126,20 +87,22 @@ async def _protocol(
     core, root = opened.core, DurableRun(opened.core, "", Budget())
     core.caller.timed = timed(env.reward)
     early = await _early_warnings(root, plan, env, core, ledger, progress)
-    progress.phase, before = "baseline", time.monotonic()
+    progress.begin("baseline", len(env.validation))
+    before = time.monotonic()
     baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
     if hold_no_text(baseline):
         core.caller.refuse_silence()
     env, baseline = calibrated(env, baseline)
     await _try_second_opinion(root.branch("second"), plan, baseline)
-    progress.baseline = progress.best = mean_score(baseline).mean
+    progress.on_baseline(baseline, len(plan.task.validation))
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
     seconds = time.monotonic() - before
     with _kept_calls(core, sizes.ablation):
         reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
     parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best, sizes.ablation)
-    progress.phase = "sealed test"
+    same = best.id == Candidate(plan.task.prompt).id
+    progress.begin("sealed test", len(plan.task.test) * (1 if same else 2))
     ended = SearchResult(best, reason, warnings, policy)
     with core.caller.silence_ends():
         return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
@@ -239,7 +202,7 @@ async def _search(
     if SEARCH_END in core.effects:
         ending: Any = await ended.effect("search_end", _never, None)
         return str(ending["reason"]), candidate_of(ending["best"])
-    progress.phase = "search"
+    progress.begin("search")
     incumbent: list[dict[str, Any]] = [opened.incumbent] if opened.incumbent else []
     follow = core.on_event
 

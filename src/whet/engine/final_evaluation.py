@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,11 +22,12 @@ from whet.engine.pairs import (
     example_clusters,
     hold_no_text,
 )
+from whet.engine.progress import Progress
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded
 from whet.prompt import Prompt
@@ -254,9 +255,13 @@ def _looks(opening: Opening, alpha: float) -> str:
 
 
 def _history(core: Core) -> list[dict[str, Any]]:
-    """Validation mean of each incumbent, with the calls that had been made by then."""
+    """Validation mean of each incumbent over `n` rows, with the calls that had been made by then."""
     events = read_events(core.journal.path, ["validated"])
-    return [{"calls": e.calls, "validation": e.value["validation"]} for e in events if e.value["incumbent"]]
+    return [
+        {"calls": e.calls, "validation": e.value["validation"], "n": e.value["n"]}
+        for e in events
+        if e.value["incumbent"]
+    ]
 
 
 def _warnings(opened: Opened, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
@@ -337,10 +342,12 @@ async def execute_evaluation(
     examples: Sequence[Example],
     split: str,
     ledger: OpeningLedger,
-    warn: Callable[[str], None],
+    progress: Progress,
 ) -> dict[str, Any]:
     """Evaluate the plan's prompt on given examples; opening the test split is counted, once for the same evaluation."""
     core, task = opened.core, plan.task
+    progress.core = core
+    progress.begin(f"{split} rows", len(examples))
     opening = None
     if split == "test":
         opening = ledger.open(content_hash(plan.header()), task.alpha, examples)
@@ -350,10 +357,11 @@ async def execute_evaluation(
             run = DurableRun(core, "/evaluate", Budget())
             tried = await try_reward(run.branch("trial"), task)
             for warning in tried:
-                warn(warning)
+                progress.warn(warning)
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
-            rollouts = await env.evaluate(run, task.prompt, examples)
+            with watching(progress.on_rollout):
+                rollouts = await env.evaluate(run, task.prompt, examples)
             if hold_no_text(rollouts):
                 core.caller.refuse_silence()
     finally:

@@ -76,6 +76,11 @@ class AdaptiveLimiter:
         """Calls that hold a place, those that wait for the server's wish included."""
         return self._in_flight
 
+    @property
+    def rests(self) -> float:
+        """Seconds for which no call begins because the server asked for it; 0 where it did not."""
+        return max(0.0, self._held_until - self._clock())
+
     async def __aenter__(self) -> None:
         if self._waiting or self._in_flight >= self.allowance:
             await self._queue()

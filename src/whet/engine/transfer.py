@@ -21,8 +21,9 @@ from whet.engine.final_evaluation import elapsed_row, summary, usage
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within
+from whet.engine.progress import Progress
 from whet.engine.run_folder import RESULT, Opened, RunPlan, differences, open_run, read_header, write_result
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, watching
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
 from whet.search.archive import Candidate
@@ -83,6 +84,7 @@ class TransferTest:
         name: str,
         limits: Budget,
         split: str = _SEALED,
+        progress: Progress | None = None,
     ) -> dict[str, Any]:
         """Answers to the rows of a split by the other model: its score, its rewards by row, what it took.
 
@@ -101,15 +103,21 @@ class TransferTest:
         cache = Cache(None if local else folder / "cache.sqlite")
         opened = open_run(folder, trial, clients, cache, lambda name, value: None, open_db=connect)
         with opened.closing():
-            result = await self._answered(trial, self.other.answers(env), opened)
+            result = await self._answered(trial, self.other.answers(env), opened, progress or Progress())
         write_result(folder, result)
         return result
 
-    async def _answered(self, trial: Trial, env: Environment, opened: Opened) -> dict[str, Any]:
+    async def _answered(
+        self, trial: Trial, env: Environment, opened: Opened, progress: Progress
+    ) -> dict[str, Any]:
         core, task = opened.core, trial.plan.task
+        rows = getattr(task, trial.split)
+        progress.core = core
+        progress.begin(f"{trial.split} rows", len(rows))
         try:
             run = DurableRun(core, "/transfer", Budget())
-            rollouts = await evaluate_within(env, run, trial.candidate.prompt, getattr(task, trial.split))
+            with watching(progress.on_rollout):
+                rollouts = await evaluate_within(env, run, trial.candidate.prompt, rows)
         finally:
             await core.caller.drain()
             core.journal.append([elapsed_row(core)])

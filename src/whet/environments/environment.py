@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -31,6 +32,23 @@ from whet.types import Completion, Example, Request, Rollout, Score, Usage, cont
 
 EXAMPLE: ContextVar[Example | None] = ContextVar("example", default=None)
 """The example of the rollout that is under way, for what answers its calls."""
+_WATCHER: ContextVar[Callable[[Rollout], None]] = ContextVar("watcher", default=lambda rollout: None)
+
+
+@contextmanager
+def watching(watcher: Callable[[Rollout], None]) -> Iterator[None]:
+    """Meanwhile `watcher` is called with each rollout once it is graded: so whoever waits is shown how a run goes on."""
+    token = _WATCHER.set(watcher)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+def tell_watcher(rollout: Rollout) -> Rollout:
+    """The same rollout, after the watcher was called with it."""
+    _WATCHER.get()(rollout)
+    return rollout
 
 
 @dataclass(frozen=True)
@@ -174,9 +192,10 @@ class Environment:
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
     ) -> Rollout:
         rollout = await self._graded(run, prompt, example, completion, sample)
-        if not isinstance(self.reward, Objectives):
-            return rollout
-        return self.reward.measured(rollout, completion.seconds, self.model.count_tokens(prompt.text))
+        if isinstance(self.reward, Objectives):
+            tokens = self.model.count_tokens(prompt.text)
+            rollout = self.reward.measured(rollout, completion.seconds, tokens)
+        return tell_watcher(rollout)
 
     async def _graded(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int

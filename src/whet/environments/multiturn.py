@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments import Actor, Episode, Return, SingleTurn, TaskModel, Trajectory, World, play
-from whet.environments.environment import Environment, recast
+from whet.environments.environment import Environment, recast, tell_watcher
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import Completion, Example, Rollout, Score, mean_score
@@ -92,8 +92,15 @@ class MultiTurn(Environment):
                 completion = self._parse_label(completion)
             if isinstance(self.reward, Return) and completion.error is None:
                 reward = self.reward.of(played)
-                rollout = Rollout(
-                    prompt.id, example.id, completion.text, reward.value, usage=played.usage, sample=sample
+                rollout = tell_watcher(
+                    Rollout(
+                        prompt.id,
+                        example.id,
+                        completion.text,
+                        reward.value,
+                        usage=played.usage,
+                        sample=sample,
+                    )
                 )
             else:
                 rollout = await self._grade(branch, prompt, example, completion, sample)

@@ -1,0 +1,214 @@
+"""What a run shows while it goes on: its phase, the best prompt beside the baseline on the same rows, calls, pace, waits.
+
+The engine writes, and a terminal, a notebook or a log reads from another thread at any time.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from whet.engine.budget import BudgetAccount
+from whet.engine.durable import Core
+from whet.engine.forecast import promotion_warning
+from whet.types import Rollout, mean_score
+
+STEPS_TIMED = 10
+LATEST = 50
+"""Rollouts whose mean reward is shown as that of the latest."""
+PROMPTS_KEPT = 2_000
+WINDOW = 30.0
+"""Seconds over which the pace is measured."""
+FIRST_ESTIMATE = 15.0
+"""Seconds of a session before any time left is said."""
+AGREEMENT = 1.5
+"""Factor within which the pace of the last seconds and that of the whole session must lie for a time left to be said."""
+STALLED = 10.0
+"""Seconds without an answer from which on the wait is said."""
+
+
+def warn_of_plan(plan: Mapping[str, Any]) -> None:
+    """A Python warning when nothing can be promoted with the rows of the plan."""
+    if (warning := promotion_warning(plan)) is not None:
+        warnings.warn(warning, stacklevel=2)
+
+
+@dataclass
+class Progress:
+    """What may be shown while a run goes on.
+
+    `baseline` and `best` are mean rewards on the same validation rows: `rows` of them, out of the `whole` validation split of
+    the task; `baseline` is None where the start prompt was not measured on the rows of the best one. `done` of `due` rollouts
+    of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
+    rollouts. `figures` are the newest step's, `rewards` the reward of each step, `times` when the last few steps ended, in
+    seconds of the monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls
+    that the parts before it took, `planned_calls` the most that all parts may take. `warn` is called with what a person should
+    know before anything is paid, `planned` with the plan.
+    """
+
+    phase: str = "opening"
+    core: Core | None = None
+    baseline: float | None = None
+    best: float | None = None
+    rows: int | None = None
+    whole: int | None = None
+    done: int = 0
+    due: int | None = None
+    note: str = ""
+    title: str = ""
+    earlier: int = 0
+    planned_calls: int | None = None
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    figures: Mapping[str, float] = field(default_factory=dict)
+    rewards: list[float] = field(default_factory=list)
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
+    warn: Callable[[str], None] = lambda warning: None
+    planned: Callable[[Mapping[str, Any]], None] = warn_of_plan
+    _start: dict[str, float] = field(default_factory=dict)
+    _start_id: str = ""
+    _seen: OrderedDict[str, dict[str, float]] = field(default_factory=OrderedDict)
+
+    def begin(self, phase: str, due: int | None = None) -> None:
+        """Enter a phase in which `due` rollouts are graded."""
+        self.phase, self.done, self.due = phase, 0, due
+        self.latest.clear()
+
+    def begin_part(self, title: str) -> None:
+        """Enter another run of a larger job; the calls of the run before it are kept in `earlier`."""
+        if self.core is not None:
+            self.earlier += self.core.budget.spent.total_calls
+        self.begin("opening")
+        self.title, self.core, self.baseline, self.best, self.rows = title, None, None, None, None
+        self.figures, self.rewards = {}, []
+        self.times.clear()
+        self._start, self._start_id = {}, ""
+        self._seen.clear()
+
+    def on_rollout(self, rollout: Rollout) -> None:
+        """Take in a graded rollout."""
+        self.done += 1
+        if rollout.answered:
+            self.latest.append(rollout.reward)
+        if rollout.example_id in self._start:
+            rewards = self._seen.setdefault(rollout.prompt_id, {})
+            rewards[rollout.example_id] = rollout.reward
+            self._seen.move_to_end(rollout.prompt_id)
+            if len(self._seen) > PROMPTS_KEPT:
+                self._seen.popitem(last=False)
+
+    def on_baseline(self, rollouts: Sequence[Rollout], whole: int) -> None:
+        """Take in the start prompt's rollouts on the validation rows of the run, out of `whole` rows of the task."""
+        self._start = {r.example_id: r.reward for r in rollouts}
+        self._start_id = rollouts[0].prompt_id if rollouts else ""
+        self.baseline = self.best = mean_score(rollouts).mean
+        self.rows, self.whole = len(rollouts), whole
+
+    def on_event(self, name: str, value: Any) -> None:
+        """Follow the validated incumbent and the method's own figures."""
+        if name == "validated" and value.get("incumbent"):
+            self.best, self.rows = value["validation"], value.get("n")
+            self.baseline = self._baseline_beside(str(value.get("id", "")).partition("+")[0])
+        elif name == "step" and isinstance(value, Mapping):
+            self.figures = {k: float(v) for k, v in value.items() if isinstance(v, int | float)}
+            self.times.append(time.monotonic())
+            reward = self.figures.get("reward", self.figures.get("answer"))
+            self.rewards += [] if reward is None else [reward]
+
+    def _baseline_beside(self, prompt: str) -> float | None:
+        """The start prompt's mean on the rows on which `best` was measured; None where it is not known."""
+        if prompt == self._start_id:
+            return self.best
+        if self.rows == len(self._start):
+            return fmean(self._start.values())
+        rewards = self._seen.get(prompt, {})
+        return fmean(self._start[row] for row in rewards) if len(rewards) == self.rows else None
+
+
+@dataclass
+class Pace:
+    """How fast a run spends, by samples that a reader takes now and then.
+
+    `clock` counts seconds. `sample` is called before anything is read."""
+
+    clock: Callable[[], float] = time.monotonic
+    _samples: deque[tuple[float, Mapping[str, float]]] = field(default_factory=deque)
+    _first: tuple[float, Mapping[str, float]] | None = None
+    _core: Core | None = None
+    _moved: float = 0.0
+
+    def sample(self, core: Core) -> None:
+        """Note what is spent by now."""
+        now, spent = self.clock(), _spent(core.budget)
+        if core is not self._core:
+            self._samples.clear()
+            self._core, self._first, self._moved = core, (now, spent), now
+        elif self._samples and self._samples[-1][1] != spent:
+            self._moved = now
+        self._samples.append((now, spent))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOW:
+            self._samples.popleft()
+
+    @property
+    def calls(self) -> float | None:
+        """Calls a second over the last seconds, answers from the cache apart; None before there are any."""
+        rate = self._rate(self._samples[0] if self._samples else None, "paid")
+        return rate or None
+
+    @property
+    def still(self) -> float:
+        """Seconds since anything was spent last."""
+        return self.clock() - self._moved if self._core is not None else 0.0
+
+    def seconds_left(self, core: Core) -> float | None:
+        """Seconds until the limit that is reached first, at most; None where that cannot be said honestly.
+
+        Nothing is said in the first seconds, while nothing moves, and where the last seconds were much faster or slower than the
+        session as a whole.
+        """
+        if self._first is None or not self._samples or self.still > STALLED:
+            return None
+        lasted = self._samples[-1][0] - self._first[0]
+        if lasted < FIRST_ESTIMATE:
+            return None
+        limits, used, ends = core.budget.limits, self._samples[-1][1], []
+        for name in ("calls", "task_calls", "optimizer_calls", "judge_calls", "tokens", "cost_usd"):
+            if (limit := getattr(limits, name)) is None:
+                continue
+            recent, all_along = self._rate(self._samples[0], name), self._rate(self._first, name)
+            if not recent or not all_along:
+                continue
+            if not 1 / AGREEMENT <= recent / all_along <= AGREEMENT:
+                return None
+            ends.append(max(0.0, limit - used[name]) / min(recent, all_along))
+        if limits.seconds is not None:
+            ends.append(max(0.0, limits.seconds - core.budget.seconds))
+        return min(ends, default=None)
+
+    def _rate(self, since: tuple[float, Mapping[str, float]] | None, name: str) -> float | None:
+        if since is None or not self._samples or self._samples[-1][0] - since[0] < 1.0:
+            return None
+        now, spent = self._samples[-1]
+        return (spent[name] - since[1][name]) / (now - since[0])
+
+
+def _spent(budget: BudgetAccount) -> dict[str, float]:
+    """What is spent by now, by the name of the limit, and `paid`: calls without those that a cache answered."""
+    spent = budget.spent
+    return {
+        **{f"{role}_calls": float(n) for role, n in spent.calls.items()},
+        "calls": float(spent.total_calls),
+        "paid": float(spent.total_calls - sum(spent.cached.values())),
+        "tokens": float(spent.input_tokens + spent.output_tokens),
+        "cost_usd": spent.cost,
+    }
+
+
+def waits(core: Core) -> list[tuple[str, float]]:
+    """The models that rest because their servers asked for it, with the seconds that are left."""
+    resting = ((client.model.address, client.limiter.rests) for client in core.caller.clients.values())
+    return [(address, seconds) for address, seconds in resting if seconds > 0]
