@@ -62,7 +62,8 @@ class ProviderError(WhetError):
     `retryable` says whether the same request may succeed later, `retry_after` is what the server asks for
     in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
     that concerns every request (wrong key, dead endpoint), not only this one, `billed` an answer that could not be read: it is
-    counted at its worst case (a 200, where nothing is stated). `result` is what is known of the run
+    counted at its worst case (a 200, where nothing is stated). `refused` marks a call that the provider turned away without working
+    on it (429, 5xx, no connection): it is not billed and counts as no call. `result` is what is known of the run
     that it ended, as in its `result.json`.
     """
 
@@ -77,6 +78,7 @@ class ProviderError(WhetError):
         retry_after: float | None = None,
         status: int | None = None,
         billed: bool | None = None,
+        refused: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
@@ -84,6 +86,8 @@ class ProviderError(WhetError):
         self.retry_after = retry_after
         self.status = status
         self.billed = status == 200 if billed is None else billed
+        away = status is not None and (status == 429 or status >= 500)
+        self.refused = (away if refused is None else refused) and not self.billed
         self.result: dict[str, Any] | None = None
 
 

@@ -69,13 +69,27 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens billed for one call."""
+    """Tokens billed for one call.
+
+    `cached_input_tokens` are the part of the input that the provider read from a cache of its own, `reasoning_tokens` the part
+    of the output that is thought. `cost_usd` is what the provider says that the call costs, in US dollars; None: it says nothing.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_input_tokens + other.cached_input_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            sum(costs) if costs else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

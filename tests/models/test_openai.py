@@ -18,7 +18,8 @@ from aiohttp import web
 from whet.errors import ProviderError, UsageError
 from whet.models.language_model import LanguageModel
 from whet.models.openai import OpenAIModel
-from whet.models.openai_wire import request_body, retry_after
+from whet.models.openai_wire import request_body
+from whet.models.waits import find_wait
 from whet.prompt import Prompt
 from whet.testing.faults import ServerBehaviour
 from whet.testing.server import LocalServer, serving
@@ -244,8 +245,8 @@ async def test_retry_after_in_every_spelling() -> None:
     assert (await failed(429, headers={"Retry-After": soon})).retry_after == pytest.approx(99.5, abs=3)
     assert (await failed(429, headers={"Retry-After": past})).retry_after == 0
     for odd in ("soon", "nan", "inf", "-1e999"):
-        assert retry_after({"retry-after": odd}) is None
-    assert retry_after({"retry-after": "-3"}) == 0
+        assert find_wait({"retry-after": odd}, None, "") is None
+    assert find_wait({"retry-after": "-3"}, None, "") == 0
 
 
 QUOTED = {

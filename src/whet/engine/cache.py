@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -94,18 +95,21 @@ class Cache:
 
 def encode(completions: list[Completion]) -> bytes:
     """Completions as JSON bytes."""
-    return to_json(
-        [
-            [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
-            + ([] if c.seconds is None else [c.seconds])
-            for c in completions
-        ]
-    )
+    return to_json([_row(completion) for completion in completions])
+
+
+def _row(c: Completion) -> list[Any]:
+    """The fields of a completion; the last ones only where they say something."""
+    row = [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
+    more = [c.usage.cached_input_tokens, c.usage.reasoning_tokens, c.usage.cost_usd]
+    if more != [0, 0, None]:
+        return [*row, c.seconds, *more]
+    return row if c.seconds is None else [*row, c.seconds]
 
 
 def decode(value: bytes) -> list[Completion]:
     """The inverse of `encode`."""
     return [
-        Completion(t, f, Usage(i, o), e, first, seconds=rest[0] if rest else None)
+        Completion(t, f, Usage(i, o, *rest[1:]), e, first, seconds=rest[0] if rest else None)
         for t, f, i, o, e, first, *rest in orjson.loads(value)
     ]

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -65,16 +66,8 @@ def completions(
         sum(count(m.content) for m in request.messages), sum(count(c.text) for c in answers)
     )
     share, rest = divmod(usage.output_tokens, len(answers))
-    return [
-        Completion(
-            c.text,
-            c.finish,
-            Usage(0 if i else usage.input_tokens, share if i else share + rest),
-            c.error,
-            c.first_token,
-        )
-        for i, c in enumerate(answers)
-    ]
+    usages = [replace(usage, output_tokens=share + rest), *[Usage(0, share)] * (len(answers) - 1)]
+    return [replace(c, usage=used) for c, used in zip(answers, usages, strict=True)]
 
 
 def neglected(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
@@ -201,14 +194,55 @@ def _first_token(logprobs: Any) -> dict[str, float] | None:
 def reported_usage(data: Mapping[str, Any]) -> Usage | None:
     """The usage that an answer reports; None where it reports none, or one that cannot be right: a request takes tokens, and so
     does a text.
+
+    Providers count thoughts as part of `completion_tokens` or beside them, and input that they had cached as part of
+    `prompt_tokens` or beside them: `total_tokens` tells.
     """
     value = data.get("usage")
     if not isinstance(value, dict):
         return None
-    spent, written = _tokens(value.get("prompt_tokens")), _tokens(value.get("completion_tokens", 0))
-    if not spent or written is None or (not written and _writes(data.get("choices"))):
+    read, written = _tokens(value.get("prompt_tokens")), _tokens(value.get("completion_tokens", 0))
+    if not read or written is None:
         return None
-    return Usage(spent, written)
+    thought = _tokens(_detail(value, "completion_tokens_details", "reasoning_tokens")) or 0
+    cached = _first_count(value, _CACHED)
+    beside = max(0, (_tokens(value.get("total_tokens")) or 0) - read - written)
+    if cached > read:  # it cannot be a part of the prompt's tokens
+        cached_beside = cached + (_tokens(value.get("cache_creation_input_tokens")) or 0)
+        read, beside = read + cached_beside, max(0, beside - cached_beside)
+    output = written + max(beside, thought if thought > written else 0)
+    if not output and _writes(data.get("choices")):
+        return None
+    return Usage(read, output, cached, min(max(thought, beside), output), _named_cost(value.get("cost")))
+
+
+_CACHED = (
+    ("prompt_tokens_details", "cached_tokens"),
+    ("", "cache_read_input_tokens"),
+    ("", "prompt_cache_hit_tokens"),
+    ("", "cached_tokens"),
+)
+"""Where providers say how much of the input they had in their cache: a key, or a key of a mapping."""
+
+
+def _detail(usage: Mapping[str, Any], place: str, name: str) -> Any:
+    """A count of a usage, from the mapping at `place` where there is one, else from the usage itself."""
+    inner = usage.get(place) if place else usage
+    value = inner.get(name) if isinstance(inner, dict) else None
+    return usage.get(name) if value is None else value
+
+
+def _first_count(usage: Mapping[str, Any], places: Sequence[tuple[str, str]]) -> int:
+    counts = (_tokens(_detail(usage, place, name)) for place, name in places)
+    return next((count for count in counts if count), 0)
+
+
+def _named_cost(value: Any) -> float | None:
+    """The US dollars that a usage names as its `cost`: a number, or a mapping with the total."""
+    if isinstance(value, dict):
+        value = value.get("total_cost")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and math.isfinite(value) and value >= 0 else None
 
 
 def _writes(choices: Any) -> bool:

@@ -6,12 +6,9 @@ Pure functions; `whet.models.openai` does the talking.
 from __future__ import annotations
 
 import json
-import math
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -19,12 +16,12 @@ from yarl import URL
 
 from whet.errors import ProviderError
 from whet.models.openai_forms import SCHEMA, response_format
+from whet.models.waits import find_wait
 from whet.types import Request
 
 MAX_TOP_LOGPROBS = 20
 MAX_STOPS = 4
 _SHOWN = 300
-_ROUNDING = 0.01  # by which a log-probability may exceed 0
 
 _REFUSES = re.compile(
     r"unsupported|not support|n.t support|unknown|unrecogni[sz]ed|unexpected|extra (inputs|fields)"
@@ -167,7 +164,7 @@ def http_error(
     if failure.inside and status == 200:
         return ProviderError(text, retryable=True, status=status, billed=False)
     if status in _RETRYABLE or status >= 500:
-        return ProviderError(text, retryable=True, retry_after=retry_after(failure.headers), status=status)
+        return ProviderError(text, retryable=True, retry_after=_wait(failure, message), status=status)
     if status == 403 and _MODERATED.search(message):
         return ProviderError(text, status=status)
     if status < 400:
@@ -175,6 +172,15 @@ def http_error(
     words = unauthorised if status == 401 else _REMEDIES.get(status)
     remedy = f" ({words})" if words else ""
     return ProviderError(text + remedy, fatal=status in _REMEDIES, status=status)
+
+
+def _wait(failure: Failure, message: str) -> float | None:
+    """The seconds that a refusal asks to wait, if it names any."""
+    try:
+        data = loads(failure.body)
+    except ValueError:
+        data = None
+    return find_wait(failure.headers, data, message)
 
 
 def _without_quote(message: str) -> str:
@@ -223,6 +229,8 @@ def _message(raw: bytes) -> tuple[str, set[str]]:
         data = loads(raw)
     except ValueError:
         return text, set()
+    if isinstance(data, list) and len(data) == 1:  # Google's form
+        data = data[0]
     error = data.get("error", data) if isinstance(data, dict) else data
     if not isinstance(error, dict):
         return error[:4000] if isinstance(error, str) else text, set()
@@ -242,30 +250,3 @@ def _places(details: Any) -> str:
         return ""
     places = [".".join(map(str, loc)) if isinstance(loc := row.get("loc"), list) else "" for row in rows]
     return "; ".join(f"{place}: {text}" for place, text in zip(places, texts, strict=True))
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The server's wish in seconds (0 or more) from `retry-after-ms` or `Retry-After` (seconds or an HTTP
-    date).
-
-    >>> retry_after({"retry-after": "1.5"}), retry_after({"retry-after-ms": "250"})
-    (1.5, 0.25)
-    """
-    millis, value = _number(headers.get("retry-after-ms")), headers.get("retry-after")
-    if millis is not None:
-        return millis / 1000
-    seconds = _number(value)
-    if seconds is not None or value is None:
-        return seconds
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        value = float(text) if text is not None else math.nan
-    except ValueError:
-        return None
-    return max(0.0, value) if math.isfinite(value) else None

@@ -274,11 +274,11 @@ def _stop(node: Node, what: str) -> tuple[str, ...]:
 
 
 def _price(node: Node, what: str) -> Price:
-    keys = node.mapping(what, ("input", "output"))
+    keys = node.mapping(what, ("input", "output", "cached_input"))
     for name in ("input", "output"):
         if name not in keys:
             node.refuse(f"{what} has no `{name}`. Give US dollars per million {name} tokens.")
-    return Price(*(keys[name].number(f"{what}: {name}", 0) for name in ("input", "output")))
+    return Price(**{name: keys[name].number(f"{what}: {name}", 0) for name in keys})
 
 
 _MODEL: Mapping[str, Callable[[Node, str], Any]] = {

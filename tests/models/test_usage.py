@@ -1,0 +1,103 @@
+"""What a call was billed, in the spellings of the providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.engine.cache import decode, encode
+from whet.models.openai_answers import reported_usage
+from whet.models.prices import Price
+from whet.types import Completion, Usage
+
+CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        # xAI, Gemini: thoughts beside completion_tokens, in total_tokens only
+        (
+            {
+                "prompt_tokens": 50,
+                "completion_tokens": 2,
+                "total_tokens": 552,
+                "completion_tokens_details": {"reasoning_tokens": 500},
+            },
+            Usage(50, 502, 0, 500),
+        ),
+        ({"prompt_tokens": 50, "completion_tokens": 2, "total_tokens": 552}, Usage(50, 502, 0, 500)),
+        ({"prompt_tokens": 50, "completion_tokens": 0, "total_tokens": 90}, Usage(50, 40, 0, 40)),
+        # no total: thoughts that cannot be inside are beside
+        (
+            {
+                "prompt_tokens": 50,
+                "completion_tokens": 2,
+                "completion_tokens_details": {"reasoning_tokens": 500},
+            },
+            Usage(50, 502, 0, 500),
+        ),
+        # OpenAI: thoughts inside completion_tokens are not counted twice
+        (
+            {
+                "prompt_tokens": 50,
+                "completion_tokens": 502,
+                "total_tokens": 552,
+                "completion_tokens_details": {"reasoning_tokens": 500},
+                "prompt_tokens_details": {"cached_tokens": 32},
+            },
+            Usage(50, 502, 32, 500),
+        ),
+        # DeepSeek, Anthropic, OpenRouter
+        (
+            {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55, "prompt_cache_hit_tokens": 48},
+            Usage(50, 5, 48),
+        ),
+        ({"prompt_tokens": 50, "completion_tokens": 5, "cache_read_input_tokens": 40}, Usage(50, 5, 40)),
+        (
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "total_tokens": 415,
+                "cache_read_input_tokens": 400,
+            },
+            Usage(410, 5, 400),
+        ),
+        ({"prompt_tokens": 9, "completion_tokens": 3, "cost": 0.0042}, Usage(9, 3, cost_usd=0.0042)),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 3, "cost": {"total_cost": 0.5}},
+            Usage(9, 3, cost_usd=0.5),
+        ),
+        # what is odd is not believed
+        ({"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 4, "cost": -1}, Usage(9, 3)),
+        ({"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": "12", "cost": "free"}, Usage(9, 3)),
+        ({"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}, None),
+        ({"prompt_tokens": 0, "completion_tokens": 3}, None),
+    ],
+)
+def test_output_is_all_that_was_written(usage: dict[str, Any], expected: Usage | None) -> None:
+    assert reported_usage({"choices": CHOICES, "usage": usage}) == expected
+
+
+def test_sums_keep_what_the_provider_names() -> None:
+    assert sum([Usage(1, 2), Usage(3, 4, 1, 2, 0.5), Usage(5, 6, cost_usd=0.25)], Usage()) == Usage(
+        9, 12, 1, 2, 0.75
+    )
+    assert (Usage(1, 1) + Usage(1, 1)).cost_usd is None
+
+
+@pytest.mark.parametrize("usage", [Usage(7, 5), Usage(7, 5, 3), Usage(7, 5, 0, 4, 0.25)])
+@pytest.mark.parametrize("seconds", [None, 1.5])
+def test_answers_are_stored_with_all_of_their_usage(
+    usage: Usage, seconds: float | None, tmp_path: Path
+) -> None:
+    (found,) = decode(encode([Completion("x", usage=usage, seconds=seconds)]))
+    assert (found.usage, found.seconds) == (usage, seconds)
+
+
+def test_cached_input_has_a_price_of_its_own() -> None:
+    used = Usage(1_000_000, 1_000_000, cached_input_tokens=500_000)
+    assert Price(2.0, 10.0).cost(used) == 12.0
+    assert Price(2.0, 10.0, cached_input=0.2).cost(used) == pytest.approx(11.1)
