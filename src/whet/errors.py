@@ -62,8 +62,8 @@ class ProviderError(WhetError):
     `retryable` says whether the same request may succeed later, `retry_after` is what the server asks for
     in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
     that concerns every request (wrong key, dead endpoint), not only this one, `billed` an answer that could not be read: it is
-    counted at its worst case (a 200, where nothing is stated). `refused` marks a call that the provider turned away without working
-    on it (429, 5xx, no connection): it is not billed and counts as no call. `result` is what is known of the run
+    counted at its worst case (a 200, where nothing is stated). `refused` marks a call that the provider turned away without
+    working on it (429, 5xx, no connection): it is not billed and counts as no call. `result` is what is known of the run
     that it ended, as in its `result.json`.
     """
 
