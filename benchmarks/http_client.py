@@ -6,6 +6,7 @@ A process of its own answers each request after a fixed latency with a canned co
 so that it is not what is measured. The clients take turns, round by round, and the medians are compared:
 
     bare     aiohttp, orjson.dumps out, orjson.loads in, nothing else
+    library  the same with pyreqwest, the library that whet uses
     whet     OpenAIModel.generate
     limited  OpenAIModel.generate inside AdaptiveLimiter
     engine   a run that evaluates: budget, durable intent, client, journal and cache
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import aiohttp
 import orjson
+from pyreqwest.client import ClientBuilder
 
 from whet.cli.interrupt import tune
 from whet.engine.blobs import Blobs
@@ -44,7 +46,8 @@ from whet.types import Message, Request
 
 Call = Callable[[int], Awaitable[object]]
 
-SETTINGS = ((64, 0.05), (256, 0.05))
+SETTINGS = ((64, 0.05), (256, 0.05), (512, 0.05))
+HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer none"}
 QUESTION = "Which of the labels fits this text best: network, files, math, text, testing, processes or time? "
 BODY = orjson.dumps(
     {
@@ -130,22 +133,43 @@ def messages(i: int) -> tuple[Message, ...]:
     )
 
 
+def encode_body(i: int) -> bytes:
+    """The body of call `i`."""
+    body = {
+        "model": "canned",
+        "messages": [{"role": m.role, "content": m.content} for m in messages(i)],
+        "max_tokens": 1024,
+        "temperature": 0.0,
+    }
+    return orjson.dumps(body)
+
+
+def decode_text(raw: bytes) -> object:
+    """The text in the body of an answer."""
+    return orjson.loads(raw)["choices"][0]["message"]["content"]
+
+
 async def measure_bare(base_url: str, count: int, concurrency: int) -> Figure:
     """A client that does as little as an HTTP call needs."""
     url = base_url + "/chat/completions"
-    headers = {"Content-Type": "application/json", "Authorization": "Bearer none"}
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+    async with aiohttp.ClientSession(connector=connector, headers=HEADERS) as session:
 
         async def call(i: int) -> object:
-            body = {
-                "model": "canned",
-                "messages": [{"role": m.role, "content": m.content} for m in messages(i)],
-                "max_tokens": 1024,
-                "temperature": 0.0,
-            }
-            async with session.post(url, data=orjson.dumps(body)) as response:
-                return orjson.loads(await response.read())["choices"][0]["message"]["content"]
+            async with session.post(url, data=encode_body(i)) as response:
+                return decode_text(await response.read())
+
+        return await measure(call, count, concurrency)
+
+
+async def measure_library(base_url: str, count: int, concurrency: int) -> Figure:
+    """The same with the library that whet's client runs on."""
+    url = base_url + "/chat/completions"
+    async with ClientBuilder().default_headers(HEADERS).build() as client:
+
+        async def call(i: int) -> object:
+            async with client.post(url).body_bytes(encode_body(i)).build_streamed() as response:
+                return decode_text((await response.body_reader.bytes()).to_bytes())
 
         return await measure(call, count, concurrency)
 
@@ -202,6 +226,7 @@ async def measure_engine(base_url: str, count: int, concurrency: int) -> Figure:
 
 CLIENTS: dict[str, Callable[[str, int, int], Awaitable[Figure]]] = {
     "bare": measure_bare,
+    "library": measure_library,
     "whet": measure_whet,
     "limited": lambda base_url, count, concurrency: measure_whet(base_url, count, concurrency, limited=True),
     "engine": measure_engine,

@@ -448,7 +448,7 @@ EXTRAS = {
     "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "httptools", "msgspec",
     "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
 }  # fmt: skip
-HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "rich", "yaml"}
+HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "pyreqwest", "rich", "yaml"}
 BLOCKED = EXTRAS | {"scipy", "pytest", "datasets"}
 
 

@@ -24,15 +24,14 @@ from whet.types import Message, Request
 PACKAGE = Path(str(whet.__file__)).parent
 CANARY = "sk-canary-0123456789"
 ASK = Request((Message("user", "Hello?"),))
-CALLERS = {"models/openai.py", "client/http.py", "doctor/local_servers.py"}
-"""The modules that open connections: to a model, from an app to its server, from `whet doctor` to usual ports of this machine.
-PostgreSQL is SQLAlchemy's."""
+CALLERS = {"models/http.py", "client/http.py"}
+"""The modules that open connections: to a model, and from an app to its server. PostgreSQL is SQLAlchemy's."""
 OPENERS = {
     ("aiohttp", "ClientSession"), ("http.client", "HTTPConnection"), ("http.client", "HTTPSConnection"),
     ("urllib.request", "urlopen"), ("urllib.request", "Request"), ("socket", "create_connection"),
     ("asyncio", "open_connection"), ("smtplib", "SMTP"), ("ftplib", "FTP"),
 }  # fmt: skip
-LIBRARIES = {"httpx", "requests", "urllib3", "websockets", "paramiko"}
+LIBRARIES = {"httpx", "pyreqwest", "requests", "urllib3", "websockets", "paramiko"}
 
 
 def openers(source: str) -> set[str]:
@@ -49,7 +48,7 @@ def openers(source: str) -> set[str]:
     return found
 
 
-def test_only_three_modules_open_connections() -> None:
+def test_only_two_modules_open_connections() -> None:
     """No webhook, no address that a user of the server could name: outside of the tests' own server."""
     assert openers("import httpx\nimport aiohttp\naiohttp.ClientSession()") == {"httpx", "ClientSession"}
     assert openers("from urllib.request import urlopen") == {"urlopen"}

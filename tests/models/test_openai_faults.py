@@ -197,9 +197,8 @@ async def test_what_the_served_model_refuses_or_breaks() -> None:
             await model.generate(ASK)
         assert caught.value.status == 500
         async with client(server) as other:
-            session = other._session()
-            async with session.post(other._url, data=b"[1]") as response:
-                assert response.status == 400
+            _, error, _ = await other.probe({"messages": 1})
+            assert error is not None and error.status == 400
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from whet.errors import ProviderError
-from whet.models import openai
+from whet.models import http as http_client
 from whet.models.openai import OpenAIModel
 from whet.types import Completion, Message, Request, Usage
 
@@ -206,7 +206,7 @@ async def test_an_answer_that_does_not_arrive_whole_says_so(name: str) -> None:
 
 
 async def test_an_answer_without_an_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(http_client, "MOST_BYTES", 2**20)
     error = await failed(http(body("x" * 2**21)))
     assert "longer than 1 MiB" in str(error) and error.retryable and error.billed
     assert (await answered(http(body("x" * 2**19)))).text == "x" * 2**19

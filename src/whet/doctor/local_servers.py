@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-import aiohttp
 import orjson
+from yarl import URL
 
 from whet.doctor.checkup import Checkup
+from whet.models.http import Answer, HttpClient
 
 PORTS: Mapping[str, int] = {"Ollama": 11434, "llama.cpp": 8080, "vLLM": 8000, "LM Studio": 1234}
 PATIENCE = 1.0
@@ -32,13 +33,13 @@ async def examine_ports(checkup: Checkup, ports: Mapping[str, int]) -> None:
 
 async def models_at(port: int) -> list[str]:
     """Names of the models of a server at a port of this machine; none where nothing of that kind answers."""
-    timeout = aiohttp.ClientTimeout(total=PATIENCE)
+    url = f"http://127.0.0.1:{port}/v1/models"
+    client = HttpClient(URL(url), {}, PATIENCE)
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"http://127.0.0.1:{port}/v1/models") as response,
-        ):
-            rows = orjson.loads(await response.read())["data"]
-            return [str(row["id"]) for row in rows]
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+        reply = await client.get(url, PATIENCE)
+        rows = orjson.loads(reply.body)["data"] if isinstance(reply, Answer) else []
+        return [str(row["id"]) for row in rows]
+    except (ValueError, KeyError, TypeError):
         return []
+    finally:
+        await client.close()

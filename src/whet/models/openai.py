@@ -1,4 +1,4 @@
-"""A thin client for any OpenAI-compatible `/chat/completions` endpoint, over aiohttp and orjson.
+"""A thin client for any OpenAI-compatible `/chat/completions` endpoint.
 
 One attempt per call: the engine owns retries, limits and budgets. The key lives in a `Secret`, travels in a
 header, and is removed from whatever a server says before that becomes an error.
@@ -7,22 +7,17 @@ header, and is removed from whatever a server says before that becomes an error.
 from __future__ import annotations
 
 import asyncio
-import errno
-import io
 import ipaddress
 import logging
 import math
-import os
-import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
-from aiohttp.http_exceptions import ContentEncodingError
 from yarl import URL
 
 from whet.errors import ProviderError, UsageError, parameter
+from whet.models.http import HttpClient, NoAnswer
 from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected, reported_usage
 from whet.models.openai_forms import AnswerForms
@@ -45,13 +40,10 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 
 _log = logging.getLogger("whet.models")
-_CONNECT_TIMEOUT = 15.0
-_KEEPALIVE = 30.0
-_LARGE_BODY = 2**20
+_LIMITS, _QUEUED_LIMITS = 8, 512
+"""Time limits of a call after which its connection ends, in general and where calls are known to queue."""
 _PATH = "/chat/completions"
 _NOTHING = Request(())
-MOST_BYTES = 32 * 2**20
-"""What is longer is no answer."""
 
 
 class OpenAIModel(AnswersOnly):
@@ -107,7 +99,7 @@ class OpenAIModel(AnswersOnly):
         )  # when the call that was answered last began, and when it was answered
         self._forms = AnswerForms()
         self._optional = OptionalParameters()
-        self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+        self._clients: dict[asyncio.AbstractEventLoop, HttpClient] = {}
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self._name!r}, base_url={self.base_url!r})"
@@ -190,38 +182,21 @@ class OpenAIModel(AnswersOnly):
             _log.warning("%s %s.", self.address, NEGLECTS[name])
 
     async def _post(self, body: bytes, url: URL | None = None) -> bytes | Failure | ProviderError:
-        """Body of a 200, another answer, or the reason why there is none.
-
-        Errors of the HTTP library become values here, so that nothing that holds the request's headers hangs
-        on a traceback as cause or context.
-        """
-        data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
-        status = None
+        """Body of a 200, another answer, or the reason why there is none."""
         try:
-            async with (
-                self._time_limit(),
-                self._session().post(url or self._url, data=data, allow_redirects=False) as response,
-            ):
-                status = response.status
-                raw = await _read(response)
-                if raw is None:
-                    return garbled(f"the answer is longer than {MOST_BYTES >> 20} MiB")
-                if status == 200 or (status < 300 and raw.strip()):
-                    return raw
-                return Failure(status, raw, {name.lower(): value for name, value in response.headers.items()})
-        except aiohttp.ConnectionTimeoutError:
-            return self._no_answer("no connection in time")
+            async with self._time_limit():
+                answer = await self._client().post(str(url or self._url), body, self._longest_wait())
         except TimeoutError:
             return self._no_answer(f"no answer within {self._timeout:g} s")
-        except aiohttp.ClientPayloadError as error:
-            packed = isinstance(error.__cause__ or error.__context__, ContentEncodingError)
-            what = "the answer cannot be unpacked" if packed else "the answer was cut off"
-            return garbled(what) if status == 200 else self._no_answer(what)
-        except aiohttp.ServerDisconnectedError:
-            return self._no_answer("the server closed the connection without an answer")
-        except (aiohttp.ClientError, OSError) as error:
-            what = _connection_problem(error)
-            return self._no_answer(what) if status is None else garbled(what.removeprefix("no connection: "))
+        if isinstance(answer, NoAnswer):
+            return (
+                garbled(answer.reason)
+                if answer.status == 200
+                else self._no_answer(answer.reason, answer.final)
+            )
+        if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
+            return answer.body
+        return Failure(answer.status, answer.body, answer.headers)
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
@@ -250,24 +225,25 @@ class OpenAIModel(AnswersOnly):
         finally:
             handle.cancel()
 
-    def _no_answer(self, what: str) -> ProviderError:
-        return ProviderError(f"{self.address} at {self._url.origin()}: {what}", retryable=True)
+    def _longest_wait(self) -> float:
+        """Seconds after which the connection itself ends. They exceed the time limit of a call, which grows while a server
+        answers calls that began earlier."""
+        return self._timeout * (_QUEUED_LIMITS if "queue" in self._neglected else _LIMITS)
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _no_answer(self, what: str, final: bool = False) -> ProviderError:
+        return ProviderError(
+            f"{self.address} at {self._url.origin()}: {what}", retryable=not final, fatal=final
+        )
+
+    def _client(self) -> HttpClient:
         loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None:
+        client = self._clients.get(loop)
+        if client is None:
             headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key.reveal()}"
-            session = self._sessions[loop] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=300),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(_CONNECT_TIMEOUT, self._timeout)),
-                headers=headers,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                proxy=_proxy(self._url),
-            )
-        return session
+            client = self._clients[loop] = HttpClient(self._url, headers, self._timeout)
+        return client
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector a text, in order, in one HTTP call to `/embeddings`. Raises ProviderError, as `generate` does."""
@@ -286,9 +262,9 @@ class OpenAIModel(AnswersOnly):
 
     async def close(self) -> None:
         """Close the connections of the running event loop. Each loop that used the model closes its own."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
 
 
 def _checked_url(text: str) -> URL:
@@ -341,42 +317,3 @@ def _checked_key(text: str, variable: str) -> Secret:
             f"The key in {variable} holds a character that no key has (a space, a line break, an accent)."
         )
     return Secret(key)
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes | None:
-    """The body, unpacked; None for one that is too long to be an answer."""
-    length = response.content_length
-    if length is not None and length <= MOST_BYTES and "Content-Encoding" not in response.headers:
-        return await response.read()
-    chunks, size = [], 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > MOST_BYTES:
-            response.close()
-            return None
-    return b"".join(chunks)
-
-
-def _proxy(url: URL) -> str | None:
-    """Proxy from HTTPS_PROXY, HTTP_PROXY and NO_PROXY, looked up once per session instead of once per
-    call.
-    """
-    if urllib.request.proxy_bypass(url.host or ""):
-        return None
-    return urllib.request.getproxies().get(url.scheme)
-
-
-def _connection_problem(error: aiohttp.ClientError | OSError) -> str:
-    """What went wrong, from the error's kind and number only: its text and request may hold headers."""
-    if isinstance(error, aiohttp.ClientResponseError):
-        return "the answer is not proper HTTP"
-    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    number = getattr(inner, "errno", None)
-    if number in (errno.EMFILE, errno.ENFILE):
-        return f"too many open files; lower {parameter('concurrency')} or raise the limit with `ulimit -n`"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "the host name is not known"
-    if not (isinstance(number, int) and number > 0):
-        return "the connection broke"
-    return f"no connection: {os.strerror(number).lower()}"
