@@ -10,8 +10,7 @@ import asyncio
 import ipaddress
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from yarl import URL
@@ -182,12 +181,34 @@ class OpenAIModel(AnswersOnly):
             _log.warning("%s %s.", self.address, NEGLECTS[name])
 
     async def _post(self, body: bytes, url: URL | None = None) -> bytes | Failure | ProviderError:
-        """Body of a 200, another answer, or the reason why there is none."""
+        """Body of a 200, another answer, or the reason why there is none.
+
+        A call may take `timeout` seconds, counted from the last answer if that was to a call that began before it: a server
+        that answers one call after the other has only begun with this one then.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        handle: asyncio.TimerHandle
+
+        def check_time() -> None:
+            nonlocal handle
+            earlier, at = self._last_answer
+            end = at + self._timeout
+            if earlier < began and end > loop.time():
+                self._note({"queue"})
+                handle = loop.call_at(end, check_time)
+            else:
+                limit.reschedule(loop.time())
+
+        handle = loop.call_at(began + self._timeout, check_time)
         try:
-            async with self._time_limit():
-                answer = await self._client().post(str(url or self._url), body, self._longest_wait())
+            async with asyncio.timeout(None) as limit:
+                answer = await self._client(loop).post(str(url or self._url), body, self._longest_wait())
+                self._last_answer = began, loop.time()
         except TimeoutError:
             return self._no_answer(f"no answer within {self._timeout:g} s")
+        finally:
+            handle.cancel()
         if isinstance(answer, NoAnswer):
             return (
                 garbled(answer.reason)
@@ -197,33 +218,6 @@ class OpenAIModel(AnswersOnly):
         if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
             return answer.body
         return Failure(answer.status, answer.body, answer.headers)
-
-    @asynccontextmanager
-    async def _time_limit(self) -> AsyncIterator[None]:
-        """Let a call take `timeout` seconds, counted from the last answer if that was to a call that began before it: a
-        server that answers one call after the other has only begun with this one then. Raises TimeoutError.
-        """
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        handle: asyncio.TimerHandle
-
-        def look() -> None:
-            nonlocal handle
-            earlier, at = self._last_answer
-            end = at + self._timeout
-            if earlier < began and end > loop.time():
-                self._note({"queue"})
-                handle = loop.call_at(end, look)
-            else:
-                limit.reschedule(loop.time())
-
-        handle = loop.call_at(began + self._timeout, look)
-        try:
-            async with asyncio.timeout(None) as limit:
-                yield
-                self._last_answer = began, loop.time()
-        finally:
-            handle.cancel()
 
     def _longest_wait(self) -> float:
         """Seconds after which the connection itself ends. They exceed the time limit of a call, which grows while a server
@@ -235,8 +229,7 @@ class OpenAIModel(AnswersOnly):
             f"{self.address} at {self._url.origin()}: {what}", retryable=not final, fatal=final
         )
 
-    def _client(self) -> HttpClient:
-        loop = asyncio.get_running_loop()
+    def _client(self, loop: asyncio.AbstractEventLoop) -> HttpClient:
         client = self._clients.get(loop)
         if client is None:
             headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
