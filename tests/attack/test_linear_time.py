@@ -327,6 +327,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     import json
     import tempfile
 
+    from whet import words
     from whet.environments import environment, tools
     from whet.feedback import comments
     from whet.instructions import answers, confirm, guard, questions, reader
@@ -344,7 +345,8 @@ def parsers() -> dict[str, Callable[[str], object]]:
         without_thought,
     )
     from whet.reporting import diff as shown_diff
-    from whet.rewards import asking, checklist, checks, judge, text, yes_no
+    from whet.rewards import asking, checklist, checks, dates, fields_of_json, item_list, judge, text, yes_no
+    from whet.rewards.numbers import numbers_in
     from whet.rewards.preference import features
     from whet.search import copies, edits
     from whet.task import rows as task_rows
@@ -404,6 +406,15 @@ def parsers() -> dict[str, Callable[[str], object]]:
             checks.Check("max_words", 2).fault(t),
         ],
         "rewards.f1": lambda t: text.f1_score(t, "a b"),
+        "rewards.numbers": lambda t: list(numbers_in(t)),
+        "rewards.dates": lambda t: dates._last(t, ""),
+        "rewards.json": fields_of_json.json_in,
+        "rewards.list": lambda t: item_list.ItemList()._items(t),
+        "words": lambda t: (
+            words.units(words.fold(t)),
+            words.bare(t),
+            words.mentions(words.fold(t), ["a", "b c"]),
+        ),
         "labels": lambda t: environment.find_label(t, {"yes": "good", "no": "bad"}),
         "tools.find_call": lambda t: (tools.find_call(t), tools.final(t)),
         "prl": lambda t: (prl.answer_in(t), prl.format_reward("<think>" + t + "</think><answer></answer>")),

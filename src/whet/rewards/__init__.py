@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,13 @@ from whet.errors import UsageError, did_you_mean
 from whet.fields import check_options, options_of
 from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import build_checklist
+from whet.rewards.choose import RewardChoice, choose_reward
 from whet.rewards.composite import Weighted, isinstance_label_reward
+from whet.rewards.dates import Date
+from whet.rewards.fields_of_json import Json
+from whet.rewards.item_list import ItemList
 from whet.rewards.judge import build_judge
+from whet.rewards.numbers import Number
 from whet.rewards.objectives import Objective, Objectives
 from whet.rewards.preference import build_preference
 from whet.rewards.program import FILE, ProgramReward, RewardFailed, program_of_file, program_of_function
@@ -25,6 +30,7 @@ from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
 from whet.storable import is_number, shown
+from whet.types import Example
 
 __all__ = [
     "FILE",
@@ -36,10 +42,13 @@ __all__ = [
     "Objective",
     "Objectives",
     "ProgramReward",
+    "RewardChoice",
     "RewardFailed",
     "RewardFunction",
     "Weighted",
     "build_reward",
+    "check_targets",
+    "choose_reward",
     "isinstance_label_reward",
     "plain_reward",
     "with_timeout",
@@ -50,6 +59,10 @@ BUILT_IN: dict[str, type[Any]] = {
     "f1": F1,
     "contains": Contains,
     "regex": Regex,
+    "number": Number,
+    "json": Json,
+    "list": ItemList,
+    "date": Date,
     "gap": Gap,
     "likelihood": Likelihood,
     "perplexity": Perplexity,
@@ -98,6 +111,19 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
         known = plugins.names(plugins.REWARDS, (*BUILT_IN, *READ, "reward.py"))
         raise UsageError(f'{where}: there is no reward "{name}".{did_you_mean(name, known)}')
     return _load(plugin, options, where)
+
+
+def check_targets(reward: RewardFunction, examples: Iterable[Example]) -> None:
+    """Raise UsageError for the first example whose target the reward, or a part of it, cannot compare with."""
+    if isinstance(reward, Weighted):
+        rows = list(examples)
+        for _, part in reward.parts:
+            check_targets(part, rows)
+        return
+    check: Callable[[Example], None] | None = getattr(reward, "check", None)
+    if check is not None:
+        for example in examples:
+            check(example)
 
 
 def _construct(cls: type[Any], name: str, options: dict[str, Any], where: str) -> RewardFunction:

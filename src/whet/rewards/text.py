@@ -2,44 +2,52 @@
 
 from __future__ import annotations
 
-import json
 import re
-import string
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
+from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
 from whet.rewards.reward import TARGET
+from whet.rewards.targets import accepted, quote, show_target, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
+from whet.words import fold, units, without_punctuation
+
+__all__ = ["F1", "Contains", "ExactMatch", "Regex", "f1_score", "normalise", "targets_of"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_POINT = re.compile(r"(?<=[0-9])[.](?=[0-9])")
+_MINUS = regex.compile(r"(?<![\w.,)])[-\u2212](?=[0-9])")
+_KEPT_POINT, _KEPT_MINUS = "\ue000", "\ue001"
+"""Stand for a decimal point and a minus sign while punctuation is removed."""
+_KEPT = str.maketrans({_KEPT_POINT: ".", _KEPT_MINUS: "-"})
 
 
 def normalise(text: str) -> str:
-    """Lower case, no punctuation, no articles, single spaces (SQuAD evaluation, Rajpurkar et al. 2016).
+    """Folded case and forms, no punctuation of any script, no articles, single spaces (SQuAD evaluation, Rajpurkar et al. 2016).
 
-    >>> normalise("The  Cat, sat!")
-    'cat sat'
+    Unlike there, a number keeps its decimal point and its minus sign: 3.5 is not 35. Characters of scripts without blanks
+    stand alone, so that blanks between them make no difference.
+
+    >>> normalise("The  Cat, sat!"), normalise("今天，很好。")
+    ('cat sat', '今 天 很 好')
     """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def targets_of(example: Example) -> list[str]:
-    """Accepted answers, at least one: the target itself, or each of a list of them; other values as JSON
-    text.
-    """
-    target = example.target
-    options = target if isinstance(target, list) and target else [target]
-    return [t if isinstance(t, str) else json.dumps(t, ensure_ascii=False) for t in options]
+    folded = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), fold(text))
+    folded = _MINUS.sub(_KEPT_MINUS, _POINT.sub(_KEPT_POINT, folded))
+    plain = _ARTICLES.sub(" ", without_punctuation(folded)).translate(_KEPT)
+    return " ".join(units(plain))
 
 
 def f1_score(answer: str, target: str) -> float:
-    """Token-level F1 in [0, 1] of normalised texts (SQuAD). Two empty texts agree fully.
+    """Token-level F1 in [0, 1] of normalised texts (SQuAD); in scripts without blanks a token is a character. Two empty texts
+    agree fully.
 
     >>> round(f1_score("the black cat", "a black dog"), 3)
     0.5
@@ -54,15 +62,14 @@ def f1_score(answer: str, target: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def _quote(text: str) -> str:
-    text = text.strip()
-    return json.dumps(text if len(text) <= 200 else text[:200] + "…", ensure_ascii=False)
-
-
 @dataclass(frozen=True)
 class ExactMatch:
-    """1 when the answer equals an accepted target, else 0. By default case and outer spaces are ignored;
-    `normalise: true` also ignores punctuation and articles, `strict: true` ignores nothing."""
+    """1 when the answer equals an accepted target, else 0. By default case, outer spaces and the forms that Unicode has for
+    one character are ignored; `normalise: true` also ignores punctuation and articles, `strict: true` ignores nothing.
+
+    A target that is a number by its type is compared as a number where the answer is wholly one; a target that is a text,
+    such as the id 007, never is.
+    """
 
     strict: bool = False
     normalise: bool = False
@@ -74,13 +81,17 @@ class ExactMatch:
     def _form(self, text: str) -> str:
         if self.strict:
             return text
-        return normalise(text) if self.normalise else text.strip().casefold()
+        return normalise(text) if self.normalise else fold(text).strip()
+
+    def _equal(self, answer: str, target: Any) -> bool:
+        same = None if self.strict else is_same_number(answer, target)
+        return self._form(answer) == self._form(show_target(target)) if same is None else same
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        wanted = targets_of(example)
-        if self._form(completion.text) in {self._form(t) for t in wanted}:
+        if any(self._equal(completion.text, target) for target in accepted(example)):
             return Reward(1.0)
-        return Reward(0.0, critique=f"The answer {_quote(completion.text)} should be {_quote(wanted[0])}.")
+        wanted = targets_of(example)[0]
+        return Reward(0.0, critique=f"The answer {quote(completion.text)} should be {quote(wanted)}.")
 
     def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
         right: NDArray[np.float64] = (probs.argmax(-1) == targets).astype(np.float64)
@@ -89,7 +100,7 @@ class ExactMatch:
 
 @dataclass(frozen=True)
 class F1:
-    """Best token F1 over the accepted targets, in [0, 1]."""
+    """Best token F1 over the accepted targets, in [0, 1]; 0 or 1 where the target is a number and the answer wholly one."""
 
     name: str = "f1"
     low: float = 0.0
@@ -97,16 +108,22 @@ class F1:
     needs: frozenset[str] = frozenset({TARGET})
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        wanted = targets_of(example)
-        value = max(f1_score(completion.text, t) for t in wanted)
+        value = max(_shared(completion.text, target) for target in accepted(example))
         if value == 1.0:
             return Reward(1.0)
-        return Reward(value, critique=f"The answer {_quote(completion.text)} should be {_quote(wanted[0])}.")
+        wanted = targets_of(example)[0]
+        return Reward(value, critique=f"The answer {quote(completion.text)} should be {quote(wanted)}.")
+
+
+def _shared(answer: str, target: Any) -> float:
+    same = is_same_number(answer, target)
+    return f1_score(answer, show_target(target)) if same is None else float(same)
 
 
 @dataclass(frozen=True)
 class Contains:
-    """1 when the answer contains an accepted target (or `text`), ignoring case unless `strict`."""
+    """1 when the answer contains an accepted target (or `text`), ignoring case unless `strict`. A target that is a number by
+    its type is contained where a number of the answer equals it: 18 is not in 180."""
 
     text: str | None = None
     strict: bool = False
@@ -125,11 +142,17 @@ class Contains:
         return frozenset() if self.text is not None else frozenset({TARGET})
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        wanted = [self.text] if self.text is not None else targets_of(example)
-        answer = completion.text if self.strict else completion.text.casefold()
-        if any((t if self.strict else t.casefold()) in answer for t in wanted):
+        wanted = [self.text] if self.text is not None else accepted(example)
+        if any(self._holds(completion.text, target) for target in wanted):
             return Reward(1.0)
-        return Reward(0.0, critique=f"The answer does not contain {_quote(wanted[0])}.")
+        return Reward(0.0, critique=f"The answer does not contain {quote(show_target(wanted[0]))}.")
+
+    def _holds(self, answer: str, target: Any) -> bool:
+        number = number_of(target)
+        if number is not None:
+            return any(are_close(one, number) for one in numbers_in(answer))
+        text = show_target(target)
+        return text in answer if self.strict else fold(text) in fold(answer)
 
 
 @dataclass(frozen=True)
@@ -159,7 +182,13 @@ class Regex:
             return Reward(1.0)
         last = matches[-1]
         answer = (last.group(1) if last.re.groups else last.group(0)) or ""
-        wanted = targets_of(example)
-        if answer.strip().casefold() in {t.strip().casefold() for t in wanted}:
+        if any(_is_equal(answer, target) for target in accepted(example)):
             return Reward(1.0)
-        return Reward(0.0, critique=f"The answer says {_quote(answer)}; it should be {_quote(wanted[0])}.")
+        return Reward(
+            0.0, critique=f"The answer says {quote(answer)}; it should be {quote(targets_of(example)[0])}."
+        )
+
+
+def _is_equal(answer: str, target: Any) -> bool:
+    same = is_same_number(answer, target)
+    return fold(answer).strip() == fold(show_target(target)).strip() if same is None else same

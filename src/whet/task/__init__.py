@@ -1,12 +1,13 @@
 """Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
+from whet.rewards.choose import labels_of
 from whet.task.load import load_task
 from whet.task.material import Material, read_material
 from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.save import check_folder
 from whet.task.spec import SPLITS, ModelSpec, Task
-from whet.task.starting import NewTaskChoices, StartedTask, guess, labels_of, start_task
+from whet.task.starting import NewTaskChoices, StartedTask, guess, start_task
 
 __all__ = [
     "SPLITS",

@@ -22,6 +22,7 @@ from whet.rewards import (
     RewardFunction,
     Weighted,
     build_reward,
+    check_targets,
     plain_reward,
     with_timeout,
 )
@@ -114,6 +115,9 @@ def make_task(
     rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
     data = DataReader(folder, rules, read_splits(get("splits")), "splits" in keys, needs)
     splits, warnings = _splits(data, get("data"), environment)
+    for one in (reward, second) if environment is None or environment.world.graded else ():
+        if one is not None:
+            check_targets(one, [example for part in splits.values() for example in part])
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     place = folder / (keys["prompt"].raw if "prompt" in keys else "")
     warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt.slots import slots
+from whet.rewards import choose_reward
+from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few
 from whet.task.files import read_text
 from whet.task.load import load_task
 from whet.task.material import Material
@@ -20,14 +22,7 @@ from whet.task.save import check_folder, write_folder
 from whet.task.spec import Task
 from whet.task.tree import write_yaml
 
-MOST_LABELS, ROWS_PER_LABEL, LONGEST_LABEL = 20, 3, 40
-MOST_NUMBERS = 5
-"""Different numbers up to which they are labels, such as the grades from 1 to 5; more of them are figures."""
-SHORT_TARGET = 5
-"""Words of a target up to which the whole answer must be equal to it."""
 NO_LABELS = "none"
-_NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?")
-_ANY_NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
 
 
 @dataclass(frozen=True)
@@ -84,16 +79,9 @@ def guess(material: Material, prompt: str | None) -> tuple[list[str], str | None
 def _only_target(names: Sequence[str], material: Material) -> str | None:
     """The target among columns whose names say nothing: the only one, or the only one with few values."""
     rows = material.all_rows()
-    few = [name for name in names if _few(Counter(str(row.get(name)) for row in rows), len(rows))]
+    few = [name for name in names if are_few(Counter(str(row.get(name)) for row in rows), len(rows))]
     return (
         few[0] if len(few) == 1 else names[0] if len(names) == 1 and len(columns_of(material)) > 1 else None
-    )
-
-
-def _few(counts: Counter[str], rows: int) -> bool:
-    """Whether values can be labels: few, short, and each of them often."""
-    return (
-        2 <= len(counts) <= min(MOST_LABELS, rows / ROWS_PER_LABEL) and max(map(len, counts)) <= LONGEST_LABEL
     )
 
 
@@ -212,24 +200,13 @@ def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, cho
         labels = [] if list(choice) == [NO_LABELS] else list(choice)
         chosen.append(f"labels: {', '.join(labels)}" if labels else "labels: none")
         return labels
-    labels = labels_of(targets)
+    labels = list(choose_reward(targets).labels)
     if labels:
         chosen.append(
             f"labels: {', '.join(labels)} (the target has {len(labels)} values in {len(rows)} rows: at most "
             f"{MOST_LABELS}, each in {ROWS_PER_LABEL} rows on average)"
         )
     return labels
-
-
-def labels_of(targets: Sequence[Any]) -> list[str]:
-    """The different targets, sorted, where they can be labels: few, short, each of them often; else none."""
-    if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
-        return []
-    counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)
-    numbers = len(counts) > MOST_NUMBERS and all(map(_NUMBER.fullmatch, counts))
-    if numbers or not _few(counts, len(targets)) or len({c.casefold() for c in counts}) < len(counts):
-        return []
-    return sorted(counts)
 
 
 def _reward(
@@ -254,25 +231,9 @@ def _reward(
             "Name its column with --target, or a reward that needs none: --reward reward.py with def reward(example, output). "
             "Comments on answers need no target: whet learn PROMPT FILE."
         )
-    reward, why = fitting(labels, targets)
-    chosen.append(f"reward: {why}")
-    return reward
-
-
-def fitting(labels: Sequence[str], targets: Iterable[Any]) -> tuple[Any, str]:
-    """The reward for these targets, and the rule in words."""
-    texts = [str(one) for t in targets for one in (t if isinstance(t, list) else [t])]
-    if labels:
-        return "exact_match", "exact_match, for there are labels"
-    if all(_NUMBER.fullmatch(text.strip()) for text in texts):
-        return {
-            "regex": {"pattern": _ANY_NUMBER}
-        }, "the last number of the answer, for every target is a number"
-    if sum(len(text.split()) <= SHORT_TARGET for text in texts) >= 0.9 * len(texts):
-        return {
-            "exact_match": {"normalise": True}
-        }, f"exact_match, for targets have at most {SHORT_TARGET} words"
-    return "f1", f"f1 (shared words), for targets have more than {SHORT_TARGET} words"
+    fit = choose_reward(targets, labels)
+    chosen.append(f"reward: {fit.reason}")
+    return fit.spec
 
 
 def _first_prompt(value: Any, labels: Sequence[str]) -> str:

@@ -1,0 +1,230 @@
+"""Which reward fits a column of targets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import regex
+
+from whet.rewards.dates import date_of, readings
+from whet.rewards.item_list import SEPARATORS, split_items
+from whet.rewards.numbers import number_of, parse_number
+from whet.rewards.targets import show_target
+from whet.words import count_words, writes_without_blanks
+
+MOST_LABELS, ROWS_PER_LABEL, LONGEST_LABEL = 20, 3, 40
+MOST_NUMBERS = 5
+"""Different numbers up to which they are labels, such as the grades from 1 to 5; more of them are figures."""
+SHORT_TARGET = 5
+"""Words of a target up to which the whole answer must be equal to it."""
+_SHORT_SHARE = 0.9
+_SENTENCE_END = regex.compile(r"\p{Sentence_Terminal}")
+_LEADING_ZERO = regex.compile(r"-?0[0-9]+")
+
+
+@dataclass(frozen=True)
+class RewardChoice:
+    """A reward by its name and options, and the rule that chose it, in words. `labels` are those of a column of labels."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    labels: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> Any:
+        """What `reward:` in task.yaml says."""
+        return {self.name: dict(self.options)} if self.options else self.name
+
+
+def choose_reward(targets: Sequence[Any], labels: Sequence[str] | None = None) -> RewardChoice:
+    """The reward for targets as they stand in the rows (at least one, none of them missing).
+
+    `labels`: those that the task has; None: a rule decides whether the targets are labels. A list counts as several accepted
+    answers, unless its items come from a small set, as the labels of a text that has several.
+
+    >>> choose_reward(["$1,200.00", "85", "7.5"]).spec
+    {'number': {'last': True}}
+    >>> choose_reward(['{"team": "billing"}', '{"team": "login"}']).name
+    'json'
+    """
+    several = _list_choice(targets) if not labels else None
+    if several is not None:
+        return several
+    chosen = tuple(labels_of(targets) if labels is None else labels)
+    if chosen:
+        return RewardChoice("exact_match", reason="exact_match, for there are labels", labels=chosen)
+    if all(_is_json(target) for target in targets):
+        return RewardChoice("json", reason="json (field by field), for every target is a JSON object")
+    answers = [
+        one for target in targets for one in (target if isinstance(target, list) and target else [target])
+    ]
+    for choice in (_date_choice(answers), _number_choice(answers)):
+        if choice is not None:
+            return choice
+    return _text_choice([show_target(answer) for answer in answers])
+
+
+def labels_of(targets: Sequence[Any]) -> list[str]:
+    """The different targets, sorted, where they can be labels: few, short, each of them often; else none."""
+    if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
+        return []
+    counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)
+    numbers = len(counts) > MOST_NUMBERS and all(_is_number(text) for text in counts)
+    if numbers or not are_few(counts, len(targets)) or len({c.casefold() for c in counts}) < len(counts):
+        return []
+    return sorted(counts)
+
+
+def are_few(counts: Mapping[str, int], rows: int) -> bool:
+    """Whether values can be labels: few, short, and each of them often."""
+    return (
+        2 <= len(counts) <= min(MOST_LABELS, rows / ROWS_PER_LABEL) and max(map(len, counts)) <= LONGEST_LABEL
+    )
+
+
+def _is_json(target: Any) -> bool:
+    if isinstance(target, list):
+        return bool(target) and all(isinstance(one, dict) for one in target)
+    if isinstance(target, str) and target.lstrip().startswith("{"):
+        try:
+            return isinstance(json.loads(target), dict)
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(target, dict)
+
+
+def _is_number(target: Any) -> bool:
+    if not isinstance(target, str):
+        return number_of(target) is not None
+    return not _LEADING_ZERO.fullmatch(target.strip()) and parse_number(target) is not None
+
+
+def _number_choice(answers: Sequence[Any]) -> RewardChoice | None:
+    if not all(_is_number(answer) for answer in answers):
+        return None
+    texts = [answer.strip() for answer in answers if isinstance(answer, str)]
+    commas = [text for text in texts if parse_number(text) != parse_number(text, ",")]
+    sure = [text for text in texts if _decimal_sign(text) == ","]
+    options: dict[str, Any] = {"last": True}
+    if sure and not any(_decimal_sign(text) == "." for text in texts):
+        options["decimal"] = ","
+    why = "the last number of the answer, for every target is a number"
+    if "decimal" in options:
+        why += " (with a decimal comma)"
+    elif commas:
+        why += f" ({commas[0]} is read as {parse_number(commas[0])}; decimal: ',' reads it the other way)"
+    return RewardChoice("number", options, why)
+
+
+def _decimal_sign(text: str) -> str:
+    """The decimal sign of a number that can be read in one way only; '' where there is none, or two ways."""
+    one, other = parse_number(text, "."), parse_number(text, ",")
+    if one is None or one != other or one == one.to_integral_value():
+        return ""
+    return "," if text.rfind(",") > text.rfind(".") else "."
+
+
+def _date_choice(answers: Sequence[Any]) -> RewardChoice | None:
+    if any(isinstance(answer, int | float) or _is_plain_digits(answer) for answer in answers):
+        return None
+    either: list[str] = []
+    for answer in answers:
+        days = [date_of(answer)] if date_of(answer) is not None else readings(str(answer))
+        if not days:
+            return None
+        either += [str(answer)] if len(days) > 1 else []
+    if not either:
+        return RewardChoice("date", {"last": True}, "the last date of the answer, for every target is a date")
+    firsts = [first for first in ("day", "month") if _fits(answers, first)]
+    if len(firsts) == 1:
+        why = f"the last date of the answer, for every target is a date, with the {firsts[0]} first"
+        return RewardChoice("date", {"last": True, "first": firsts[0]}, why)
+    why = (
+        f"exact_match, for targets such as {either[0]} may be two dates; if you know which, write "
+        "reward: {date: {first: day}} or {date: {first: month}}"
+    )
+    return RewardChoice("exact_match", {"normalise": True}, why)
+
+
+def _fits(answers: Sequence[Any], first: str) -> bool:
+    """Whether no date contradicts that order of day and month."""
+    other = "month" if first == "day" else "day"
+    return not any(
+        (one := readings(str(answer), first)) == readings(str(answer), other)
+        and _contradicts(str(answer), first, one)
+        for answer in answers
+        if date_of(answer) is None
+    )
+
+
+def _contradicts(text: str, first: str, days: Sequence[Any]) -> bool:
+    """Whether a date that can be read in one way only is written in the other order of day and month."""
+    numbers = [int(group) for group in regex.findall(r"[0-9]+", text)[:2]]
+    if len(numbers) < 2 or not days or numbers[0] > 31 or numbers[0] == numbers[1]:
+        return False
+    day, month = days[0].day, days[0].month
+    return numbers == ([month, day] if first == "day" else [day, month])
+
+
+def _is_plain_digits(answer: Any) -> bool:
+    return isinstance(answer, str) and answer.strip().isdecimal()
+
+
+def _list_choice(targets: Sequence[Any]) -> RewardChoice | None:
+    """The reward of lists for targets whose items come from a small set, some with several of them."""
+    if all(isinstance(target, list) for target in targets):
+        return _of_items([[show_target(item) for item in target] for target in targets], "", targets)
+    if not all(isinstance(target, str) and target.strip() for target in targets):
+        return None
+    if all(target.lstrip().startswith("[") for target in targets):
+        lists = [_loaded_list(target) for target in targets]
+        return (
+            None
+            if None in lists
+            else RewardChoice("list", reason="list (F1 of the items), for every target is a list")
+        )
+    for separator in SEPARATORS[1:]:
+        if any(separator in target for target in targets):
+            return _of_items([split_items(target, separator) for target in targets], separator, targets)
+    return None
+
+
+def _loaded_list(text: str) -> list[Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _of_items(lists: Sequence[Sequence[str]], separator: str, targets: Sequence[Any]) -> RewardChoice | None:
+    counts = Counter(item for items in lists for item in dict.fromkeys(items))
+    several = sum(len(items) > 1 for items in lists)
+    different = len({show_target(target) for target in targets})
+    if several < 2 or not are_few(counts, len(targets)) or (separator and len(counts) >= different):
+        return None
+    why = f"list (F1 of the items), for targets are made of {len(counts)} different items"
+    if not separator:
+        return RewardChoice("list", reason=f"{why}; lists of accepted answers need exact_match")
+    return RewardChoice("list", {"separator": separator}, why)
+
+
+def _text_choice(texts: Sequence[str]) -> RewardChoice:
+    short = sum(_is_short(text) for text in texts)
+    if short >= _SHORT_SHARE * len(texts):
+        why = f"exact_match, for targets have at most {SHORT_TARGET} words"
+        return RewardChoice("exact_match", {"normalise": True}, why)
+    return RewardChoice("f1", reason=f"f1 (shared words), for targets have more than {SHORT_TARGET} words")
+
+
+def _is_short(text: str) -> bool:
+    """Whether a text is an answer of a few words; one that ends as a sentence of a script without blanks does is none."""
+    stripped = text.strip()
+    if writes_without_blanks(stripped) and _SENTENCE_END.search(stripped[-1:]):
+        return False
+    return count_words(stripped) <= SHORT_TARGET

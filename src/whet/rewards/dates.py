@@ -1,0 +1,173 @@
+"""The reward that compares dates, however they are written."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from whet.errors import UsageError
+from whet.rewards.reward import TARGET
+from whet.rewards.targets import accepted, quote, show_target
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+from whet.words import fold
+
+_LONGEST, _MOST_WORDS = 60, 60
+_GAP = r"(?:\s?[-/.,\u2010-\u2014\p{Han}\p{Hangul}]\s?|\s)"
+_NUMERIC = regex.compile(
+    rf"(?<![0-9])([0-9]{{1,4}})({_GAP})([0-9]{{1,2}})({_GAP})([0-9]{{1,4}})(?![0-9])\s?[\p{{Han}}\p{{Hangul}}]?"
+)
+_ISO = regex.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[t ][0-9]{2}:?[0-9]{2}[0-9:.,]*\s?(?:z|[-+][0-9]{2}:?[0-9]{2})?)?"
+)
+_COMPACT = regex.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})")
+_CLOCK = regex.compile(r"\s+(?:[0-9]{1,2}:[0-9]{2}[0-9:.,]*.{0,12})\Z")
+_DAY_FIRST, _MONTH_FIRST = "day", "month"
+_TWO_DIGITS = 69
+"""The years 69 to 99 of two digits are those of the 20th century (POSIX)."""
+
+
+def readings(text: str, first: str = "") -> list[datetime.date]:
+    """The dates that a text may mean as a whole: none, one, or two where day and month could be either.
+
+    `first` says which stands first in such a text, `day` or `month`. Where points divide the parts, the day does. Names of
+    months are read in English, numbers in every script.
+
+    >>> [str(day) for day in readings("2024年3月5日")], len(readings("03/04/2024")), len(readings("13/04/2024"))
+    (['2024-03-05'], 2, 1)
+    """
+    folded = fold(text).strip().rstrip(".")
+    if not 0 < len(folded) <= _LONGEST:
+        return []
+    iso = _ISO.fullmatch(folded) or _COMPACT.fullmatch(folded)
+    if iso is not None:
+        return _days((iso[1], iso[2], iso[3]))
+    match = _NUMERIC.fullmatch(_CLOCK.sub("", folded))
+    if match is not None:
+        return _numeric(match, first)
+    return _named(folded, first == _DAY_FIRST) if any(c.isalpha() for c in folded) else []
+
+
+def _days(*parts: tuple[str, str, str]) -> list[datetime.date]:
+    days = []
+    for year, month, day in parts:
+        try:
+            days.append(datetime.date(int(year), int(month), int(day)))
+        except ValueError:
+            continue
+    return list(dict.fromkeys(days))
+
+
+def _numeric(match: Any, first: str) -> list[datetime.date]:
+    one, gap, two, other, three = match.groups()
+    if len(one) == 4:
+        return _days((one, two, three)) if len(three) <= 2 else []
+    if len(three) not in (2, 4) or len(one) > 2:
+        return []
+    year = three if len(three) == 4 else str((1900 if int(three) >= _TWO_DIGITS else 2000) + int(three))
+    day_first, month_first = (year, two, one), (year, one, two)
+    if "." in gap and "." in other:
+        return _days(day_first)
+    both = _days(day_first, month_first)
+    if len(both) < 2:
+        return both
+    return both if not first else _days(day_first if first == _DAY_FIRST else month_first)
+
+
+def _named(text: str, day_first: bool) -> list[datetime.date]:
+    """A date with the name of a month, read by dateutil; none that lacks its day, month or year."""
+    from dateutil import parser
+
+    days = set()
+    for default in (datetime.datetime(2000, 1, 1), datetime.datetime(2003, 2, 2)):
+        try:
+            days.add(parser.parse(text, default=default, dayfirst=day_first).date())
+        except (ValueError, OverflowError, TypeError, AttributeError):
+            return []
+    return list(days) if len(days) == 1 else []
+
+
+def _last(text: str, first: str) -> list[datetime.date]:
+    """The readings of the last date in a text."""
+    folded = fold(text)
+    numeric = [m for m in _NUMERIC.finditer(folded) if readings(m.group(), first)]
+    for words in _windows(folded[numeric[-1].end() :] if numeric else folded):
+        days = readings(words, first)
+        if days:
+            return days
+    return readings(numeric[-1].group(), first) if numeric else []
+
+
+def _windows(text: str) -> Iterator[str]:
+    """Pieces of two to four words that hold letters and digits, from the end of a text."""
+    words = [word.strip("()[]*_`\"'") for word in text.split()][-_MOST_WORDS:]
+    for end in range(len(words), 1, -1):
+        for size in (4, 3, 2):
+            piece = " ".join(words[max(0, end - size) : end]).rstrip(".,;:!?")
+            if any(c.isalpha() for c in piece) and any(c.isdecimal() for c in piece):
+                yield piece
+
+
+def date_of(target: Any) -> datetime.date | None:
+    """The date that a value is by its type, else None."""
+    if isinstance(target, datetime.datetime):
+        return target.date()
+    return target if isinstance(target, datetime.date) else None
+
+
+@dataclass(frozen=True)
+class Date:
+    """1 when the answer is the date of the target, however both are written; times of the day are left aside.
+
+    The answer is wholly a date; with `last`, the last date in it counts. `first` (`day` or `month`) says how to read dates such
+    as 03/04/2024; without it, such a target is refused, and such an answer is wrong.
+    """
+
+    first: str = ""
+    last: bool = False
+    name: str = "date"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({TARGET})
+
+    def __post_init__(self) -> None:
+        if self.first not in ("", _DAY_FIRST, _MONTH_FIRST):
+            raise UsageError(f"the option first of date is day or month; this is {self.first!r}.")
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a target that is no date, or one of two."""
+        for target in accepted(example):
+            days = self._readings(target)
+            if not days:
+                raise UsageError(
+                    f"the target {quote(show_target(target))} of row {example.id} is no date. Write it as YYYY-MM-DD, or "
+                    "compare texts with reward: exact_match."
+                )
+            if len(days) > 1:
+                raise UsageError(
+                    f"the target {quote(show_target(target))} of row {example.id} is {days[0]} or {days[1]}. Say which "
+                    "stands first: reward: {date: {first: day}} or {date: {first: month}}."
+                )
+
+    def _readings(self, target: Any) -> list[datetime.date]:
+        day = date_of(target)
+        return [day] if day is not None else readings(str(target), self.first)
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        targets = accepted(example)
+        found = readings(completion.text, self.first)
+        if not found and self.last:
+            found = _last(completion.text, self.first)
+        wanted = {day for target in targets for day in self._readings(target)}
+        if len(found) == 1 and found[0] in wanted:
+            return Reward(1.0)
+        said, should = f"The answer {quote(completion.text)}", f"it should be {show_target(targets[0])}."
+        if not found:
+            return Reward(0.0, critique=f"{said} is no date that can be read; {should}")
+        if len(found) > 1:
+            return Reward(0.0, critique=f"{said} may mean {found[0]} or {found[1]}; {should}")
+        return Reward(0.0, critique=f"{said} is {found[0]}; {should}")

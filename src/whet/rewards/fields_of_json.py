@@ -1,0 +1,173 @@
+"""The reward that compares JSON by its fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whet.errors import UsageError
+from whet.replies import without_thought
+from whet.replies.blocks import blocks_in
+from whet.rewards.numbers import are_close, number_of, parse_number
+from whet.rewards.reward import TARGET
+from whet.rewards.targets import quote, show_target
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+from whet.words import fold
+
+_MOST_TRIES, _MOST_NAMED, _DEEPEST = 200, 5, 100
+_DECODER = json.JSONDecoder()
+_MISSING = object()
+
+
+def json_in(text: str) -> list[Any]:
+    """The JSON objects and lists in an answer that a strict parser accepts, the most trustworthy first: the whole answer, the
+    last of its fenced blocks, the last of those in its prose.
+
+    >>> json_in('Here: {"a": 1}, as you wished.')
+    [{'a': 1}]
+    """
+    answer = without_thought(text)
+    wholes = [
+        value for piece in (answer, *reversed(blocks_in(answer))) if (value := _loaded(piece)) is not None
+    ]
+    return wholes or list(_in_prose(answer))[::-1]
+
+
+def _loaded(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) and not _is_deep(value) else None
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether objects and lists are nested more than 100 deep."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for one in level
+            if isinstance(one, dict | list)
+            for item in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _in_prose(text: str) -> Iterator[Any]:
+    at = 0
+    for _ in range(_MOST_TRIES):
+        starts = [place for bracket in "{[" if (place := text.find(bracket, at)) >= 0]
+        if not starts:
+            return
+        at = min(starts)
+        try:
+            value, at = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            at += 1
+        else:
+            if not _is_deep(value):
+                yield value
+
+
+def fields(value: Any, path: str = "") -> dict[str, Any]:
+    """The values of a JSON value by their paths; of an empty object or list, itself.
+
+    >>> fields({"a": {"b": 1}, "c": [2, 3]})
+    {'a.b': 1, 'c[0]': 2, 'c[1]': 3}
+    """
+    if isinstance(value, Mapping) and value:
+        inner = ((f"{path}.{key}" if path else str(key), item) for key, item in value.items())
+    elif isinstance(value, list) and value:
+        inner = ((f"{path}[{n}]", item) for n, item in enumerate(value))
+    else:
+        return {path: value}
+    return {name: leaf for at, item in inner for name, leaf in fields(item, at).items()}
+
+
+def is_equal(value: Any, target: Any, strict: bool = False) -> bool:
+    """Whether a value of an answer is that of the target: numbers as numbers (also one in a text, where the target is a
+    number by its type), texts without case and outer spaces unless `strict`."""
+    wanted = number_of(target)
+    if wanted is not None:
+        number = parse_number(value) if isinstance(value, str) and not strict else number_of(value)
+        return number is not None and are_close(number, wanted)
+    if isinstance(target, str):
+        if strict or not isinstance(value, str | int | float) or isinstance(value, bool):
+            return bool(value == target)
+        return fold(show_target(value)).strip() == fold(target).strip()
+    return type(value) is type(target) and bool(value == target)
+
+
+@dataclass(frozen=True)
+class Json:
+    """1 when the JSON in the answer has the fields of the target with their values, else 0; with `partial`, the share of the
+    fields of both that agree.
+
+    The order of keys is free, numbers are compared as numbers, texts without case and outer spaces unless `strict`. The JSON
+    may be the whole answer, stand in a fenced block, or in prose; `bare` takes an answer that is nothing else only. With
+    `extra`, fields that the target does not have are allowed.
+    """
+
+    partial: bool = False
+    strict: bool = False
+    extra: bool = False
+    bare: bool = False
+    name: str = "json"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({TARGET})
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a target that is no JSON."""
+        if not self._targets(example):
+            raise UsageError(
+                f"the target {quote(show_target(example.target))} of row {example.id} is no JSON. Correct the row, or compare "
+                "texts with reward: exact_match."
+            )
+
+    def _targets(self, example: Example) -> list[Any]:
+        """The accepted values: of a list of objects each, of a text what it holds."""
+        target = example.target
+        if isinstance(target, list) and target and all(isinstance(one, dict | str) for one in target):
+            read = [_loaded(one) if isinstance(one, str) else one for one in target]
+            return read if all(one is not None for one in read) else [target]
+        if isinstance(target, str):
+            loaded = _loaded(target)
+            return [] if loaded is None else [loaded]
+        return [] if target is None else [target]
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        values = [_loaded(completion.text)] if self.bare else json_in(completion.text)[:1]
+        if not values or values[0] is None:
+            return Reward(
+                0.0, critique=f"The answer {quote(completion.text)} holds no JSON that can be parsed."
+            )
+        results = [self._compare(values[0], target) for target in self._targets(example)]
+        return max(results, key=lambda result: result.value) if results else Reward(0.0)
+
+    def _compare(self, value: Any, target: Any) -> Reward:
+        found, wanted = fields(value), fields(target)
+        names = list(wanted) if self.extra else list(dict.fromkeys((*wanted, *found)))
+        faults = [fault for name in names if (fault := self._fault(name, found, wanted))]
+        if not faults:
+            return Reward(1.0)
+        share = 1.0 - len(faults) / len(names) if self.partial else 0.0
+        more = [f"{len(faults) - _MOST_NAMED} more fields differ."] if len(faults) > _MOST_NAMED else []
+        return Reward(share, critique="\n".join([*faults[:_MOST_NAMED], *more]))
+
+    def _fault(self, name: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+        value, target = found.get(name, _MISSING), wanted.get(name, _MISSING)
+        where = f"The field `{name}`" if name else "The JSON"
+        if target is _MISSING:
+            return f"{where} must not be there."
+        if value is _MISSING:
+            return f"{where} is missing; it should be {quote(show_target(target))}."
+        if is_equal(value, target, self.strict):
+            return ""
+        return f"{where} is {quote(show_target(value))}; it should be {quote(show_target(target))}."

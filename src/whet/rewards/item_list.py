@@ -1,0 +1,121 @@
+"""The reward that compares lists whose order does not count, such as several labels for one text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from whet.errors import UsageError
+from whet.replies import list_items, without_thought
+from whet.rewards.fields_of_json import json_in
+from whet.rewards.numbers import are_close, number_of, parse_number
+from whet.rewards.reward import TARGET
+from whet.rewards.targets import quote, show_target
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+from whet.words import bare, fold
+
+SEPARATORS = ("\n", ";", "|", ",")
+"""What divides items, the first that stands in the text; signs of other scripts count as theirs."""
+_LIKE = str.maketrans(
+    {"\u061b": ";", "\u060c": ",", "\u3001": ",", "\uff0c": ",", "\uff1b": ";", "\uff5c": "|"}
+)
+_LEAD = regex.compile(r"\A[^\n]*?[:\uff1a](?=[\s\p{Han}\p{Hiragana}\p{Katakana}\p{LB=SA}])")
+
+
+def split_items(text: str, separator: str = "") -> list[str]:
+    """The items of a list that is written as text: JSON, or divided by `separator` (else by lines, `;`, `|` or commas).
+
+    >>> split_items("billing; login"), split_items('["a", "b"]'), split_items("退款、技术")
+    (['billing', 'login'], ['a', 'b'], ['退款', '技术'])
+    """
+    if not separator and text.lstrip().startswith("["):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, list):
+            return [show_target(item) for item in value]
+    plain = text.strip() if separator else text.strip().translate(_LIKE)
+    mark = separator or next((one for one in SEPARATORS if one in plain), ",")
+    return [item.strip() for item in plain.split(mark) if item.strip()]
+
+
+@dataclass(frozen=True)
+class ItemList:
+    """F1 of the items that the answer lists and those of the target, in any order; with `exact`, 1 when they are the same and
+    else 0.
+
+    The target is a list, or a text that `separator` (by default lines, `;`, `|` or commas) divides. The answer is JSON, a list
+    with a line for each item, or text divided in the same way. Case, outer punctuation and repetitions are ignored, and items
+    that are numbers by their type are compared as numbers.
+    """
+
+    exact: bool = False
+    separator: str = ""
+    name: str = "list"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({TARGET})
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a target that is neither a list nor a text."""
+        if not isinstance(example.target, list | str):
+            raise UsageError(
+                f"the target {show_target(example.target)} of row {example.id} is no list. Write a list, or a text that "
+                "the option separator divides."
+            )
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        wanted = _different(self._wanted(example.target))
+        found = _different(self._items(completion.text))
+        right = [item for item in found if any(_is_item(item, target) for target in wanted)]
+        missing = [target for target in wanted if not any(_is_item(item, target) for item in found)]
+        wrong = [item for item in found if item not in right]
+        if not missing and not wrong:
+            return Reward(1.0)
+        value = 0.0 if self.exact else 2.0 * len(right) / (len(found) + len(wanted))
+        faults = [
+            f"{what}: {', '.join(quote(show_target(item)) for item in items[:5])}."
+            for what, items in (("The answer lacks", missing), ("The answer has, and should not have", wrong))
+            if items
+        ]
+        return Reward(value, critique=" ".join(faults))
+
+    def _wanted(self, target: Any) -> list[Any]:
+        return list(target) if isinstance(target, list) else list(split_items(str(target), self.separator))
+
+    def _items(self, text: str) -> list[str]:
+        answer = without_thought(text)
+        lists = [] if self.separator else [one for one in map(_listed, json_in(answer)) if one is not None]
+        if lists:
+            return [show_target(item) for item in lists[0]]
+        lines = list_items(answer)
+        return lines if len(lines) > 1 else split_items(_LEAD.sub("", answer), self.separator)
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """A JSON list, also as the only list of an object."""
+    lists = [value] if isinstance(value, list) else [one for one in value.values() if isinstance(one, list)]
+    return lists[0] if len(lists) == 1 else None
+
+
+def _form(item: Any) -> str:
+    folded = fold(show_target(item)).strip()
+    return bare(folded) or folded
+
+
+def _different(items: Sequence[Any]) -> list[Any]:
+    return list({_form(item): item for item in items if show_target(item).strip()}.values())
+
+
+def _is_item(item: str, target: Any) -> bool:
+    wanted = number_of(target)
+    number = None if wanted is None else parse_number(item)
+    if wanted is not None and number is not None:
+        return are_close(number, wanted)
+    return _form(item) == _form(target)

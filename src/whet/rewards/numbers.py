@@ -1,0 +1,221 @@
+"""Numbers as people and models write them, and the reward that compares them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import regex
+
+from whet.errors import UsageError
+from whet.rewards.reward import TARGET
+from whet.rewards.targets import accepted, quote, show_target
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+from whet.words import fold
+
+_LONGEST, _LARGEST_EXPONENT = 400, 400
+_DIGITS = r"(?:[0-9]+(?:[.,'\u2019][0-9]+)*|[.][0-9]+(?![.,]?[0-9]))(?:e[-+\u2212]?[0-9]{1,4}(?![0-9]))?"
+_SIGN = r"[-+\u2212\u2013]"
+_NUMBER = regex.compile(rf"(?:(?<![\w.,)]){_SIGN}[ ]?\p{{Sc}}?)?(?<![0-9.,])(?<![0-9]['\u2019]){_DIGITS}")
+_WHOLE = regex.compile(
+    rf"(?P<sign>{_SIGN})?\s*\p{{Sc}}?\s*(?P<inner>{_SIGN})?(?P<digits>[0-9.,'\u2019\s]+(?:e[-+\u2212]?[0-9]{{1,4}})?)\s*\p{{Sc}}?\s*(?P<percent>[%\u066a])?"
+)
+_BLANKS = re.compile(r"[\s'\u2019]")
+_NARROW = re.compile(r"(?<=[0-9])[\u00a0\u202f\u2009](?=[0-9]{3})")
+_BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
+
+
+def parse_number(text: str, decimal: str = "", unit: str = "") -> Decimal | None:
+    """The number that a text is as a whole; None for a text that is anything else, or more.
+
+    A currency sign, a percent sign (left aside), the `unit`, signs for thousands and an exponent belong to a number. Where
+    both a comma and a point stand in it, the last one is the decimal sign. `decimal`, `.` or `,`, decides where only one of
+    them stands before exactly three digits, such as 1,234; without it a comma there divides thousands and a point is the
+    decimal sign.
+
+    >>> [str(parse_number(text)) for text in ("18.00", "$1,234.00", "1.234,00", "1,5", "-3 %", "18 apples")]
+    ['18.00', '1234.00', '1234.00', '1.5', '-3', 'None']
+    """
+    folded = fold(text).strip()
+    if unit:
+        name = fold(unit).strip()
+        folded = (
+            folded.removesuffix(name).strip() if folded.endswith(name) else folded.removeprefix(name).strip()
+        )
+    if len(folded) > _LONGEST or not any(character.isdigit() for character in folded):
+        return None
+    match = _WHOLE.fullmatch(folded.rstrip("."))
+    if match is None:
+        return None
+    sign = match["sign"] or match["inner"] or ""
+    if match["sign"] and match["inner"]:
+        return None
+    value = _value(match["digits"], decimal)
+    return value if value is None or sign in ("", "+") else -value
+
+
+def _value(digits: str, decimal: str) -> Decimal | None:
+    mantissa, _, exponent = digits.partition("e")
+    plain = _plain(mantissa.strip(), decimal)
+    if plain is None or (exponent and abs(int(exponent.replace("\u2212", "-"))) > _LARGEST_EXPONENT):
+        return None
+    return Decimal(plain + (f"e{exponent}" if exponent else "").replace("\u2212", "-"))
+
+
+def _plain(digits: str, decimal: str) -> str | None:
+    """Digits with a decimal point and nothing that divides thousands; None where the groups are those of no number."""
+    if (parts := _BLANKS.split(digits)) and len(parts) > 1:
+        head, last = parts[:-1], re.split(r"[.,]", parts[-1], maxsplit=1)
+        if not _are_groups([*head, last[0]]):
+            return None
+        digits = "".join(parts)
+        return _plain(digits, decimal) if len(last) == 1 else f"{digits[: -len(last[1]) - 1]}.{last[1]}"
+    commas, points = digits.count(","), digits.count(".")
+    if not commas and not points:
+        return digits
+    if commas and points:
+        mark = "," if digits.rfind(",") > digits.rfind(".") else "."
+        other = "." if mark == "," else ","
+        whole, _, rest = digits.rpartition(mark)
+        return (
+            f"{whole.replace(other, '')}.{rest}"
+            if mark not in whole and _are_groups(whole.split(other))
+            else None
+        )
+    mark = "," if commas else "."
+    groups = digits.split(mark)
+    grouped = _are_groups(groups)
+    if len(groups) > 2:
+        return "".join(groups) if grouped else None
+    thousands = grouped and (mark != decimal if decimal else mark == ",")
+    return "".join(groups) if thousands else f"{groups[0] or 0}.{groups[1] or 0}"
+
+
+def _are_groups(groups: list[str]) -> bool:
+    """Whether digits are grouped as thousands are: by three, or in the Indian way by two and the last by three."""
+    head, *rest = groups
+    if not rest or not head or head.startswith("0") or len(head) > 3 or len(rest[-1]) != 3:
+        return False
+    return all(len(g) == 3 for g in rest) or (len(head) <= 2 and all(len(g) == 2 for g in rest[:-1]))
+
+
+def numbers_in(text: str, decimal: str = "") -> Iterator[Decimal]:
+    """The numbers in a text, in order. A hyphen between two of them is no sign.
+
+    >>> [str(n) for n in numbers_in("From 3-5 boxes, $1,234.50 in all.")]
+    ['3', '5', '1234.50']
+    """
+    for match in _NUMBER.finditer(fold(_NARROW.sub("'", text))):
+        number = parse_number(match.group(), decimal)
+        if number is not None:
+            yield number
+
+
+def number_of(target: Any) -> Decimal | None:
+    """The number that a target is by its type; None for a text, a truth value and what is no finite number.
+
+    >>> number_of(18.0), number_of("18"), number_of(True)
+    (Decimal('18.0'), None, None)
+    """
+    if isinstance(target, bool) or not isinstance(target, int | float):
+        return None
+    return Decimal(repr(target)) if not isinstance(target, float) or math.isfinite(target) else None
+
+
+def is_same_number(answer: str, target: Any) -> bool | None:
+    """Whether an answer is the number that the target is by its type; None where the target is no number, or the answer not
+    wholly one.
+
+    >>> is_same_number("$18.00", 18.0), is_same_number("19", 18), is_same_number("007", "7")
+    (True, False, None)
+    """
+    wanted = number_of(target)
+    found = None if wanted is None else parse_number(answer)
+    return None if wanted is None or found is None else are_close(found, wanted)
+
+
+def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: float = 1e-9) -> bool:
+    """Whether two numbers differ by at most `absolute`, or by at most the share `relative` of the second."""
+    gap = abs(Fraction(one) - Fraction(other))
+    return gap <= max(Fraction(absolute), Fraction(relative) * abs(Fraction(other)))
+
+
+@dataclass(frozen=True)
+class Number:
+    """1 when the answer is the target as a number, else 0.
+
+    The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the last number in
+    it counts. Two numbers are equal when they differ by at most `absolute`, or by the share `relative` of the target.
+    `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18 % is 0.18; without, the
+    sign is left aside.
+    """
+
+    last: bool = False
+    absolute: float = 0.0
+    relative: float = 1e-9
+    decimal: str = ""
+    unit: str = ""
+    percent: bool = False
+    name: str = "number"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({TARGET})
+
+    def __post_init__(self) -> None:
+        if self.absolute < 0 or self.relative < 0:
+            raise UsageError(
+                f"a tolerance of number must be 0 or more; these are absolute={self.absolute:g}, relative={self.relative:g}."
+            )
+        if self.decimal not in ("", ".", ","):
+            raise UsageError(f'the option decimal of number is "." or ","; this is {self.decimal!r}.')
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a target that is no number."""
+        for target in accepted(example):
+            if self._wanted(target) is None:
+                raise UsageError(
+                    f"the target {show_target(target)} of row {example.id} is no number. Correct the row, or compare texts with "
+                    "reward: exact_match."
+                )
+
+    def _read(self, text: str) -> Decimal | None:
+        number = parse_number(text, self.decimal, self.unit)
+        if number is not None and self.percent and "%" in fold(text):
+            return number / 100
+        return number
+
+    def _wanted(self, target: Any) -> Decimal | None:
+        return number_of(target) if not isinstance(target, str) else self._read(target)
+
+    def _found(self, text: str) -> list[Decimal]:
+        """The number of an answer, as each of the ways to read it."""
+        number = self._read(text)
+        if number is not None or not self.last:
+            return [] if number is None else [number]
+        folded = fold(_NARROW.sub("'", text))
+        for match in reversed(list(_NUMBER.finditer(folded))):
+            grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())
+            texts = [match.group(), *([grouped.group()] if grouped is not None else [])]
+            numbers = [n for one in texts if (n := parse_number(one, self.decimal)) is not None]
+            if numbers:
+                hundredths = self.percent and folded[match.end() :].lstrip(" ").startswith("%")
+                return [n / 100 for n in numbers] if hundredths else numbers
+        return []
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        targets = accepted(example)
+        found = self._found(completion.text)
+        wanted = [number for target in targets if (number := self._wanted(target)) is not None]
+        if any(are_close(one, n, self.absolute, self.relative) for one in found for n in wanted):
+            return Reward(1.0)
+        said = f"The answer {quote(completion.text)}"
+        if not found:
+            said += " holds no number" if self.last else " is no number"
+            return Reward(0.0, critique=f"{said}; it should be {show_target(targets[0])}.")
+        return Reward(0.0, critique=f"{said} should be {show_target(targets[0])}.")

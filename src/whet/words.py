@@ -1,0 +1,148 @@
+"""Text in every script: one form for equal texts, words where a script has no blanks, and where a text mentions a name.
+
+Everything rests on the properties of characters in the Unicode standard; no language is known here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import regex
+
+_OPEN = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}ー々〆]"
+"""Characters of scripts that do not put blanks between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese, and others."""
+_OPEN_CHARACTER = regex.compile(_OPEN)
+_UNITS = regex.compile(rf"(?s){_OPEN}[\p{{M}}]*|(?:(?!{_OPEN}).)+")
+_MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
+_INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
+_DIGIT = regex.compile(r"(?![0-9])\p{Nd}")
+_KEPT = regex.compile(r"[\p{DT=Super}\p{DT=Sub}\p{DT=Fraction}]+")
+_INNER = r"[^\p{P}\p{S}\p{Z}\p{C}]"
+_FIRST, _LAST = regex.compile(_INNER), regex.compile(rf"(?r){_INNER}")
+_PUNCTUATION = regex.compile(r"[\p{P}$+<=>^`|~]")
+_WORD = r"[\p{L}\p{M}\p{N}_]"
+_WORD_CHARACTER = regex.compile(_WORD)
+_HYPHENS = r"[-\u2010\u2011]"
+_HANGUL = regex.compile(r"\p{Hangul}")
+
+
+def fold(text: str) -> str:
+    """The form in which texts are compared: Unicode NFKC, case folded, without invisible characters (zero width, direction,
+    variation selectors), digits of every script as 0 to 9.
+
+    Superscripts, subscripts and fractions stay as they are: 10² is not 102. Of more than 30 marks on one letter the rest
+    goes, because putting marks in order takes time that is quadratic in their number.
+
+    >>> fold("Ｃａｆé １８") == fold("cafe\\u0301 18"), fold("10²")
+    (True, '10²')
+    """
+    if text.isascii():
+        return text.lower()
+    text = _INVISIBLE.sub("", _MARKS.sub(r"\1", text))
+    text = _composed(_composed(text).casefold())
+    return str(_DIGIT.sub(lambda match: str(unicodedata.decimal(match.group())), text))
+
+
+def _composed(text: str) -> str:
+    pieces, last = [], 0
+    for kept in _KEPT.finditer(text):
+        pieces += [unicodedata.normalize("NFKC", text[last : kept.start()]), kept.group()]
+        last = kept.end()
+    return "".join([*pieces, unicodedata.normalize("NFKC", text[last:])])
+
+
+def without_punctuation(text: str) -> str:
+    """A text without the punctuation of every script, and without the ASCII signs that count as such.
+
+    >>> without_punctuation("«Oui», it’s 「今日」。")
+    'Oui its 今日'
+    """
+    return str(_PUNCTUATION.sub("", text))
+
+
+def units(text: str) -> list[str]:
+    """The words of a text: what stands between blanks, and each character of a script without blanks.
+
+    >>> units("see 今天 ok")
+    ['see', '今', '天', 'ok']
+    """
+    return [unit for part in text.split() for unit in _UNITS.findall(part)]
+
+
+def writes_without_blanks(text: str) -> bool:
+    """Whether a text holds a character of a script that puts no blanks between words."""
+    return _OPEN_CHARACTER.search(text) is not None
+
+
+def count_words(text: str) -> float:
+    """About how many words a text has. Of a script without blanks, two characters count as one word: words of Chinese,
+    Japanese and Thai texts have one to four.
+
+    >>> count_words("one two"), count_words("答案是退款")
+    (2.0, 2.5)
+    """
+    return sum(0.5 if _OPEN_CHARACTER.match(unit) else 1.0 for unit in units(text))
+
+
+def bare(text: str) -> str:
+    """A text without punctuation, signs and blanks at its ends.
+
+    >>> bare(" **「退款」**。 ")
+    '退款'
+    """
+    first, last = _FIRST.search(text), _LAST.search(text)
+    return text[first.start() : last.end()] if first is not None and last is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name in a text, from `start` to `end`."""
+
+    name: str
+    start: int
+    end: int
+
+
+def mentions(text: str, names: Iterable[str]) -> list[Mention]:
+    """Where a folded text mentions folded names, as words of their own; of names that begin at one place the longest.
+
+    In a script without blanks there is no border between words, so that a name is found anywhere. A Korean name may have an
+    ending. A number is no part of a longer one, and what a hyphen joins is one word.
+
+    >>> [m.name for m in mentions("answer: 退款, not a debug", ["退款", "bug"])]
+    ['退款']
+    """
+    pattern = _pattern(tuple(sorted({name for name in names if name}, key=lambda n: (-len(n), n))))
+    if pattern is None:
+        return []
+    return [Mention(match.group(), match.start(), match.end()) for match in pattern.finditer(text)]
+
+
+@lru_cache(maxsize=256)
+def _pattern(names: Sequence[str]) -> regex.Pattern[str] | None:
+    if not names:
+        return None
+    return regex.compile("|".join(f"{_before(n)}{regex.escape(n)}{_after(n)}" for n in names))
+
+
+def _before(name: str) -> str:
+    first = name[0]
+    if not _WORD_CHARACTER.match(first) or _OPEN_CHARACTER.match(first):
+        return ""
+    number = r"(?<![0-9][.,])(?<![-\u2212])" if first.isdecimal() else ""
+    return rf"(?<!(?!{_OPEN}){_WORD})(?<!{_WORD}{_HYPHENS}){number}"
+
+
+def _after(name: str) -> str:
+    last = name[-1]
+    if not _WORD_CHARACTER.match(last):
+        return ""
+    if _OPEN_CHARACTER.match(last):
+        return r"(?!\p{M})"
+    if _HANGUL.match(last):
+        return r"(?![\p{M}0-9])"
+    number = r"(?![.,]?[0-9])" if last.isdecimal() else ""
+    return rf"(?!(?!{_OPEN}){_WORD})(?!{_HYPHENS}{_WORD}){number}"

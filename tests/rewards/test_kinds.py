@@ -1,0 +1,231 @@
+"""Rewards by kind of target: numbers, JSON, lists, dates. Equal values are equal however they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whet.errors import UsageError
+from whet.rewards.dates import Date
+from whet.rewards.fields_of_json import Json
+from whet.rewards.item_list import ItemList
+from whet.rewards.numbers import Number, parse_number
+from whet.rewards.text import F1, Contains, ExactMatch, f1_score
+from whet.run import MemoryRun
+from whet.types import Completion, Example
+
+
+async def grade(reward: Any, answer: str, target: Any) -> float:
+    example = Example("row7", {"input": "q"}, target)
+    if hasattr(reward, "check"):
+        reward.check(example)
+    graded = await reward.grade(MemoryRun(), example, Completion(answer))
+    assert (graded.critique is None) == (graded.value == 1.0)
+    return float(graded.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "target"),
+    [
+        ("18", 18.0),
+        ("18.00", 18),
+        ("18", "18.0"),
+        ("1,8e1", 18),
+        ("$1,234.00", 1234),
+        ("1.234,00", "1,234"),
+        ("1 234,5", 1234.5),
+        ("1'234.50", 1234.5),
+        ("12,34,567", 1234567),
+        ("€ -5", -5),
+        ("\u2212 3", -3),
+        ("１８", 18),
+        ("١٨", 18),
+        ("18 %", 18),
+        ("0.3", 0.1 + 0.2),
+        (".5", 0.5),
+    ],
+)
+async def test_equal_numbers_are_equal(answer: str, target: Any) -> None:
+    assert await grade(Number(), answer, target) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "target"),
+    [
+        ("18 apples", 18),
+        ("1.2.3", 1.23),
+        ("1,23,4", 1234),
+        ("-18", 18),
+        ("181", 18),
+        ("", 0),
+        ("1,234", 1.234),
+    ],
+)
+async def test_other_answers_are_wrong(answer: str, target: Any) -> None:
+    assert await grade(Number(), answer, target) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("reward", "answer", "target", "value"),
+    [
+        (Number(last=True), "3 boxes of 6 make **18**.", 18, 1.0),
+        (Number(last=True), "18, not 17.", 18, 0.0),
+        (Number(last=True), "答えは１８です", 18, 1.0),
+        (Number(last=True), "In all 1 234 of them", 1234, 1.0),
+        (Number(last=True), "from 3-5", 5, 1.0),
+        (Number(last=True), "#### -4", -4, 1.0),
+        (Number(last=True), "no idea", 18, 0.0),
+        (Number(absolute=0.5), "18.4", 18, 1.0),
+        (Number(absolute=0.5), "18.6", 18, 0.0),
+        (Number(relative=0.01), "101", 100, 1.0),
+        (Number(relative=0.01), "102", 100, 0.0),
+        (Number(unit="kg"), "18 kg", "18", 1.0),
+        (Number(unit="EUR"), "EUR 18", 18, 1.0),
+        (Number(decimal=","), "1.234", 1234, 1.0),
+        (Number(decimal=","), "1,234", 1.234, 1.0),
+        (Number(percent=True), "18 %", 0.18, 1.0),
+        (Number(percent=True, last=True), "It is 18%.", "0.18", 1.0),
+    ],
+)
+async def test_options_of_numbers(reward: Any, answer: str, target: Any, value: float) -> None:
+    assert await grade(reward, answer, target) == value
+
+
+@given(st.integers(-(10**12), 10**12), st.sampled_from([",", " ", "'", "\u202f", ""]))
+def test_a_number_with_signs_for_thousands_is_itself(number: int, sign: str) -> None:
+    assert parse_number(f"{number:,}".replace(",", sign)) == number
+
+
+@pytest.mark.parametrize("target", ["apples", float("nan"), float("inf"), True, {"a": 1}, None])
+def test_a_target_that_is_no_number_is_refused(target: Any) -> None:
+    with pytest.raises(UsageError, match="row row7 is no number"):
+        Number().check(Example("row7", {}, target))
+
+
+@pytest.mark.parametrize("options", [{"absolute": -1.0}, {"decimal": ";"}])
+def test_unusable_options_of_numbers_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Number(**options)
+
+
+@pytest.mark.parametrize("reward", [ExactMatch(), ExactMatch(normalise=True), F1(), Contains()])
+async def test_a_target_that_is_a_number_by_its_type_is_compared_as_one(reward: Any) -> None:
+    assert [await grade(reward, answer, 18.0) for answer in ("18", "18.00", "$18")] == [1.0, 1.0, 1.0]
+    assert await grade(reward, "19", 18) == 0.0 and await grade(reward, "180", 18) == 0.0
+
+
+@pytest.mark.parametrize("reward", [ExactMatch(), ExactMatch(normalise=True), F1()])
+async def test_a_text_that_looks_like_a_number_stays_a_text(reward: Any) -> None:
+    assert await grade(reward, "007", "7") == 0.0 and await grade(reward, "7", "007") == 0.0
+    assert await grade(reward, "007", "007") == 1.0
+    assert await grade(reward, "3.5", "35") == 0.0 and await grade(reward, "-5", "5") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "target", "partial"),
+    [
+        ('{"a":1}', '{"a": 1}', 1.0),
+        ('{"a": 1.0, "b": "X "}', {"b": "x", "a": 1}, 1.0),
+        ('```json\n{"a": 1}\n```', {"a": 1}, 1.0),
+        ('The result is {"a": "1"} as asked.', {"a": 1}, 1.0),
+        ('First {"a": 2}, then {"a": 1}', {"a": 1}, 1.0),
+        ("[1, 2]", "[1,2]", 1.0),
+        ('{"a": 1, "b": 3}', {"a": 1, "b": 2}, 0.5),
+        ('{"a": 1}', {"a": 1, "b": {"c": 2}}, 0.5),
+        ('{"a": 1, "z": 0}', {"a": 1}, 0.5),
+        ('{"a": true}', {"a": 1}, 0.0),
+        ('{"a": null}', {"a": "null"}, 0.0),
+        ("{'a': 1}", {"a": 1}, 0.0),
+        ("none", {"a": 1}, 0.0),
+    ],
+)
+async def test_json_is_compared_by_field(answer: str, target: Any, partial: float) -> None:
+    assert await grade(Json(partial=True), answer, target) == partial
+    assert await grade(Json(), answer, target) == float(partial == 1.0)
+
+
+async def test_options_of_json() -> None:
+    assert await grade(Json(extra=True), '{"a": 1, "z": 0}', {"a": 1}) == 1.0
+    assert await grade(Json(strict=True), '{"a": "X"}', {"a": "x"}) == 0.0
+    assert await grade(Json(bare=True), 'It is {"a": 1}', {"a": 1}) == 0.0
+    assert await grade(Json(), '{"a": 2}', [{"a": 1}, {"a": 2}]) == 1.0  # accepted answers
+    assert await grade(Json(), "[" * 100_000, {"a": 2}) == 0.0
+    with pytest.raises(UsageError, match="row row7 is no JSON"):
+        Json().check(Example("row7", {}, "{broken"))
+
+
+async def test_a_critique_of_json_names_the_fields() -> None:
+    graded = await Json().grade(
+        MemoryRun(), Example("e", {}, {"a": {"b": 1}, "c": 2}), Completion('{"a": {"b": 7}}')
+    )
+    assert (
+        graded.critique
+        == 'The field `a.b` is "7"; it should be "1".\nThe field `c` is missing; it should be "2".'
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "target", "f1"),
+    [
+        ("billing, login", ["login", "Billing"], 1.0),
+        ('["login"]', ["login", "billing"], 2 / 3),
+        ("- login\n- billing", "billing;login", 1.0),
+        ("The labels: login, billing.", ["login", "billing"], 1.0),
+        ('{"labels": ["login"]}', "login", 1.0),
+        ("标签：退款、技术", ["退款", "技术"], 1.0),
+        ("1; 2", [1.0, 2], 1.0),
+        ("[]", [], 1.0),
+        ("a, a, b", ["a", "b"], 1.0),
+        ("c", ["a", "b"], 0.0),
+    ],
+)
+async def test_lists_are_compared_without_order(answer: str, target: Any, f1: float) -> None:
+    assert await grade(ItemList(), answer, target) == pytest.approx(f1)
+    assert await grade(ItemList(exact=True), answer, target) == float(f1 == 1.0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "2024-03-05",
+        "2024-03-05T23:30:00Z",
+        "20240305",
+        "2024/3/5",
+        "05.03.2024",
+        "5 March 2024",
+        "Mar 5, 2024",
+        "2024年3月5日",
+        "2024년 3월 5일",
+        "２０２４-03-05",
+    ],
+)
+async def test_equal_dates_are_equal(answer: str) -> None:
+    assert await grade(Date(), answer, "2024-03-05") == 1.0
+
+
+@pytest.mark.parametrize("answer", ["March 2024", "5", "may", "", "2024-03-06", "05/03/2024", "2024-02-30"])
+async def test_what_is_another_date_or_none_or_one_of_two_is_wrong(answer: str) -> None:
+    assert await grade(Date(), answer, "2024-03-05") == 0.0
+
+
+async def test_options_of_dates() -> None:
+    assert await grade(Date(first="day"), "05/03/2024", "2024-03-05") == 1.0
+    assert await grade(Date(first="month"), "05/03/2024", "2024-05-03") == 1.0
+    assert await grade(Date(), "13/03/2024", "2024-03-13") == 1.0  # only one reading
+    assert await grade(Date(last=True), "Not 2024-03-04 but March 5, 2024.", "2024-03-05") == 1.0
+    with pytest.raises(UsageError, match="row row7 is 2024-03-05 or 2024-05-03"):
+        Date().check(Example("row7", {}, "05/03/2024"))
+    with pytest.raises(UsageError, match="row row7 is no date"):
+        Date().check(Example("row7", {}, "1732091400000"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("今天天气很好", "天气很好"), ("とても美味しいです", "美味しい"), ("วันนี้อากาศดี", "อากาศดี")],
+)
+def test_f1_of_scripts_without_blanks_counts_characters(one: str, other: str) -> None:
+    assert 0.5 < f1_score(one, other) < 1.0
+    assert f1_score(one, f"「{one}」。") == 1.0
