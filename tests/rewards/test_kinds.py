@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from whet.errors import UsageError
 from whet.rewards.dates import Date
-from whet.rewards.fields_of_json import Json
+from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
 from whet.rewards.numbers import Number, parse_number
 from whet.rewards.text import F1, Contains, ExactMatch, f1_score
@@ -143,22 +143,22 @@ async def test_a_text_that_looks_like_a_number_stays_a_text(reward: Any) -> None
     ],
 )
 async def test_json_is_compared_by_field(answer: str, target: Any, partial: float) -> None:
-    assert await grade(Json(partial=True), answer, target) == partial
-    assert await grade(Json(), answer, target) == float(partial == 1.0)
+    assert await grade(JsonFields(partial=True), answer, target) == partial
+    assert await grade(JsonFields(), answer, target) == float(partial == 1.0)
 
 
 async def test_options_of_json() -> None:
-    assert await grade(Json(extra=True), '{"a": 1, "z": 0}', {"a": 1}) == 1.0
-    assert await grade(Json(strict=True), '{"a": "X"}', {"a": "x"}) == 0.0
-    assert await grade(Json(bare=True), 'It is {"a": 1}', {"a": 1}) == 0.0
-    assert await grade(Json(), '{"a": 2}', [{"a": 1}, {"a": 2}]) == 1.0  # accepted answers
-    assert await grade(Json(), "[" * 100_000, {"a": 2}) == 0.0
+    assert await grade(JsonFields(extra=True), '{"a": 1, "z": 0}', {"a": 1}) == 1.0
+    assert await grade(JsonFields(strict=True), '{"a": "X"}', {"a": "x"}) == 0.0
+    assert await grade(JsonFields(bare=True), 'It is {"a": 1}', {"a": 1}) == 0.0
+    assert await grade(JsonFields(), '{"a": 2}', [{"a": 1}, {"a": 2}]) == 1.0  # accepted answers
+    assert await grade(JsonFields(), "[" * 100_000, {"a": 2}) == 0.0
     with pytest.raises(UsageError, match="row row7 is no JSON"):
-        Json().check(Example("row7", {}, "{broken"))
+        JsonFields().check(Example("row7", {}, "{broken"))
 
 
 async def test_a_critique_of_json_names_the_fields() -> None:
-    graded = await Json().grade(
+    graded = await JsonFields().grade(
         MemoryRun(), Example("e", {}, {"a": {"b": 1}, "c": 2}), Completion('{"a": {"b": 7}}')
     )
     assert (

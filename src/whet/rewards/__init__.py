@@ -18,7 +18,7 @@ from whet.rewards.checklist import build_checklist
 from whet.rewards.choose import RewardChoice, choose_reward
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.dates import Date
-from whet.rewards.fields_of_json import Json
+from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
 from whet.rewards.judge import build_judge
 from whet.rewards.numbers import Number
@@ -60,7 +60,7 @@ BUILT_IN: dict[str, type[Any]] = {
     "contains": Contains,
     "regex": Regex,
     "number": Number,
-    "json": Json,
+    "json": JsonFields,
     "list": ItemList,
     "date": Date,
     "gap": Gap,

@@ -159,15 +159,15 @@ class Date:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         targets = accepted(example)
-        found = readings(completion.text, self.first)
-        if not found and self.last:
-            found = _last(completion.text, self.first)
+        days = readings(completion.text, self.first)
+        if not days and self.last:
+            days = _last(completion.text, self.first)
         wanted = {day for target in targets for day in self._readings(target)}
-        if len(found) == 1 and found[0] in wanted:
+        if len(days) == 1 and days[0] in wanted:
             return Reward(1.0)
-        said, should = f"The answer {quote(completion.text)}", f"it should be {show_target(targets[0])}."
-        if not found:
-            return Reward(0.0, critique=f"{said} is no date that can be read; {should}")
-        if len(found) > 1:
-            return Reward(0.0, critique=f"{said} may mean {found[0]} or {found[1]}; {should}")
-        return Reward(0.0, critique=f"{said} is {found[0]}; {should}")
+        answer, should = f"The answer {quote(completion.text)}", f"it should be {show_target(targets[0])}."
+        if not days:
+            return Reward(0.0, critique=f"{answer} is no date that can be read; {should}")
+        if len(days) > 1:
+            return Reward(0.0, critique=f"{answer} may mean {days[0]} or {days[1]}; {should}")
+        return Reward(0.0, critique=f"{answer} is {days[0]}; {should}")

@@ -105,7 +105,7 @@ def is_equal(value: Any, target: Any, strict: bool = False) -> bool:
 
 
 @dataclass(frozen=True)
-class Json:
+class JsonFields:
     """1 when the JSON in the answer has the fields of the target with their values, else 0; with `partial`, the share of the
     fields of both that agree.
 
@@ -152,17 +152,17 @@ class Json:
         return max(results, key=lambda result: result.value) if results else Reward(0.0)
 
     def _compare(self, value: Any, target: Any) -> Reward:
-        found, wanted = fields(value), fields(target)
-        names = list(wanted) if self.extra else list(dict.fromkeys((*wanted, *found)))
-        faults = [fault for name in names if (fault := self._fault(name, found, wanted))]
+        values, wanted = fields(value), fields(target)
+        names = list(wanted) if self.extra else list(dict.fromkeys((*wanted, *values)))
+        faults = [fault for name in names if (fault := self._fault(name, values, wanted))]
         if not faults:
             return Reward(1.0)
         share = 1.0 - len(faults) / len(names) if self.partial else 0.0
         more = [f"{len(faults) - _MOST_NAMED} more fields differ."] if len(faults) > _MOST_NAMED else []
         return Reward(share, critique="\n".join([*faults[:_MOST_NAMED], *more]))
 
-    def _fault(self, name: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-        value, target = found.get(name, _MISSING), wanted.get(name, _MISSING)
+    def _fault(self, name: str, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+        value, target = values.get(name, _MISSING), wanted.get(name, _MISSING)
         where = f"The field `{name}`" if name else "The JSON"
         if target is _MISSING:
             return f"{where} must not be there."

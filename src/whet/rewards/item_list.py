@@ -72,17 +72,18 @@ class ItemList:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         wanted = _different(self._wanted(example.target))
-        found = _different(self._items(completion.text))
-        right = [item for item in found if any(_is_item(item, target) for target in wanted)]
-        missing = [target for target in wanted if not any(_is_item(item, target) for item in found)]
-        wrong = [item for item in found if item not in right]
+        items = _different(self._items(completion.text))
+        right = [item for item in items if any(_is_item(item, target) for target in wanted)]
+        missing = [target for target in wanted if not any(_is_item(item, target) for item in items)]
+        wrong = [item for item in items if item not in right]
         if not missing and not wrong:
             return Reward(1.0)
-        value = 0.0 if self.exact else 2.0 * len(right) / (len(found) + len(wanted))
+        common = min(len(right), len(wanted) - len(missing))
+        value = 0.0 if self.exact else 2.0 * common / (len(items) + len(wanted))
         faults = [
-            f"{what}: {', '.join(quote(show_target(item)) for item in items[:5])}."
-            for what, items in (("The answer lacks", missing), ("The answer has, and should not have", wrong))
-            if items
+            f"{what}: {', '.join(quote(show_target(item)) for item in part[:5])}."
+            for what, part in (("The answer lacks", missing), ("The answer has, and should not have", wrong))
+            if part
         ]
         return Reward(value, critique=" ".join(faults))
 

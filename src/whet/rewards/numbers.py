@@ -136,8 +136,8 @@ def is_same_number(answer: str, target: Any) -> bool | None:
     (True, False, None)
     """
     wanted = number_of(target)
-    found = None if wanted is None else parse_number(answer)
-    return None if wanted is None or found is None else are_close(found, wanted)
+    number = None if wanted is None else parse_number(answer)
+    return None if wanted is None or number is None else are_close(number, wanted)
 
 
 def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: float = 1e-9) -> bool:
@@ -210,12 +210,12 @@ class Number:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         targets = accepted(example)
-        found = self._found(completion.text)
+        numbers = self._found(completion.text)
         wanted = [number for target in targets if (number := self._wanted(target)) is not None]
-        if any(are_close(one, n, self.absolute, self.relative) for one in found for n in wanted):
+        if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):
             return Reward(1.0)
-        said = f"The answer {quote(completion.text)}"
-        if not found:
-            said += " holds no number" if self.last else " is no number"
-            return Reward(0.0, critique=f"{said}; it should be {show_target(targets[0])}.")
-        return Reward(0.0, critique=f"{said} should be {show_target(targets[0])}.")
+        shown = f"The answer {quote(completion.text)}"
+        if not numbers:
+            shown += " holds no number" if self.last else " is no number"
+            return Reward(0.0, critique=f"{shown}; it should be {show_target(targets[0])}.")
+        return Reward(0.0, critique=f"{shown} should be {show_target(targets[0])}.")
