@@ -103,7 +103,8 @@ class Completion:
     the request asked for them and the endpoint offers them. `label_probs` holds the probabilities of a
     task's labels (summing to 1) and `target_score` the (log-probability, tokens) of the example's
     target, when the model was asked to score instead of to generate. `seconds` are those that the call took, in a run that
-    measures them.
+    measures them. `thought` is what the model thought before it answered, with the marks around it where it stood in the text;
+    it is no part of the answer, and only people are shown it (`whet.replies.thoughts`).
     """
 
     text: str
@@ -114,6 +115,7 @@ class Completion:
     label_probs: Mapping[str, float] | None = None
     target_score: tuple[float, int] | None = None
     seconds: float | None = None
+    thought: str = ""
 
     @property
     def answered(self) -> bool:
@@ -187,7 +189,8 @@ class Rollout:
     """One execution of the target model under one prompt on one example. A failed rollout is data.
 
     `error` is None or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward. `steps`
-    is the trace of a program, `addressed` what a critique says about its prompts by their names.
+    is the trace of a program, `addressed` what a critique says about its prompts by their names, `thought` what the model thought
+    before it answered, for people to see.
     """
 
     prompt_id: str
@@ -201,6 +204,7 @@ class Rollout:
     sample: int = 0
     addressed: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[TraceStep, ...] = ()
+    thought: str = ""
 
     @property
     def answered(self) -> bool:

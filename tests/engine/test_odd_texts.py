@@ -45,18 +45,16 @@ def thinking(body: dict[str, Any], number: int) -> Any:
     return answer
 
 
-async def test_answers_that_hold_a_thought_are_named_with_what_to_do(tmp_path: Path) -> None:
+async def test_texts_that_begin_with_a_thought_are_named_with_what_to_do(tmp_path: Path) -> None:
     async with odd_server(task=thinking, optimizer=careful) as (url, _calls):
         result = await optimize(url, tmp_path)
     (warning,) = result["warnings"]
-    assert 'answers to the sealed test hold a thought block ("<think>A dish. Good?</think>' in warning
-    assert "`regex`" in warning and "--reasoning-parser" in warning
+    assert 'texts of the sealed test began with a thought ("<think>A dish. Good?</think>' in warning
+    assert "no reward read it" in warning and "--reasoning-parser" in warning
     labels = {"labels": ["negative", "positive"], "reward": "exact_match", "data": ROWS}
     async with odd_server(task=thinking, optimizer=careful) as (url, _calls):
         result = await optimize(url, tmp_path / "labels", **labels)
-    assert not [text for text in result["warnings"] if "thought" in text], (
-        "a label is read behind the thought"
-    )
+    assert [text for text in result["warnings"] if "began with a thought" in text]
 
 
 async def test_an_optimizer_that_was_asked_nothing_is_a_warning(tmp_path: Path) -> None:

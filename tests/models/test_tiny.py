@@ -15,6 +15,7 @@ from tools.embedded.clauses import ATTRIBUTES, BY_NAME, CLAUSES, transform
 from whet.errors import UsageError
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
+from whet.replies import joined
 from whet.types import Message, Request
 
 torch = pytest.importorskip("torch", reason="embedded/tiny needs torch: pip install 'whet[hf]'")
@@ -44,10 +45,11 @@ def tiny() -> Any:
     return resolve("embedded/tiny")
 
 
-def answers(tiny: Any, requests: list[Request]) -> list[str]:
+def answers(tiny: Any, requests: list[Request], thoughts: bool = False) -> list[str]:
     from whet.models.huggingface_generate import generate_batch
 
-    return [found[0].text for found in generate_batch(tiny.weights, requests, 256)]
+    found = [found[0] for found in generate_batch(tiny.weights, requests, 256)]
+    return [(joined(one) if thoughts else one).text for one in found]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_it_follows_each_of_four_clauses_more_often_than_all(tiny: Any) -> None:
     [pytest.param(one, marks=pytest.mark.long) if one in ("operations", "r1") else one for one in FORMATS],
 )
 def test_it_writes_every_format_and_varies(tiny: Any, kind: str) -> None:
-    found = written(lambda requests: answers(tiny, list(requests)), kind, random.Random(7), 24)
+    found = written(lambda requests: answers(tiny, list(requests), thoughts=True), kind, random.Random(7), 24)
     right = [text for text in found if well_formed(kind, text)]
     assert len(right) >= 18
     if kind != "kind":

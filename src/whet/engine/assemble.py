@@ -121,7 +121,12 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     if policy is not None:
         addresses["policy"] = policy.pinned
     g = env.generation
-    how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
+    how = {
+        "temperature": g.temperature,
+        "max_tokens": g.max_tokens,
+        "stop": list(g.stop),
+        **({"thoughts": True} if g.thoughts else {}),
+    }
     return Assembly(method, env, clients, addresses, how, policy)
 
 
@@ -338,7 +343,7 @@ def _generation(spec: ModelSpec, limits: Budget) -> Generation:
     if bound is None and (limits.tokens is not None or limits.cost_usd is not None):
         bound = BOUND_UNDER_LIMIT
     temperature = Generation().temperature if spec.temperature is None else spec.temperature
-    return Generation(temperature, bound, spec.stop)
+    return Generation(temperature, bound, spec.stop, thoughts=spec.thoughts)
 
 
 def _client(model: LanguageModel, spec: ModelSpec, options: Choices) -> ModelClient:

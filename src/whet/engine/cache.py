@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from whet.replies import separated
 from whet.sqlite import keep_log
 from whet.storable import to_json
 from whet.types import Completion, Usage
@@ -102,14 +103,26 @@ def _row(c: Completion) -> list[Any]:
     """The fields of a completion; the last ones only where they say something."""
     row = [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
     more = [c.usage.cached_input_tokens, c.usage.reasoning_tokens, c.usage.cost_usd]
+    if c.thought:
+        return [*row, c.seconds, *more, c.thought]
     if more != [0, 0, None]:
         return [*row, c.seconds, *more]
     return row if c.seconds is None else [*row, c.seconds]
 
 
 def decode(value: bytes) -> list[Completion]:
-    """The inverse of `encode`."""
+    """The inverse of `encode`; of what was stored with its thought in the text, the thought is taken out here."""
     return [
-        Completion(t, f, Usage(i, o, *rest[1:]), e, first, seconds=rest[0] if rest else None)
+        separated(
+            Completion(
+                t,
+                f,
+                Usage(i, o, *rest[1:4]),
+                e,
+                first,
+                seconds=rest[0] if rest else None,
+                thought="".join(rest[4:]),
+            )
+        )
         for t, f, i, o, e, first, *rest in orjson.loads(value)
     ]

@@ -31,6 +31,7 @@ from whet.engine.model_client import (
     usable,
 )
 from whet.errors import BudgetExceeded, ProviderError, UsageError
+from whet.replies import separated
 from whet.types import Completion, Request, Usage, content_hash
 
 ALIKE = 3
@@ -300,7 +301,7 @@ class Caller:
     async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
         began = time.monotonic()
         try:
-            completions = usable(await client.model.generate(request), client.model.address)
+            answers = usable(await client.model.generate(request), client.model.address)
         except asyncio.CancelledError:
             if client.model.local:  # nothing was billed, and the next session makes the same call
                 attempt.state = UNSENT
@@ -313,6 +314,7 @@ class Caller:
             if error.billed:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
             raise
+        completions = [separated(answer) for answer in answers]
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
         value, attempt.usage = encode(completions), sum((c.usage for c in completions), Usage())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
 from whet.prompt import Prompt
-from whet.replies import without_thought
+from whet.replies import split_thought
 from whet.rewards.text import targets_of
 from whet.search.copies import comparable, copied
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
@@ -92,15 +92,15 @@ def _short(text: str) -> str:
 
 
 def thought_warnings(answers: Sequence[Rollout]) -> list[str]:
-    """A warning when answers of the task model begin with a thought: whatever reads them reads it too."""
-    thinking = [r for r in answers if r.error is None and without_thought(r.output) != r.output.strip()]
+    """A warning when texts of the task model began with a thought: whet leaves it out, an application may not."""
+    thinking = [r for r in answers if split_thought(r.thought).thought]
     if not thinking:
         return []
-    first = " ".join(thinking[0].output.split())[:60]
+    first = " ".join(thinking[0].thought.split())[:60]
     return [
-        f'{len(thinking)} of {len(answers)} answers to the sealed test hold a thought block ("{first} ..."), which the '
-        "reward reads as part of the answer. Let the server keep it apart (vLLM: --reasoning-parser; llama.cpp: "
-        "--reasoning-format) or turn thinking off there, or read only what follows it, by the reward `regex` or one of your own."
+        f'{len(thinking)} of {len(answers)} texts of the sealed test began with a thought ("{first} ..."). It is no part of the '
+        "answer here: no reward read it. Let your application leave it out too, or the server keep it apart (vLLM: "
+        "--reasoning-parser; llama.cpp: --reasoning-format). Where it is to be graded: models: {task: {thoughts: true}}."
     ]
 
 

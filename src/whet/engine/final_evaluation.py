@@ -298,6 +298,7 @@ def _row(r: Rollout) -> dict[str, Any]:
         "critique": r.critique,
         "error": r.error,
         **({"steps": trace_json(r.steps)} if r.steps else {}),
+        **({"thought": r.thought} if r.thought else {}),
     }
 
 

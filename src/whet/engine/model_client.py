@@ -17,7 +17,6 @@ from whet.engine.health import EndpointHealth
 from whet.errors import ProviderError
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
-from whet.replies import without_thought
 from whet.storable import LARGEST, shown
 from whet.types import Completion, Request, Usage
 
@@ -190,7 +189,7 @@ class ModelClient:
 
     def refuse_thought(self, completions: Sequence[Completion]) -> None:
         """Raise ThoughtCut when a model that writes for whet used up all tokens before any text, and may be given more."""
-        cut = all(c.finish == "length" and not without_thought(c.text).strip() for c in completions)
+        cut = all(c.finish == "length" and not c.text.strip() for c in completions)
         if self.writes and self.bound is None and cut and self.room < ROOM[-1]:
             raise ThoughtCut
 

@@ -93,7 +93,12 @@ class TransferTest:
         """
         clients = {"task": self.other.client} | ({} if self.judge is None else {"judge": self.judge})
         g = self.other.generation
-        how = {"temperature": g.temperature, "max_tokens": g.max_tokens, "stop": list(g.stop)}
+        how = {
+            "temperature": g.temperature,
+            "max_tokens": g.max_tokens,
+            "stop": list(g.stop),
+            **({"thoughts": True} if g.thoughts else {}),
+        }
         addresses = {role: client.model.address for role, client in clients.items()}
         trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how, split)
         folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"

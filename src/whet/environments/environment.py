@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from whet.errors import UsageError
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
+from whet.replies import joined, separated
 from whet.rewards import (
     LABELS,
     TARGET_SCORE,
@@ -53,12 +54,19 @@ def tell_watcher(rollout: Rollout) -> Rollout:
 
 @dataclass(frozen=True)
 class Generation:
-    """How the task model is asked: temperature (0 = greedy) and the bound on its output in tokens (None: its own)."""
+    """How the task model is asked: temperature (0 = greedy) and the bound on its output in tokens (None: its own); and whether
+    its `thoughts` are a part of its answers.
+    """
 
     temperature: float = 0.0
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
+    thoughts: bool = False
+
+    def answer(self, completion: Completion) -> Completion:
+        """A completion of the task model as rewards and labels read it: without its thought, unless that is a part of it."""
+        return joined(completion) if self.thoughts else completion
 
 
 @dataclass(frozen=True)
@@ -141,13 +149,13 @@ class Environment:
         async def compute() -> Any:
             assert isinstance(model, BatchModel)
             batch = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
-            return [_written(completions[0]) for completions in batch]
+            return [_written(separated(completions[0])) for completions in batch]
 
         ids = [[p.id, e.id] for p, e in pairs]
         schema = None if g.schema is None else dict(g.schema)
         args = content_hash([ids, sample, g.temperature, g.max_tokens, list(g.stop), schema])
         rows: Any = await run.effect("answers", compute, args, role="task", calls=len(pairs))
-        answers = [_read(row) for row in rows]
+        answers = [g.answer(_read(row)) for row in rows]
         if TARGET_SCORE not in self.reward.needs:
             return answers
         scores = await self._target_scores(run, pairs)
@@ -186,7 +194,7 @@ class Environment:
 
     async def ask(self, run: Run, request: Request) -> Completion:
         """One answer of the task model. A system that is more than that model answers in another way."""
-        return (await run.generate("task", request))[0]
+        return self.generation.answer((await run.generate("task", request))[0])
 
     async def _grade(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
@@ -208,6 +216,7 @@ class Environment:
             usage=completion.usage,
             error=completion.error,
             sample=sample,
+            thought=completion.thought,
         )
         if completion.error is not None:
             return failed
@@ -295,12 +304,13 @@ def recast(env: Environment, kind: type[E], **changes: Any) -> E:
 
 def _written(completion: Completion) -> list[Any]:
     usage = completion.usage
-    return [completion.text, completion.finish, usage.input_tokens, usage.output_tokens, completion.error]
+    row = [completion.text, completion.finish, usage.input_tokens, usage.output_tokens, completion.error]
+    return [*row, completion.thought] if completion.thought else row
 
 
 def _read(row: Sequence[Any]) -> Completion:
-    text, finish, read, wrote, error = row
-    return Completion(text, finish, Usage(read, wrote), error)
+    text, finish, read, wrote, error, *thought = row
+    return separated(Completion(text, finish, Usage(read, wrote), error, thought="".join(thought)))
 
 
 _LABEL_PARTS: Mapping[str, LabelReward] = {

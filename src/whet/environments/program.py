@@ -303,7 +303,7 @@ class _ProgramRun:
         request = Request(messages, g.temperature, g.max_tokens, stop=g.stop, schema=g.schema, sample=sample)
         self._spent, self._waiting = self._own(), 1
         try:
-            completion = (await self.run.generate(role, request))[0]
+            completion = g.answer((await self.run.generate(role, request))[0])
         finally:
             self._since, self._waiting = time.monotonic(), 0
         self.steps.append(TraceStep(name, inputs, completion.text, role, completion.usage))

@@ -15,6 +15,7 @@ from typing import Any
 
 from whet.models.huggingface_load import Weights, positions
 from whet.models.openai_answers import cut_at_stop
+from whet.replies.thoughts import opening_at_end, separated
 from whet.types import Completion, Request, Usage, content_hash
 
 _BYTES_PER_CHARACTER = 4
@@ -26,6 +27,7 @@ _ROOM_TO_DROP = 0.8  # finished rows leave when the others are at most this shar
 Choose = Callable[[Sequence[Any], Any], Any]
 """From the rows that are still written and the logits (B, V) after what they wrote to their next tokens, int64 (B,)."""
 _DEFAULT_TOKENS = 1024
+_MARK_TOKENS = 16  # tokens at the end of a prompt among which the opening mark of a thought is looked for
 
 
 @dataclass
@@ -247,12 +249,30 @@ def _completion(weights: Weights, row: RequestRow, copy: int) -> Completion:
         return Completion("", "error", error=f"model: {reason}")
     ends = end_tokens(weights)
     end = next((i for i, token in enumerate(row.written) if token in ends), None)
-    whole: str = weights.tokenizer.decode(row.written[:end], skip_special_tokens=True)
+    written = _without_thought(weights, row.ids, row.written[:end])
+    whole = written.text
     text = cut_at_stop(whole, row.stops)
     usage = Usage(0 if copy else len(row.ids), len(row.written) if end is None else end + 1)
     finish = "stop" if end is not None or len(text) < len(whole) else "length"
-    error = None if text.strip() else "model: empty answer"
-    return Completion(text, finish, usage, error, row.first_token)
+    finish = "length" if written.finish == "length" else finish
+    error = written.error or (None if text.strip() else "model: empty answer")
+    first = None if written.thought else row.first_token
+    return Completion(text, finish, usage, error, first, thought=written.thought)
+
+
+def _without_thought(weights: Weights, ids: Sequence[int], written: Sequence[int]) -> Completion:
+    """What was written, its thought apart. The marks of a thought may be special tokens, and a chat template may write the
+    opening one."""
+    tokenizer = weights.tokenizer
+    plain: str = tokenizer.decode(written, skip_special_tokens=True)
+    raw = f"{opening_at_end(tokenizer.decode(ids[-_MARK_TOKENS:]))}{tokenizer.decode(written)}"
+    parted = separated(Completion(raw))
+    if not parted.thought:
+        return separated(Completion(plain))
+    answer = parted.text
+    for token in tokenizer.all_special_tokens:
+        answer = answer.replace(token, "")
+    return replace(parted, text=answer.strip())
 
 
 def _run(weights: Weights, rows: list[RequestRow]) -> None:

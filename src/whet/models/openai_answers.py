@@ -23,11 +23,22 @@ import orjson
 
 from whet.errors import ProviderError
 from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, garbled, loads
+from whet.replies import separated, without_thought
 from whet.types import Completion, Request, Usage
 
 MOST_TOKENS = 2**32
 """Tokens that a server may report for one call; what is above is no count of tokens."""
-_SHOWN = 300
+_SHOWN, _PARTS = 300, 10_000
+_THOUGHTS = (
+    "reasoning_content",
+    "reasoning",
+    "reasoning_text",
+    "thinking",
+    "thinking_blocks",
+    "reasoning_details",
+    "thought",
+)
+_WORDS = ("text", "thinking", "reasoning", "summary", "content")
 _STATUSES = {str(status) for status in range(400, 600)}
 _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
@@ -63,7 +74,7 @@ def completions(
     answers = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
     answers = answers or [Completion("", error="model: empty answer (no choice in it)")]
     usage = reported or Usage(
-        sum(count(m.content) for m in request.messages), sum(count(c.text) for c in answers)
+        sum(count(m.content) for m in request.messages), sum(count(c.thought + c.text) for c in answers)
     )
     share, rest = divmod(usage.output_tokens, len(answers))
     usages = [replace(usage, output_tokens=share + rest), *[Usage(0, share)] * (len(answers) - 1)]
@@ -74,7 +85,7 @@ def neglected(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | N
     """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
     choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
     written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
-    whole = [text for c, text in written if c.get("finish_reason") != "length"]
+    whole = [without_thought(text) for c, text in written if c.get("finish_reason") != "length"]
     limit = body.get("max_tokens", body.get("max_completion_tokens"))
     signs = {
         "n": 0 < len(choices) < body.get("n", 1),
@@ -132,7 +143,11 @@ def _completion(choice: Any, request: Request) -> Completion:
         return Completion("", error="model: empty answer (a choice without a message)")
     finish = choice.get("finish_reason")
     finish = finish if isinstance(finish, str) and finish else "stop"
-    text = cut_at_stop(_text(message.get("content")), request.stop)
+    written = separated(Completion(_text(message.get("content"))))
+    text = cut_at_stop(written.text, request.stop)
+    thought = "\n".join(part for part in (_thought(message), written.thought) if part)
+    if written.error is not None and written.finish == "length":
+        finish = "length"
     refusal = message.get("refusal")
     error = None
     if isinstance(refusal, str) and refusal:
@@ -143,7 +158,8 @@ def _completion(choice: Any, request: Request) -> Completion:
         error = f"provider: {str(failed['error'])[:_SHOWN]}"
     elif not text.strip():
         error = f"model: empty answer{_instead(message, finish)}"
-    return Completion(text, finish, error=error, first_token=_first_token(choice.get("logprobs")))
+    first = None if thought else _first_token(choice.get("logprobs"))
+    return Completion(text, finish, error=error, first_token=first, thought=thought)
 
 
 def _instead(message: Mapping[str, Any], finish: str) -> str:
@@ -152,17 +168,43 @@ def _instead(message: Mapping[str, Any], finish: str) -> str:
         return " (token limit reached before any text)"
     if message.get("tool_calls") or message.get("function_call"):
         return " (it calls a tool, and none was offered)"
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    return " (it holds a thought and no text)" if isinstance(thought, str) and thought else ""
+    return " (it holds a thought and no text)" if _thought(message) else ""
 
 
 def _text(content: Any) -> str:
-    """Text of a message: a string, or a list of parts of which the textual ones count."""
+    """Text of a message: a string, or a list of parts of which the textual ones count that are no thoughts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "".join(part for part in parts if isinstance(part, str))
+        return "".join(_words(part) for part in content if not _is_thought(part))
+    return ""
+
+
+def _thought(message: Mapping[str, Any]) -> str:
+    """The thought that a message holds beside its text: in a field of its own, or in parts of its content."""
+    content = message.get("content")
+    parts = [part for part in content if _is_thought(part)] if isinstance(content, list) else []
+    fields = [message[key] for key in _THOUGHTS if message.get(key)][:1]
+    return "\n".join(words for one in (*fields, *parts) if (words := _words(one).strip()))
+
+
+def _is_thought(part: Any) -> bool:
+    """Whether a part of a content is a thought: by its type, or by Gemini's mark."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return isinstance(part, dict) and (
+        part.get("thought") is True
+        or (isinstance(kind, str) and any(k in kind for k in ("reason", "think", "thought")))
+    )
+
+
+def _words(value: Any) -> str:
+    """The text of a part of a content or of a thought, however it is nested: under `text`, `thinking`, `summary`, ..."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(_words(item) for item in value[:_PARTS])
+    if isinstance(value, dict):
+        return next((words for key in _WORDS if (words := _words(value.get(key)))), "")
     return ""
 
 

@@ -2,15 +2,19 @@
 
 from whet.replies.schemas import array, closed
 from whet.replies.texts import between, list_items, texts_in
-from whet.replies.values import json_values, records, without_thought
+from whet.replies.thoughts import joined, separated, split_thought, without_thought
+from whet.replies.values import json_values, records
 
 __all__ = [
     "array",
     "between",
     "closed",
+    "joined",
     "json_values",
     "list_items",
     "records",
+    "separated",
+    "split_thought",
     "texts_in",
     "without_thought",
 ]

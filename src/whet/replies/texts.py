@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from whet.replies.blocks import blocks_in, stretches_of
-from whet.replies.values import FENCED, PROSE, WHOLE, values_of, without_thought
+from whet.replies.thoughts import without_thought
+from whet.replies.values import FENCED, PROSE, WHOLE, values_of
 from whet.types import Completion
 
 _LONGEST_BARE = 1000

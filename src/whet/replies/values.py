@@ -15,6 +15,7 @@ from typing import Any, SupportsIndex
 import json_repair
 
 from whet.replies.blocks import stretches_of
+from whet.replies.thoughts import without_thought
 
 _LONGEST = 1_000_000
 _DEEPEST = 60
@@ -25,9 +26,6 @@ _LONGEST_YAML = 30_000
 _TYPOGRAPHIC = str.maketrans("“”„", '"""')
 _YAML_KEY = re.compile(r"^(?:- )?[^\W\d]\w{0,40}:(?:\s|$)", re.MULTILINE)
 _YAML_NAMES = re.compile(r"(?:^|[\s\[,:-])[&*]\w")
-
-_THOUGHT = re.compile(r"<(think|thinking|reasoning)>", re.IGNORECASE)
-_THOUGHT_END = re.compile(r"</(?:think|thinking|reasoning)>[ \t]*(?:\n|\Z)", re.IGNORECASE)
 
 _BRACKET = re.compile(r"[\[{]")
 _BLANK = re.compile(r"\s*+")
@@ -43,23 +41,6 @@ _CLOSING = {"{": "}", "[": "]"}
 _DECODER = json.JSONDecoder(strict=False)
 
 WHOLE, FENCED, PROSE = range(3)
-
-
-def without_thought(text: str) -> str:
-    """A reply without the thinking that some models put before it. Thinking that never ends is all of the reply.
-
-    >>> without_thought("<think>Is 3 right? Yes.</think> 3")
-    '3'
-    """
-    text = text.strip()
-    while opening := _THOUGHT.match(text):
-        closing = re.compile(rf"</{opening.group(1)}>", re.IGNORECASE).search(text, opening.end())
-        text = text[closing.end() :].strip() if closing else ""
-    if not text.startswith(("{", "[", "<", "`", "~")):  # some models leave out the opening tag
-        end = _THOUGHT_END.search(text)
-        if end and not _THOUGHT.search(text, 0, end.start()):
-            text = text[end.end() :].strip()
-    return text
 
 
 def json_values(text: str, *, whole: bool = True) -> list[Any]:

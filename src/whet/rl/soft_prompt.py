@@ -28,6 +28,7 @@ from whet.models.huggingface_score import forced, log_likelihood, read_answers
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.models.prefixed import KeysAndValues, Virtual, prefixed, states_of
 from whet.prompt import Prompt
+from whet.replies import separated
 from whet.rewards.text import targets_of
 from whet.rl.network import TrainedNetwork
 from whet.rl.policy_model.learning import memory
@@ -239,19 +240,22 @@ class Deployed(Environment):
         """One answer of the system."""
 
         async def answer() -> JSON:
-            completion = (await self.model.generate(request))[0]
+            completion = separated((await self.model.generate(request))[0])
             usage: list[JSON] = [completion.usage.input_tokens, completion.usage.output_tokens]
             return {
                 "text": completion.text,
                 "finish": completion.finish,
                 "error": completion.error,
                 "usage": usage,
+                "thought": completion.thought,
             }
 
         messages: list[JSON] = [[m.role, m.content] for m in request.messages]
         args: JSON = [self.system, content_hash(messages), request.sample]
         record: Any = await run.effect("system", answer, args, role="task", calls=1)
-        return Completion(record["text"], record["finish"], Usage(*record["usage"]), record["error"])
+        usage, thought = Usage(*record["usage"]), record.get("thought", "")
+        written = Completion(record["text"], record["finish"], usage, record["error"], thought=thought)
+        return self.generation.answer(written)
 
 
 def deployed(env: Environment, model: LanguageModel, digest: str) -> Environment:

@@ -44,8 +44,9 @@ class ModelSpec:
     """How one role's model is reached and asked. None: the command line or a default decides.
 
     `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency`
-    bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only. `model`: a
-    model or a function in the place of an address, in Python.
+    bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only.
+    `thoughts`: what the task model thinks is a part of its answers. `model`: a model or a function in the place of an
+    address, in Python.
     """
 
     address: str | None = None
@@ -53,6 +54,7 @@ class ModelSpec:
     temperature: float | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    thoughts: bool = False
     concurrency: int | None = None
     requests_per_minute: float | None = None
     timeout: float | None = None
@@ -273,6 +275,12 @@ def _stop(node: Node, what: str) -> tuple[str, ...]:
     return tuple(str(item.value) for item in items)
 
 
+def _truth(node: Node, what: str) -> bool:
+    if not isinstance(node.value, bool):
+        node.refuse(f"{what} must be true or false; this is {node.kind()}.")
+    return bool(node.value)
+
+
 def _price(node: Node, what: str) -> Price:
     keys = node.mapping(what, ("input", "output", "cached_input"))
     for name in ("input", "output"):
@@ -287,6 +295,7 @@ _MODEL: Mapping[str, Callable[[Node, str], Any]] = {
     "temperature": lambda node, what: node.number(what, 0),
     "max_tokens": lambda node, what: node.integer(what, 1),
     "stop": _stop,
+    "thoughts": _truth,
     "concurrency": lambda node, what: node.integer(what, 1),
     "requests_per_minute": lambda node, what: node.number(what, 0, above=True),
     "timeout": lambda node, what: node.number(what, 0, above=True),

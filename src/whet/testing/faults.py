@@ -39,6 +39,33 @@ class Faults:
         return None
 
 
+_THOUGHT = "refund? technical? other? I do not know."
+THOUGHTS: Mapping[str, str] = {
+    "think": f"<think>\n{_THOUGHT}\n</think>\n\n[ANSWER]",
+    "thinking": f"<thinking>{_THOUGHT}</thinking>\n[ANSWER]",
+    "thought": f"<thought>\n{_THOUGHT}\n</thought>\n[ANSWER]",
+    "reasoning": f"<reasoning>{_THOUGHT}</reasoning>[ANSWER]",
+    "square": f"[THINK]{_THOUGHT}[/THINK][ANSWER]",
+    "seed": f"<seed:think>{_THOUGHT}</seed:think>[ANSWER]",
+    "start_thinking": f"<|START_THINKING|>{_THOUGHT}<|END_THINKING|><|START_RESPONSE|>[ANSWER]<|END_RESPONSE|>",
+    "begin_of_thought": f"<|begin_of_thought|>{_THOUGHT}<|end_of_thought|>\n[ANSWER]",
+    "channel_thought": f"<|channel>thought\n{_THOUGHT}<channel|>[ANSWER]",
+    "harmony": f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>[ANSWER]<|return|>",
+    "bare_harmony": f"analysis{_THOUGHT}assistantfinal[ANSWER]",
+    "eaten": f"{_THOUGHT}\n</think>[ANSWER]",
+    "eaten_square": f"{_THOUGHT}[/THINK][ANSWER]",
+    "twice": f"<think>{_THOUGHT}</think>\n<think>Again: {_THOUGHT}</think>\n[ANSWER]",
+    "nested": f"<think>I write <think>{_THOUGHT}</think> first.</think>[ANSWER]",
+}
+"""Forms in which models and servers put a thought before an answer; the habit `thought_NAME` answers in one of them."""
+THOUGHT_PARTS: Mapping[str, Mapping[str, Any]] = {
+    "reasoning": {"type": "reasoning", "text": _THOUGHT},
+    "thinking": {"type": "thinking", "thinking": [{"type": "text", "text": _THOUGHT}]},
+    "marked": {"type": "text", "text": _THOUGHT, "thought": True},
+}
+"""Parts of a content that are a thought; the habit `part_NAME` puts one before the answer."""
+THOUGHT_FIELDS = ("reasoning_content", "reasoning")
+"""Fields of a message that hold its thought; the habit of the same name fills one."""
 HABITS = {
     "one_choice": "`n` is ignored: one choice",
     "no_seed": "`seed` is ignored",
@@ -55,6 +82,10 @@ HABITS = {
     "no_usage": "no usage",
     "serial": "one call after the other",
     "interrupt": "a new request cuts off a running stream",
+    **{f"thought_{name}": f"a thought stands in the text: {form[:12]}" for name, form in THOUGHTS.items()},
+    **{f"part_{name}": "a thought is a part of the content" for name in THOUGHT_PARTS},
+    **{field: f"a thought stands in the field {field}" for field in THOUGHT_FIELDS},
+    "thought_cut": "the text is a thought that the limit cut off",
 }
 """What servers that others wrote were seen to do, by the name under which the local server imitates it."""
 _IGNORED = {
@@ -135,6 +166,20 @@ def understood(body: Mapping[str, Any], habits: Collection[str]) -> dict[str, An
     return {key: value for key, value in body.items() if key not in ignored}
 
 
+def thoughtful(answer: str, habits: Collection[str]) -> dict[str, Any]:
+    """What a server with these habits puts into a message to say an answer after a thought; nothing without such a habit."""
+    fields: dict[str, Any] = {field: _THOUGHT for field in THOUGHT_FIELDS if field in habits}
+    for name, form in THOUGHTS.items():
+        if f"thought_{name}" in habits:
+            fields["content"] = form.replace("[ANSWER]", answer)
+    for name, part in THOUGHT_PARTS.items():
+        if f"part_{name}" in habits:
+            fields["content"] = [dict(part), {"type": "text", "text": answer}]
+    if "thought_cut" in habits:
+        fields["content"] = f"<think>\n{_THOUGHT}"
+    return fields
+
+
 def habitual(answer: Mapping[str, Any], stops: Collection[str], habits: Collection[str]) -> dict[str, Any]:
     """The body of an answer as a server with these habits gives it; `stops` are the request's stop sequences."""
     logprobs = [_LOGPROBS[habit] for habit in habits if habit in _LOGPROBS]
@@ -143,7 +188,11 @@ def habitual(answer: Mapping[str, Any], stops: Collection[str], habits: Collecti
         message = choice["message"]
         if "keep_stop" in habits and message["content"]:
             message = {**message, "content": _cut_behind(message["content"], stops)}
+        if message["content"] and (thinking := thoughtful(message["content"], habits)):
+            message = {**message, **thinking}
         choice = {**choice, "message": message}
+        if "thought_cut" in habits:
+            choice["finish_reason"] = "length"
         if logprobs:
             del choice["logprobs"]
         choices.append({**choice, **(logprobs[0] if logprobs else {})})
