@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
 from whet.options import Options, RoleModel
 from whet.prompt import Prompt
-from whet.reporting import write_report
+from whet.reporting import displayed, place_of, write_comparison, write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.run import Budget
 from whet.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
@@ -75,7 +76,7 @@ async def aoptimize(
     control: str | None = None,
     more: Any = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> RunResult:
     """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
 
@@ -102,8 +103,10 @@ async def aoptimize(
       and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
       answers are reused. `control`: a method that runs afterwards with as many scored prompts. `more`: fresh rows (as
       `data`) that a finished run has not seen; baseline and best answer them too, and what all such rows say together
-      replaces its verdict. `dry_run`: plan and stop; the result has `plan` and the status `planned`. `progress`: what a face
-      may show. Without any limit on how much is asked, 1,000 calls beside the sealed test are one.
+      replaces its verdict. `dry_run`: plan and stop; the result has `plan` and the status `planned`. Without any limit on how
+      much is asked, 1,000 calls beside the sealed test are one.
+    `progress`: by default the plan, warnings and a line that shows how the run goes on are written to stderr, in a notebook
+      below the cell. False writes nothing; warnings are then Python warnings. A whet.Progress is filled for you to show.
 
     Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and source, the models'
     addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its
@@ -117,8 +120,9 @@ async def aoptimize(
     known, config = (None, None) if method is None else choose_method(method)
     named = {"method": None if known is None else known.entry.name, "config": config}
     options = from_arguments(Options, {**arguments, **named})
-    loaded = task_of(task, from_arguments(TaskKeywords, arguments))
-    return RunResult(await optimize_task(loaded, options, progress or Progress()))
+    with displayed(progress, place_of(task)) as shown:
+        loaded = task_of(task, from_arguments(TaskKeywords, arguments))
+        return RunResult(await optimize_task(loaded, options, shown))
 
 
 @checked
@@ -148,7 +152,7 @@ async def aevaluate(
     run: str | Path | None = None,
     root: str | Path = "runs",
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Evaluation:
     """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
 
@@ -158,16 +162,13 @@ async def aevaluate(
     arguments = locals()
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
-    needs = (split,)
-    loaded = task_of(task, from_arguments(TaskKeywords, arguments), needs=needs)
-    if prompt is not None:
-        loaded = with_prompt(
-            loaded,
-            prompt_of(prompt, parameter("prompt")),
-            str(prompt) if isinstance(prompt, Path) else "The prompt",
-        )
-    options = from_arguments(Options, arguments)
-    return Evaluation(await evaluate_task(loaded, split, options, progress))
+    with displayed(progress, place_of(task)) as shown:
+        loaded = task_of(task, from_arguments(TaskKeywords, arguments), needs=(split,))
+        if prompt is not None:
+            what = str(prompt) if isinstance(prompt, Path) else "The prompt"
+            loaded = with_prompt(loaded, prompt_of(prompt, parameter("prompt")), what)
+        options = from_arguments(Options, arguments)
+        return Evaluation(await evaluate_task(loaded, split, options, shown))
 
 
 @checked
@@ -208,12 +209,16 @@ async def acompare(
     run: str | Path | None = None,
     root: str | Path = "runs",
     dry_run: bool = False,
+    progress: Progress | bool | None = None,
 ) -> MethodComparison:
     """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.
 
     Each run says how the resulting text reads (perplexity under `reader`, a model's address or `none`) and, with the address
     of another model as `transfer`, what the prompt is worth with that one. `run` is the folder of the runs. The other
     arguments are those of `whet.optimize`. Raises what it raises.
+
+    The plan of all runs together is said before anything is paid. The folder gets the comparison as comparison.html, .csv, .md
+    and .tex, and as comparison.json what this returns.
     """
     arguments = locals()
     chosen = [choose_method(method) for method in methods]
@@ -227,17 +232,27 @@ async def acompare(
         )
     if seeds < 1:
         raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
-    loaded = task_of(task, from_arguments(TaskKeywords, arguments))
-    options = from_arguments(Options, arguments)
-    folder = Path(run) if run is not None else Path(root) / f"{loaded.name}-compare"
+    with displayed(progress, place_of(task)) as shown:
+        loaded = task_of(task, from_arguments(TaskKeywords, arguments))
+        options = from_arguments(Options, arguments)
+        folder = comparison_folder(options, loaded)
+        measurements = RunMeasurements(loaded, options, folder, transfer, reader)
+        compared = await compare_runs(measurements, names, seeds, on_run, run_task, shown, configs)
+        if not dry_run:
+            write_comparison(folder, compared)
+        return MethodComparison({**compared, "folder": str(folder)})
+
+
+def comparison_folder(options: Options, task: Task) -> Path:
+    """Where a comparison writes. Raises UsageError for the folder of a run."""
+    folder = Path(options.run) if options.run is not None else Path(options.root) / f"{task.name}-compare"
     check_folder(folder)
     if read_header(folder) is not None:
         raise UsageError(
             f"{folder} is the folder of a run, and a comparison writes its runs below a folder of its own. Choose another one "
             f"with {parameter('run', 'DIR')}."
         )
-    measurements = RunMeasurements(loaded, options, folder, transfer, reader)
-    return MethodComparison(await compare_runs(measurements, names, seeds, on_run, run_task, configs))
+    return folder
 
 
 @checked
@@ -256,6 +271,7 @@ async def alearn(
     confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
     write: Callable[[dict[str, Any]], str] | None = None,
     root: str | Path = "runs",
+    progress: Progress | bool | None = None,
 ) -> LearnResult:
     """Teach a prompt what feedback (files or rows) demands; the proposal with its `status`.
 
@@ -264,7 +280,7 @@ async def alearn(
     `most_calls` calls; without one nothing is invented: `write` is called with each group of comments (`feedback`: ids of
     rows, `texts`) and returns an instruction, or an empty text for none. `confirm` sees the proposal and decides whether it
     is written; `accepted` are ids of flagged rows or instructions that a person accepts; `region` names the fence; `root` is
-    where journals of paid calls go. `undo` takes the last step back instead.
+    where journals of paid calls go. `undo` takes the last step back instead. `progress`: as in `whet.optimize`.
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
@@ -275,21 +291,39 @@ async def alearn(
         _check_written(target or path)
     if most_calls < 1:
         raise UsageError(f"{parameter('most_calls')} must be 1 or more; this is {most_calls}.")
-    words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
-    how: Any = {"out": target, "dry_run": dry_run, "confirm": confirm, "write": write}
     if undo:
         if path is None or path.is_dir():
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
         return LearnResult(one_call.unlearn(path))
+    words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
+    how: Any = {"out": target, "dry_run": dry_run}
+    with ExitStack() as stack:  # nothing moves on the terminal while a person is asked
+        how["progress"] = stack.enter_context(displayed(progress))
+
+        def confirmed(proposal: dict[str, Any]) -> bool:
+            stack.close()
+            return confirm(proposal)
+
+        def written(group: dict[str, Any]) -> str:
+            assert write is not None
+            stack.close()
+            return write(group)
+
+        how |= {"confirm": confirmed, "write": None if write is None else written}
+        return LearnResult(await _learn(prompt, path, words, how))
+
+
+async def _learn(prompt: str | Path | Prompt, path: Path | None, words: Any, how: Any) -> dict[str, Any]:
+    """Learn into the file of a prompt, or into a prompt in memory."""
     if path is not None:
-        return LearnResult(await one_call.learn(LearnRequest(path, *words), **how))
+        return await one_call.learn(LearnRequest(path, *words), **how)
     source = (prompt if isinstance(prompt, Prompt) else Prompt.parse(str(prompt))).source
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompt.md"
         path.write_text(source, "utf-8", newline="")
         result = await one_call.learn(LearnRequest(path, *words), **how)
-    nowhere = {"written_to": None, "ledger": None} if target is None else {}
-    return LearnResult({**result, "prompt": "a prompt in memory", **nowhere})
+    nowhere = {"written_to": None, "ledger": None} if how["out"] is None else {}
+    return {**result, "prompt": "a prompt in memory", **nowhere}
 
 
 def _check_written(path: Path | None) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
 from whet.engine.assemble import Assembly, TransferModel, transfer_model
 from whet.engine.blobs import Blobs
 from whet.engine.budget import answers_of
+from whet.engine.forecast import total_plan
 from whet.engine.journal import read_rows
 from whet.engine.openings import Family
 from whet.engine.pairs import compare_pairs, example_clusters, sealed_answers
@@ -35,6 +36,8 @@ from whet.task.spec import with_gate
 from whet.types import content_hash
 
 NONE = "none"
+RunTask: TypeAlias = "Callable[[Task, Options, Progress, RunMeasurements], Awaitable[dict[str, Any]]]"
+"""How one run is made: `whet.running.run_task`."""
 
 
 @dataclass
@@ -169,38 +172,44 @@ async def compare_runs(
     methods: Sequence[str],
     seeds: int,
     on_run: Callable[[str, int, Progress], None],
-    run_task: Callable[[Task, Options, Progress, RunMeasurements], Awaitable[dict[str, Any]]],
+    run_task: RunTask,
+    progress: Progress,
     configs: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method.
 
-    `configs` are the settings of methods that come with all of them."""
+    `configs` are the settings of methods that come with all of them. `progress` gets the plan of all runs together, before
+    anything is paid, and follows one run after the other."""
     task, opts, rows = measurements.task, measurements.options, []
     names = list(dict.fromkeys(methods))
     tests, what = seeds * len(names), content_hash([names, seeds, opts.seed])
     measurements.family = Family(measurements.root / f"{names[0]}-{opts.seed}", what, tests)
+    jobs = [(name, seed) for seed in range(opts.seed, opts.seed + seeds) for name in names]
+    each = [_own_options(measurements, name, seed, configs) for name, seed in jobs]
     try:
         measurements.open()
-        for seed in range(opts.seed, opts.seed + seeds):
-            for name in names:
-                progress = Progress()
-                on_run(name, seed, progress)
-                trains = POLICY in get_method(name).entry.needs
-                one = replace(
-                    opts,
-                    method=name,
-                    seed=seed,
-                    run=measurements.root / f"{name}-{seed}",
-                    config=configs.get(name),
-                    settings={} if name in configs else own_settings(name, opts.settings),
-                    policy=opts.policy if trains else None,
-                    processes=opts.processes if trains else 1,
-                )
-                rows.append(await run_task(task, one, progress, measurements))
+        planned = [await run_task(task, replace(one, dry_run=True), _silent(), measurements) for one in each]
+        plans = [row["plan"] for row in planned if row["status"] == "planned"]
+        total = total_plan(plans) if plans else None
+        if total is not None:
+            progress.planned(total)
+            progress.planned_calls = total["all_calls"]
+        if opts.dry_run:
+            return {
+                "task": task.name,
+                "status": "planned",
+                "runs": planned,
+                "plan": total,
+                "methods": [],
+                "warnings": [],
+            }
+        follow = _without_plans(progress)
+        for number, ((name, seed), one) in enumerate(zip(jobs, each, strict=True), 1):
+            follow.begin_part(f"run {number} of {len(jobs)}: {name}, seed {seed}")
+            on_run(name, seed, follow)
+            rows.append(await run_task(task, one, follow, measurements))
     finally:
         await measurements.close()
-    if opts.dry_run:
-        return {"task": task.name, "status": "planned", "runs": rows, "methods": [], "warnings": []}
     summaries = [method_summary(name, rows) for name in names]
     answers = {name: [sealed_answers(Path(r["run"])) for r in rows if r["method"] == name] for name in names}
     return {
@@ -208,8 +217,47 @@ async def compare_runs(
         "runs": rows,
         "methods": summaries,
         "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
+        **({} if (whole := _whole_plan(rows)) is None else {"plan": whole}),
         **measurements.as_written(),
     }
+
+
+def _own_options(measurements: RunMeasurements, name: str, seed: int, configs: Mapping[str, Any]) -> Options:
+    """The options of one run of a comparison."""
+    opts, trains = measurements.options, POLICY in get_method(name).entry.needs
+    return replace(
+        opts,
+        method=name,
+        seed=seed,
+        run=measurements.root / f"{name}-{seed}",
+        config=configs.get(name),
+        settings={} if name in configs else own_settings(name, opts.settings),
+        policy=opts.policy if trains else None,
+        processes=opts.processes if trains else 1,
+    )
+
+
+def _whole_plan(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What was planned for all runs together; None where a run of an older version does not say."""
+    plans = [row["plan"] for row in rows if "validation" in row.get("plan", {})]
+    return total_plan(plans) if len(plans) == len(rows) else None
+
+
+def _silent() -> Progress:
+    return Progress(planned=lambda plan: None)
+
+
+def _without_plans(progress: Progress) -> Progress:
+    """The same progress: the plan of all runs was said, and a warning that all of them have is said once."""
+    say, said = progress.warn, set[str]()
+
+    def warn(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    progress.planned, progress.warn = lambda plan: None, warn
+    return progress
 
 
 def found_candidate(task: Task, folder: Path, result: Mapping[str, Any]) -> Candidate:

@@ -166,6 +166,11 @@ class RunResult(JSONResult):
         return dict(self.get("objectives", {}))
 
     @property
+    def labels(self) -> Mapping[str, Any]:
+        """What baseline and best make of each label of the sealed test (docs/report.md); empty for a task without labels."""
+        return dict(self.get("labels", {}))
+
+    @property
     def front(self) -> tuple[Mapping[str, Any], ...]:
         """Prompts that no other one is shown to beat, with their means on validation, and `gate`: what the sealed test says."""
         return tuple(self.get("front", ()))
@@ -215,12 +220,24 @@ class Evaluation(JSONResult):
         return dict(self["parts"])
 
     @property
+    def labels(self) -> Mapping[str, Any]:
+        """Accuracy by label (`each`), the confusion `matrix` with its `columns`, `confusions`; empty without labels."""
+        return dict(self.get("labels", {}))
+
+    @property
     def failed(self) -> int:
         """Rollouts that failed; they count as the lowest reward."""
         return int(self["failed"])
 
     def __repr__(self) -> str:
+        if self.status == "planned":
+            return f"Evaluation({self['task']!r}, {self.split}, planned)"
         return f"Evaluation({self['task']!r}, {self.split}, {self.score}, n={self.score.n}, failed={self.failed})"
+
+    def _repr_html_(self) -> str:
+        from whet.reporting import evaluation_html
+
+        return evaluation_html(self)
 
 
 class MethodComparison(JSONResult):
@@ -238,8 +255,13 @@ class MethodComparison(JSONResult):
 
     @property
     def status(self) -> str:
-        """Completed: a comparison has a result when every run has one."""
-        return "completed"
+        """Completed: a comparison has a result when every run has one; or planned (a dry run)."""
+        return str(self.get("status", "completed"))
+
+    @property
+    def folder(self) -> Path:
+        """Where the runs lie, and the comparison as comparison.html, .csv, .md, .tex and .json."""
+        return Path(self["folder"])
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -259,7 +281,12 @@ class MethodComparison(JSONResult):
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name}={row['test_mean']:.3f}" for name, row in self.methods.items())
-        return f"MethodComparison({self['task']!r}, {means})"
+        return f"MethodComparison({self['task']!r}, {means or self.status})"
+
+    def _repr_html_(self) -> str:
+        from whet.reporting import comparison_html
+
+        return comparison_html(self)
 
 
 class Advice(JSONResult):

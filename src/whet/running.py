@@ -16,7 +16,7 @@ from whet.engine.assemble import Assembly, assemble
 from whet.engine.budget import plan_budget, with_default_limit
 from whet.engine.execute import execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
-from whet.engine.forecast import forecast, forecast_evaluation
+from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_events
 from whet.engine.openings import OpeningLedger
 from whet.engine.pairs import compare_pairs, sealed_answers
@@ -164,7 +164,8 @@ async def run_task(
                 return finished
             return await measurements.measured(plan, assembly, finished)
         sizes = plan_budget(task, plan.limits, *facts, other)
-        foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits)
+        known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
+        foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known)
         progress.planned(foreseen)
         if opts.dry_run:
             return _planned(plan, foreseen)
@@ -322,7 +323,8 @@ async def evaluate_task(
         assembly.addresses,
         {"split": split, **assembly.generation},
     )
-    foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split])
+    known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
+    foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split], known)
     progress = progress or Progress()
     progress.planned(foreseen)
     if opts.dry_run:

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method
 from whet.models.language_model import AnswersOnly
 from whet.options import Options, RoleModel
 from whet.prompt import Prompt
+from whet.reporting import Display, displayed
 from whet.results import RunResult
 from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
@@ -67,6 +69,9 @@ class Session:
     optimizer model and none is named, its calls are asked too; so are those of a judge. `concurrency` calls wait at once at
     most. The other arguments are those of `whet.optimize`.
 
+    The plan and warnings are written to stderr; with `progress=True` also a line that shows how the run goes on, with
+    `progress=False` nothing.
+
     What was told is on the disk when `tell` returns: the same session again, after a kill as well, goes on where it stopped
     and asks nothing twice. Raises what `whet.optimize` raises, when it is made or from `ask`.
     """
@@ -100,6 +105,7 @@ class Session:
         run: str | Path | None = None,
         root: str | Path = "runs",
         fork: str | Path | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         arguments = locals()
         self._changed = threading.Condition()
@@ -135,11 +141,19 @@ class Session:
         }
         named = {"method": None if known is None else known.entry.name, "config": config}
         options = from_arguments(Options, {**arguments, **models, **named})
-        self._progress = Progress()
+        self._progress = self._display(progress)
         self._thread = LoopThread(lambda: optimize_task(self._task, options, self._progress), "whet-session")
-        self._thread.future.add_done_callback(lambda done: self._notify())
+        self._thread.future.add_done_callback(lambda done: self._end())
         self._thread.start()
         self._settle()
+
+    def _display(self, progress: Progress | bool | None) -> Progress:
+        """What the run writes into. Without a word of the caller nothing moves: the terminal may be where answers are typed."""
+        self._line = ExitStack()
+        if progress is None:
+            return Display().progress
+        shown = self._line.enter_context(displayed(progress))
+        return shown
 
     @property
     def result(self) -> RunResult | None:
@@ -221,6 +235,10 @@ class Session:
                     return
         if error := self._thread.future.exception():
             raise error
+
+    def _end(self) -> None:
+        self._line.close()
+        self._notify()
 
     def _notify(self) -> None:
         with self._changed:

@@ -14,12 +14,14 @@ from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_mod
 from whet.engine.forecast import forecast_evaluation
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.pairs import example_clusters
+from whet.engine.progress import Progress
 from whet.engine.run_folder import RunPlan, read_header, task_folder
 from whet.engine.transfer import TRANSFER, TransferTest, compared
 from whet.errors import UsageError, did_you_mean, parameter
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
 from whet.options import Options, RoleModel
+from whet.reporting import displayed
 from whet.results import TransferResult
 from whet.run import Budget
 from whet.running import find_run, result_of
@@ -44,6 +46,7 @@ async def atransfer(
     root: str | Path = "runs",
     dry_run: bool = False,
     on_plan: OnPlan = lambda model, plan: None,
+    progress: Progress | bool | None = None,
 ) -> TransferResult:
     """What the start prompt and the best prompt of a finished run are worth with other task models, both unchanged.
 
@@ -51,6 +54,7 @@ async def atransfer(
     task.yaml. `task`: the task of the run, where its folder has moved or it was made in memory. `split`: train, validation or
     test; each model is an opening of the sealed test, and it is counted. `judge_lm`: by default the judge of the run. Prompts
     are answered below `run`, in the folder `transfer`; the same call again pays nothing. `dry_run`: plan and stop.
+    `progress`: as in `whet.optimize`.
 
     Raises UsageError before anything is paid: for a run without a result, a task that is not the run's, a best prompt that
     needs trained weights (`whet.compare(transfer=...)` tries those), a model that cannot answer. Raises ProviderError for a
@@ -77,8 +81,9 @@ async def atransfer(
     )
     assembly = assemble(known, options, Budget())
     try:
-        trials = _Trials(folder, known, result, assembly, split)
-        return TransferResult(await _tried(trials, options, models, on_plan))
+        with displayed(progress) as shown:
+            trials = _Trials(folder, known, result, assembly, split, shown)
+            return TransferResult(await _tried(trials, options, models, on_plan))
     finally:
         await assembly.close()
 
@@ -95,6 +100,7 @@ async def _tried(
         plans = [trials.plan(other) for other in others]
         for other, plan in zip(others, plans, strict=True):
             on_plan(other.address, plan)
+            trials.progress.planned({**plan, "model": other.address})
         rows = [] if options.dry_run else [await trials.row(other) for other in others]
     finally:
         for other in others:
@@ -146,8 +152,15 @@ class _Trials:
     """Start prompt and best prompt of a run on the rows of a split, by one model after the other."""
 
     def __init__(
-        self, folder: Path, task: Task, result: Mapping[str, Any], assembly: Assembly, split: str
+        self,
+        folder: Path,
+        task: Task,
+        result: Mapping[str, Any],
+        assembly: Assembly,
+        split: str,
+        progress: Progress,
     ) -> None:
+        self.progress = progress
         self.folder, self.task, self.result, self.split = folder, task, result, split
         self.rows = getattr(task, split)
         if not self.rows:
@@ -177,7 +190,10 @@ class _Trials:
         sides = []
         for name, candidate in (("start", self.start), ("best", self.best))[: 1 if self.same else 2]:
             where = f"{name}-{self.split}"
-            sides.append(await test.transfer(self.run, self.env, candidate, where, Budget(), self.split))
+            self.progress.begin_part(f"{other.address}, {name} prompt")
+            sides.append(
+                await test.transfer(self.run, self.env, candidate, where, Budget(), self.split, self.progress)
+            )
         before, after = sides[0], sides[-1]
         clusters = example_clusters(((env, self.start.prompt), (env, self.best.prompt)), self.rows)
         ends = env.reward.low, env.reward.high

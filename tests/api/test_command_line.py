@@ -61,10 +61,16 @@ KEYWORDS_ONLY: dict[str, dict[str, str]] = {
         "progress": "the live line",
         "root": "commands write below runs/",
     },
-    "compare": {**IN_MEMORY, "on_run": "the live line", "root": "commands write below runs/"},
+    "compare": {
+        **IN_MEMORY,
+        "on_run": "the live line",
+        "progress": "the live line",
+        "root": "commands write below runs/",
+    },
     "learn": {
         "confirm": "the terminal is asked",
         "write": "the terminal is asked",
+        "progress": "the live line",
         "root": "commands write below runs/",
     },
     "report": {"root": "a run is named by its folder, or by its name below runs/"},
@@ -133,7 +139,7 @@ def test_an_error_names_a_parameter_as_its_reader_writes_it(
 OWN = {
     "aoptimize": {"task", "progress"},
     "aevaluate": {"task", "prompt", "split", "progress"},
-    "acompare": {"task", "methods", "seeds", "transfer", "reader", "on_run"},
+    "acompare": {"task", "methods", "seeds", "transfer", "reader", "on_run", "progress"},
 }
 """What a function does itself with its arguments."""
 
@@ -146,5 +152,11 @@ def test_every_keyword_is_one_of_the_task_or_of_the_run(name: str) -> None:
 
 def test_every_keyword_of_a_session_and_of_a_task_is_one_of_the_task_or_of_the_run() -> None:
     fields = {field.name for kind in (TaskKeywords, Options) for field in dataclasses.fields(kind)}
-    assert set(inspect.signature(whet.Session).parameters) - fields == {"task", "low", "high", "model"}
+    assert set(inspect.signature(whet.Session).parameters) - fields == {
+        "task",
+        "low",
+        "high",
+        "model",
+        "progress",
+    }
     assert set(inspect.signature(whet.Task.of).parameters) - fields == {"prompt"}

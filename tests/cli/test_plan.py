@@ -15,8 +15,8 @@ from tests.api.world import PROMPT, Counted, right, rows, writer
 from tests.cli.test_contract import whet as command
 from tests.crash.test_every_boundary import write_task
 from tests.serving import server_thread
-from whet.cli import show
 from whet.engine.forecast import plan_lines
+from whet.reporting import progress_display
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
 
@@ -127,16 +127,17 @@ def test_too_few_test_rows_for_any_promotion_are_said_before_anything_is_paid(tm
     words: dict[str, Any] = {"data": rows(4), "reward": right, "optimizer_lm": writer, "method": OPRO}
     model = Counted()
     with pytest.warns(UserWarning, match="Nothing can be promoted.* n < 6"):
-        planned = whet.optimize(PROMPT, lm=model, dry_run=True, root=tmp_path, **words)
+        planned = whet.optimize(PROMPT, lm=model, dry_run=True, root=tmp_path, progress=False, **words)
     assert planned["plan"]["promotion"] == {"possible": False, "rows": 5, "needed": 6} and not model.calls
 
 
 def test_reading_a_large_task_is_not_silent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(show, "LOADING_SECONDS", 0.01)
+    monkeypatch.setattr(progress_display, "PLAIN_SECONDS", (0.0, 0.01))
+    monkeypatch.setattr(progress_display, "TICK_SECONDS", 0.01)
     said, last = "", time.monotonic() + 240
-    with show.loading("big"):
+    with progress_display.displayed(None, "big"):
         while "reading big" not in said and time.monotonic() < last:
             said += capsys.readouterr().err
     assert "reading big" in said

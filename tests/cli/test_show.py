@@ -7,7 +7,7 @@ import time
 import pytest
 
 from whet.api import Progress
-from whet.cli.show import curve, line, training
+from whet.reporting.progress_display import curve, line, training
 
 FIGURES = {
     "step": 56, "best": 0.9, "distinct": 8.0, "loss": -0.1, "entropy": 1.2, "clip_fraction": 0.0, "tokens": 320.0,
@@ -23,7 +23,7 @@ def told(*steps: dict[str, float]) -> Progress:
 
 
 def test_a_line_says_of_training_what_a_person_wants_and_no_more() -> None:
-    shown = line(told(FIGURES), {}, 42.0)
+    shown = line(told(FIGURES), 42.0)
     assert shown == (
         "search · best 0.500 (baseline 0.000) · step 57 · reward 0.42 · kl 0.85 · 0.6 GiB · 42 s"
     )
@@ -51,7 +51,7 @@ def test_a_method_without_weights_shows_its_steps_and_what_it_calls_its_answer()
 def test_after_the_search_the_line_is_about_the_proof() -> None:
     progress = told(FIGURES)
     progress.phase = "sealed test"
-    assert "reward" not in line(progress, {}, 1.0)
+    assert "reward" not in line(progress, 1.0)
 
 
 @pytest.mark.parametrize(

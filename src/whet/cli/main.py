@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 import whet
-from whet.cli.common import emit, examples, json_option, options, output, print_result, settings_of, warn
+from whet.cli.common import emit, examples, json_option, options, output, print_result, settings_of
 from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.learner_options import NAMES as LEARNER_OPTIONS
@@ -210,8 +209,7 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 
     words = keywords(options)
     file = None if prompt is None else Path(prompt)
-    with show.loading(task) as planned:
-        progress = api.Progress(planned=planned, warn=partial(warn, err=True))
+    with show.shown(task) as progress:
         evaluated = run_stoppable(
             api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words)
         )

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,154 +11,33 @@ from typing import Any
 import click
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult, plan_lines
+from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
+from whet.reporting import displayed
 
-PLAIN_SECONDS = 10.0
-LIVE_SECONDS = 0.1
-LOADING_SECONDS = 3.0
-BLOCKS, CURVE = "▁▂▃▄▅▆▇█", 16
+CONFUSIONS = 5
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
 
 
 def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
-
-    async def both() -> RunResult:
-        progress = Progress(warn=partial(warn, err=True), planned=planned)
-        watcher = asyncio.create_task(watch(progress, options))
-        try:
-            return await api.aoptimize(Path(task), progress=progress, **options)
-        finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
-
-    with loading(task) as planned:
-        return run(both())
-
-
-@contextlib.contextmanager
-def loading(task: str | Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Say on stderr now and then that the task is still read, until the plan is there; yields what prints the plan."""
-    ready = threading.Event()
-
-    def say() -> None:
-        started = time.monotonic()
-        while not ready.wait(LOADING_SECONDS):
-            click.echo(f"reading {task} · {time.monotonic() - started:.0f} s", err=True)
-
-    def planned(values: Mapping[str, Any]) -> None:
-        ready.set()
-        plan(values)
-
-    threading.Thread(target=say, daemon=True).start()
-    try:
-        yield planned
-    finally:
-        ready.set()
-
-
-def plan(values: Mapping[str, Any]) -> None:
-    """The plan, on stderr."""
-    for one in plan_lines(values):
-        click.echo(one, err=True)
-
-
-async def watch(progress: Progress, options: Mapping[str, Any]) -> None:
-    """A live line on a terminal, a plain line now and then elsewhere."""
-    started = time.monotonic()
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.live import Live
-        from rich.text import Text
-
-        with Live(Text(""), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-            while True:
-                live.update(Text(line(progress, options, time.monotonic() - started)), refresh=True)
-                await asyncio.sleep(LIVE_SECONDS)
-    while True:
-        await asyncio.sleep(PLAIN_SECONDS)
-        click.echo(line(progress, options, time.monotonic() - started), err=True)
-
-
-def line(progress: Progress, options: Mapping[str, Any], seconds: float) -> str:
-    """One line: phase, best against baseline, how training goes, calls, cost, time, what is left."""
-    parts = [progress.phase]
-    if progress.baseline is not None and progress.best is not None:
-        parts.append(f"best {progress.best:.3f} (baseline {progress.baseline:.3f})")
-    core = progress.core
-    if progress.figures and progress.phase == "search":
-        parts += training(progress, 0 if core is None else core.steps)
-    if core is not None:
-        spent, limits = core.budget.spent, core.budget.limits
-        parts.append(f"{spent.total_calls} calls" + (f" of {limits.calls}" if limits.calls else ""))
-        if spent.cost:
-            parts.append(f"${spent.cost:.4f}")
-        used = _share_used(core)
-        if used > 0.02 and seconds > 2:
-            parts.append(f"about {seconds * (1 - used) / used:.0f} s left")
-    parts.append(f"{seconds:.0f} s")
-    if progress.note:
-        parts.append(progress.note)
-    return " · ".join(parts)
-
-
-def training(progress: Progress, steps: int) -> list[str]:
-    """The newest of `steps` steps (0: unknown), its reward with the curve so far, divergence, pace and memory."""
-    figures, rewards, times = progress.figures, progress.rewards, progress.times
-    parts = []
-    if "step" in figures:
-        parts.append(f"step {figures['step'] + 1:.0f}" + (f" of {steps}" if steps else ""))
-    if rewards:
-        parts.append(f"reward {rewards[-1]:.2f} {curve(rewards)}".rstrip())
-    if "kl" in figures:
-        parts.append(f"kl {figures['kl']:.2g}")
-    if len(times) > 1:
-        parts.append(f"{(times[-1] - times[0]) / (len(times) - 1):.2g} s a step")
-    if "memory" in figures:
-        parts.append(f"{figures['memory']:.1f} GiB")
-    return parts
-
-
-def curve(values: Sequence[float], width: int = CURVE) -> str:
-    """The course of a series in at most `width` blocks, each the mean of as many neighbours; nothing for one value.
-
-    The lowest block is the lowest mean, the highest the highest; a level series is drawn low.
-    """
-    if len(values) < 2:
-        return ""
-    count = min(width, len(values))
-    edges = [i * len(values) // count for i in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
-    low, span = min(means), (max(means) - min(means)) or 1.0
-    return "".join(BLOCKS[int((mean - low) / span * (len(BLOCKS) - 1) + 0.5)] for mean in means)
-
-
-def _share_used(core: Any) -> float:
-    """The largest share of any limit that is used, in [0, 1]."""
-    budget = core.budget
-    left = budget.searchable()
-    shares = [
-        1 - getattr(left, name) / limit
-        for name in ("calls", "task_calls", "optimizer_calls", "tokens", "cost_usd", "seconds")
-        if (limit := getattr(budget.limits, name)) and getattr(left, name) is not None
-    ]
-    return min(1.0, max(shares, default=0.0))
+    with shown(task) as progress:
+        return run(api.aoptimize(Path(task), progress=progress, **options))
 
 
 def compare_with_progress(
     task: str, names: Sequence[str], seeds: int, options: Mapping[str, Any]
 ) -> MethodComparison:
-    """Run `compare`, naming each run on stderr as it begins."""
+    """Run `compare` while its state is shown on stderr."""
+    with shown(task) as progress:
+        return run(api.acompare(Path(task), names, seeds=seeds, progress=progress, **options))
 
-    def on_run(method: str, seed: int, progress: Progress) -> None:
-        progress.warn, progress.planned = partial(warn, err=True), planned
-        click.echo(f"{method}, seed {seed} …", err=True)
 
-    with loading(task) as planned:
-        return run(api.acompare(Path(task), names, seeds=seeds, on_run=on_run, **options))
+def shown(task: str) -> AbstractContextManager[Progress]:
+    """What a command that works on a task folder shows on stderr meanwhile."""
+    return displayed(None, task, warn=partial(warn, err=True))
 
 
 def interval(score: Mapping[str, Any]) -> str:
@@ -217,8 +91,28 @@ def evaluation(values: Mapping[str, Any]) -> None:
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         click.echo(f"  {name}: {mean:.4f}")
+    _labels(values.get("labels"))
     for warning in values["warnings"]:
         warn(warning)
+
+
+def _labels(figures: Mapping[str, Any] | None) -> None:
+    """Accuracy by label, and what was answered instead most often."""
+    if figures is None:
+        return
+    click.echo("")
+    rows = [
+        [name, str(one["n"]), _share(one["accuracy"]), str(one["given"]), _share(one["precision"])]
+        for name, one in figures["each"].items()
+    ]
+    show_table(["label", "rows", "accuracy", "answered", "precision"], rows)
+    errors = [f"{one['target']} -> {one['answer']} {one['n']}" for one in figures["confusions"][:CONFUSIONS]]
+    if errors:
+        click.echo(f"most frequent errors (wanted -> answered): {', '.join(errors)}")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def comparison(values: Mapping[str, Any]) -> None:
@@ -246,10 +140,15 @@ def comparison(values: Mapping[str, Any]) -> None:
     if other is not None:
         written = "not measured" if other["test"] is None else interval(other["test"])
         click.echo(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
-    for row in rows:
-        for name in ("readability", "transfer"):
+    for name in ("readability", "transfer"):
+        reasons: dict[str, list[str]] = {}
+        for row in rows:
             for reason in row.get(name, {}).get("reasons", ()):
-                click.echo(f"{row['method']}: {name}: {reason}")
+                reasons.setdefault(reason, []).append(row["method"])
+        for reason, methods in reasons.items():
+            click.echo(f"{', '.join(methods)}: {name}: {reason}")
+    if "folder" in values:
+        click.echo(f"\nreport: {values['folder']}/comparison.html (also .csv, .md, .tex)")
 
 
 def _pairs(values: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from whet.cli.common import examples, json_option, print_result, show_table, warn
 from whet.cli.interrupt import run as run_stoppable
-from whet.cli.show import interval, plan
+from whet.cli.show import interval
 
 
 @click.command(
@@ -42,12 +42,8 @@ def transfer(run: str, lms: tuple[str, ...], task: str | None, as_json: bool, **
     """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged."""
     from whet.transferring import atransfer
 
-    def on_plan(model: str, values: Mapping[str, Any]) -> None:
-        click.echo(f"{model}:", err=True)
-        plan(values)
-
     place = None if task is None else Path(task)
-    result = run_stoppable(atransfer(run, list(lms), task=place, on_plan=on_plan, **options))
+    result = run_stoppable(atransfer(run, list(lms), task=place, **options))
     print_result(result, as_json, show)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
+from whet.errors import parameter
 from whet.prompt import Prompt
 from whet.replies import split_thought
 from whet.rewards.text import targets_of
@@ -57,6 +58,28 @@ def _reply_warnings(core: Core) -> list[str]:
     example = next((f' One of the others: "{c["example"]}"' for c in counts if c.get("example")), "")
     return [
         f"{share} of the {requested} texts that the optimizer model was asked for could be used.{example}"
+    ]
+
+
+def barren_warnings(core: Core, start: str, best: str) -> list[str]:
+    """A warning when a search whose optimizer model wrote texts ended with the start prompt, and none of these earned more.
+
+    `start` and `best` are the ids of the prompts.
+    """
+    if best != start or not core.budget.spent.calls["optimizer"]:
+        return []
+    tried: dict[str, float] = {}
+    for event in read_events(core.journal.path, ["candidate", "validated"]):
+        known = [event.value[key] for key in ("train", "validation") if event.value.get(key) is not None]
+        if known:
+            tried[event.value["id"]] = max(known)
+    own = tried.pop(start, None)
+    if len(tried) < 2 or own is None or max(tried.values()) > own:
+        return []
+    return [
+        f"None of the {len(tried)} texts that the optimizer model proposed earned more than the start prompt: it may not have "
+        f"understood the task. Try a stronger {parameter('optimizer_lm')}, say in `description` what the task is and which answers "
+        "are right, or let the reward say what is wrong (a critique)."
     ]
 
 

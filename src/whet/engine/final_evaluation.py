@@ -7,10 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from whet.engine.diagnostics import copy_warnings, optimizer_warnings, search_warnings, thought_warnings
+from whet.engine.diagnostics import (
+    barren_warnings,
+    copy_warnings,
+    optimizer_warnings,
+    search_warnings,
+    thought_warnings,
+)
 from whet.engine.durable import Core, DurableRun
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
+from whet.engine.label_figures import label_figures
 from whet.engine.objectives import calibrated, objective_figures, timed
 from whet.engine.openings import Opening, OpeningLedger, run_id
 from whet.engine.pairs import (
@@ -36,6 +43,7 @@ from whet.rewards.text import targets_of
 from whet.run import Budget
 from whet.search.archive import Candidate, candidate_of
 from whet.stats import JointVerdict, interval
+from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import Example, Rollout, content_hash, mean_score
 
@@ -101,6 +109,7 @@ async def final_evaluation(
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *search_warnings(core, low, high)]
     warnings += [*optimizer_warnings(core, prompt), *copy_warnings(task, prompt)]
+    warnings += barren_warnings(core, start.candidate.id, search.best.id)
     warnings += thought_warnings([*start.test, *(() if best is start else best.test)])
     pairs = counted((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
@@ -116,6 +125,7 @@ async def final_evaluation(
         "best": best.as_json(low, high, pairs),
         "improvement": {**asdict(opinion.verdict), "opening": opening.number},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
+        **_label_figures(task, start, best),
         **objective_figures(env.reward, core, _validated(start, best), joint, opinion.verdict.promoted),
         "usage": usage(core),
         "history": _history(core),
@@ -123,6 +133,14 @@ async def final_evaluation(
         "test_rows_seen": opening.seen,
         "warnings": warnings,
     }
+
+
+def _label_figures(task: Task, start: Tested, best: Tested) -> dict[str, Any]:
+    """What result.json says under `labels`; empty for a task without labels."""
+    sides = {
+        name: label_figures(task, task.test, one.test) for name, one in (("baseline", start), ("best", best))
+    }
+    return {} if None in sides.values() else {"labels": sides}
 
 
 def _validated(*tested: Tested) -> list[tuple[Candidate, Sequence[Rollout]]]:
@@ -384,6 +402,7 @@ async def execute_evaluation(
         "score": summary(rollouts, env.reward.low, env.reward.high),
         "parts": dict(mean_score(rollouts).parts),
         "failed": sum(r.error is not None for r in rollouts),
+        **({} if (by_label := label_figures(task, examples, rollouts)) is None else {"labels": by_label}),
         "usage": usage(core),
         "warnings": warnings,
     }

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_calls
+from whet.engine.budget import GROWTH_TOKENS, VALIDATION_SHARE, BudgetPlan, answer_calls, row_calls
+from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
+from whet.engine.run_folder import read_header
 from whet.environments.environment import Environment
+from whet.errors import StorageError, UsageError
 from whet.rewards import Objectives
 from whet.rewards.text import targets_of
 from whet.run import Budget
@@ -23,6 +28,8 @@ _WRITER_SHARE = 0.2
 _ANSWER, _LABEL = 200, 8
 _SHORT = 200  # bytes of a target up to which an answer without a limit is worth a word
 _LEAST_LIMIT = 16
+_RUNS_READ = 20
+_ANSWERED = "SELECT role, COUNT(*), SUM(input_tokens), SUM(output_tokens) FROM calls WHERE state = 'answered' GROUP BY role"
 _MORE_READ = {"judge": Usage(500, _ANSWER), "optimizer": Usage(2000, 500)}
 _MOST_MORE = {"judge": Usage(2000, UNBOUNDED_TOKENS), "optimizer": Usage(16000, UNBOUNDED_TOKENS)}
 
@@ -44,8 +51,10 @@ def forecast(
     limits: Budget,
     sizes: BudgetPlan,
     default: bool,
+    measured: Mapping[str, Usage] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The plan of a run as JSON. `default`: the limit on calls is the default one.
+    """The plan of a run as JSON. `default`: the limit on calls is the default one. `measured`: tokens of a call by role, as
+    earlier runs of the task took them.
 
     A search is expected to use what it may; without any limit (models in this process) nothing is expected of it. How often a
     method asks the optimizer depends on what it meets, and no number is expected; tokens and dollars are about those of a run
@@ -61,21 +70,29 @@ def forecast(
     shares = {role: share / total * (1 - writes) for role, share in shares.items()}
     if writes:
         shares["optimizer"], fixed["optimizer"] = writes, 0
-    about, worst = _usage_each(task, env, clients)
+    about, worst = _usage_each(task, env, clients, measured)
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
     plan = _plan(task, env, clients, limits, calls, (about, worst), default)
+    plan |= {"tokens_measured": _are_known(calls, clients, measured)}
+    plan |= {"validation": {"rows": len(sizes.validation), "of": len(task.validation)}}
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
 
 
 def forecast_evaluation(
-    task: Task, env: Environment, clients: Mapping[str, ModelClient], config: Any, rows: Sequence[Example]
+    task: Task,
+    env: Environment,
+    clients: Mapping[str, ModelClient],
+    config: Any,
+    rows: Sequence[Example],
+    measured: Mapping[str, Usage] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The plan of an evaluation on some rows: as many calls as they take."""
+    """The plan of an evaluation on some rows: as many calls as they take. `measured` is that of `forecast`."""
     each = row_calls(env, answer_calls(env, config))
     numbers = {"task": each["task_calls"], "judge": each["judge_calls"]}
     calls = {role: dict.fromkeys(("expected", "most"), len(rows) * n) for role, n in numbers.items() if n}
-    plan = _plan(task, env, clients, Budget(), calls, _usage_each(task, env, clients), False)
+    plan = _plan(task, env, clients, Budget(), calls, _usage_each(task, env, clients, measured), False)
+    plan |= {"tokens_measured": _are_known(calls, clients, measured)}
     return {key: value for key, value in plan.items() if key not in ("promotion", "limits", "default_limit")}
 
 
@@ -99,6 +116,11 @@ def _plan(
         cost[end] = None if whole is None or unknown else round(dollars, 6)
     tokens["most"] = _least(tokens["most"], limits.tokens)
     cost["most"] = cost["most"] if unknown else _least(cost["most"], limits.cost_usd)
+    for ends in (
+        tokens,
+        cost,
+    ):  # what is expected of all calls may be more than a limit on tokens or dollars lets happen
+        ends["expected"] = None if ends["expected"] is None else _least(ends["expected"], ends["most"])
     return {
         "calls": {
             role: dict(ends) | ({"expected": None} if role == "optimizer" else {})
@@ -111,6 +133,46 @@ def _plan(
         "default_limit": default,
         "promotion": _promotion(task),
         "output_limit": _output_limit(task, env, clients["task"]),
+    }
+
+
+def _are_known(
+    calls: Mapping[str, Any], clients: Mapping[str, ModelClient], measured: Mapping[str, Usage]
+) -> bool:
+    """Whether the tokens of all these roles were measured, or are counted by the model's own tokenizer."""
+    return all(role in measured or clients[role].model.local for role in calls)
+
+
+def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The plan of several runs together. An end of a range is None where a run has none."""
+    roles = dict.fromkeys(role for plan in plans for role in plan["calls"])
+
+    def total(values: Sequence[Any]) -> Any:
+        return None if any(value is None for value in values) else sum(values)
+
+    calls = {
+        role: {
+            end: total([plan["calls"][role][end] for plan in plans if role in plan["calls"]])
+            for end in ("expected", "most")
+        }
+        for role in roles
+    }
+    ends = ("expected", "most")
+    sums = {
+        key: {end: total([plan[key][end] for plan in plans]) for end in ends}
+        for key in ("tokens", "cost_usd")
+    }
+    limits = [plan["limits"].get("calls") for plan in plans]
+    return {
+        **plans[0],
+        "runs": len(plans),
+        "calls": calls,
+        "all_calls": total(limits),
+        **sums,
+        "price_unknown": {role: name for plan in plans for role, name in plan["price_unknown"].items()},
+        "tokens_measured": all(plan.get("tokens_measured", False) for plan in plans),
+        "default_limit": any(plan["default_limit"] for plan in plans),
+        "validation": min((plan["validation"] for plan in plans), key=lambda rows: rows["rows"]),
     }
 
 
@@ -181,9 +243,10 @@ def _least(*limits: Any) -> Any:
 
 
 def _usage_each(
-    task: Task, env: Environment, clients: Mapping[str, ModelClient]
+    task: Task, env: Environment, clients: Mapping[str, ModelClient], measured: Mapping[str, Usage]
 ) -> tuple[dict[str, Usage], dict[str, Usage]]:
-    """Tokens of one call of each role, about and at most, from the first rows; other roles read what the task model read."""
+    """Tokens of one call of each role, about and at most, from the first rows; other roles read what the task model read. What
+    was `measured` is what is expected."""
     model, bound = clients["task"].model, env.generation.max_tokens
     requests = [Request(task.prompt.render(e), max_tokens=bound) for e in task.train[:_SAMPLE]]
     read = [sum(model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in r.messages) for r in requests]
@@ -193,29 +256,63 @@ def _usage_each(
     for role in ("judge", "optimizer"):
         about[role] = Usage(about["task"].input_tokens, 0) + _MORE_READ[role]
         worst[role] = Usage(worst["task"].input_tokens + worst["task"].output_tokens, 0) + _MOST_MORE[role]
-    return about, worst
+    return about | {role: usage for role, usage in measured.items() if role in about}, worst
+
+
+def measured_usage(root: Path, fingerprint: str, addresses: Mapping[str, str]) -> dict[str, Usage]:
+    """Tokens of one answered call of each role, as the newest runs of the same task and model below `root` took them."""
+    sums: dict[str, list[int]] = {}
+    journals = sorted(root.glob("*/journal.sqlite"), key=lambda path: -path.stat().st_mtime)[:_RUNS_READ]
+    for path in journals:
+        try:
+            header = read_header(path.parent) or {}
+            if header.get("fingerprint") != fingerprint:
+                continue
+            rows = read_rows(path, _ANSWERED)
+        except (UsageError, StorageError, OSError):
+            continue
+        models = header.get("models", {})
+        for role, *counts in rows:
+            if role in addresses and models.get(role) == addresses[role]:
+                before = sums.setdefault(role, [0, 0, 0])
+                sums[role] = [a + int(b) for a, b in zip(before, counts, strict=True)]
+    return {
+        role: Usage(round(read / n), round(written / n))
+        for role, (n, read, written) in sums.items()
+        if n and read
+    }
 
 
 def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     """The plan in sentences for people."""
-    lines = ["plan: " + "; ".join(f"{_ends(ends)} {role} calls" for role, ends in plan["calls"].items())]
-    tokens, unknown = plan["tokens"], plan["price_unknown"]
-    known = not unknown and any(end is not None for end in plan["cost_usd"].values())
-    money = f", {_ends(plan['cost_usd'], dollars=True)}" if known else ""
-    all_used = (
-        " if it uses all its calls" if "optimizer" in plan["calls"] and tokens["expected"] is not None else ""
-    )
-    lines.append(f"plan: {_ends(tokens)} tokens{money}{all_used}; how long is known after the first calls")
-    if unknown:
+    runs, each = plan.get("runs"), " in each run" if plan.get("runs") else ""
+    together = f"{runs:,} runs together: " if runs else f"{plan['model']}: " if "model" in plan else ""
+    calls = "; ".join(f"{_ends(ends)} {role} calls" for role, ends in plan["calls"].items())
+    whole = f"; at most {plan['all_calls']:,} calls in all" if plan.get("all_calls") else ""
+    lines = [f"plan: {together}{calls}{whole}"]
+    if "tokens" in plan:
+        lines.append(f"plan: {_spending(plan)}")
+    if unknown := plan["price_unknown"]:
         who = ", ".join(f"{address} ({role})" for role, address in unknown.items())
         lines.append(f"plan: price unknown: {who}: set prices in task.yaml")
     if plan.get("default_limit"):
         lines.append(
-            f"plan: the default limit of {plan['limits']['calls']:,} calls holds; --max-calls N sets another"
+            f"plan: the default limit of {plan['limits']['calls']:,} calls holds{each}; --max-calls N sets another"
+        )
+    validation = plan.get("validation")
+    if validation and validation["rows"] < validation["of"]:
+        used = f"{validation['rows']:,} of the {validation['of']:,} validation rows{each}"
+        lines.append(
+            f"plan: prompts are validated on {used}: one validation may take {VALIDATION_SHARE:.0%} of what the sealed test "
+            "leaves, and the limits pay for no more"
         )
     if "ablation" in plan:
-        calls = plan["ablation"]
-        kept = f"at most {calls:,} task calls are kept" if calls else "done if the search leaves enough calls"
+        kept_calls = plan["ablation"]
+        kept = (
+            f"at most {kept_calls:,} task calls are kept"
+            if kept_calls
+            else "done if the search leaves enough calls"
+        )
         lines.append(f"plan: to measure which region earned the gain: {kept}")
     for name, needed in plan.get("promotion", {}).get("margins", {}).items():
         lines.append(
@@ -231,6 +328,20 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: {warning}")
     return lines
+
+
+def _spending(plan: Mapping[str, Any]) -> str:
+    """Tokens and dollars, and what their numbers are worth."""
+    tokens, known = plan["tokens"], not plan["price_unknown"]
+    priced = known and any(end is not None for end in plan["cost_usd"].values())
+    money = f", {_ends(plan['cost_usd'], dollars=True)}" if priced else ""
+    all_used = (
+        " if it uses all its calls" if "optimizer" in plan["calls"] and tokens["expected"] is not None else ""
+    )
+    rough = ""
+    if tokens["expected"] is not None and not plan.get("tokens_measured", True):
+        rough = "; a rough upper bound: until a run has measured it, every byte counts as a token"
+    return f"{_ends(tokens)} tokens{money}{all_used}{rough}"
 
 
 def promotion_warning(plan: Mapping[str, Any]) -> str | None:

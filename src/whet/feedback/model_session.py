@@ -15,7 +15,9 @@ import orjson
 
 from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
+from whet.engine.forecast import price_unknown
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
+from whet.engine.progress import Progress
 from whet.engine.run_folder import open_run
 from whet.errors import UsageError, parameter
 from whet.feedback.prompt_file import replace_file
@@ -80,9 +82,11 @@ async def learning_run(
     most: int,
     *,
     cached: bool = True,
+    progress: Progress | None = None,
 ) -> AsyncIterator[ModelSession]:
     """A run for one learning step. With a model every call is journalled in `root`/learn-NAME-HASH and at
     most `most` calls are made, repeated attempts included; completions are also cached beside it if `cached`.
+    `progress` is told of the plan and follows the calls.
     Raises UsageError for a model that cannot be used."""
     if choice == NONE:
         yield ModelSession(MemoryRun())
@@ -96,9 +100,14 @@ async def learning_run(
         plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
         clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY), writes=True)}
+        if progress is not None:
+            progress.planned(_plan_of(clients, most))
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
         opened = open_run(folder, plan, clients, cache, lambda name, value: None)
         core = opened.core
+        if progress is not None:
+            progress.core, progress.planned_calls = core, most
+            progress.begin(f"{model.address} reads the comments")
         run = DurableRun(core, "/learn", plan.limits)
         session = ModelSession(run, model.address, model.simulated, str(folder))
         try:
@@ -118,6 +127,12 @@ async def learning_run(
         await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(done))
     finally:
         await model.close()
+
+
+def _plan_of(clients: Mapping[str, ModelClient], most: int) -> dict[str, Any]:
+    """The plan of a learning step: how many calls it takes depends on the comments."""
+    unknown = {role: clients[role].model.address for role in price_unknown(clients)}
+    return {"calls": {"optimizer": {"expected": None, "most": most}}, "price_unknown": unknown}
 
 
 async def now(run: Run) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from whet.engine.progress import Progress
 from whet.feedback.prompt_file import ledger_path
 from whet.feedback.proposals import LearnProposal, LearnRequest, Write, apply, propose, undo
 from whet.prompt.diff import text_diff
@@ -74,15 +75,16 @@ async def learn(
     dry_run: bool = False,
     confirm: Callable[[dict[str, Any]], bool],
     write: Write | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Propose, ask `confirm` with the proposal as JSON, and write. `write` gives the instructions for groups of comments that no
-    model reads. The result is the proposal with its
+    model reads; `progress` follows the model that reads them. The result is the proposal with its
     `status`: written, proposed (a dry run), declined, or nothing (there is nothing to learn).
 
     `confirm` is also shown a proposal that will not be written. Raises UsageError, ProviderError,
     StorageError.
     """
-    proposal = await propose(request, write)
+    proposal = await propose(request, write, progress)
     shown = as_json(proposal, out)
     agreed = confirm(shown)
     if proposal.empty:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from whet.engine.progress import Progress
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.feedback.comments import Group, critiques_of, groups_of
 from whet.feedback.model_session import NONE, ModelSession, learning_run, now
@@ -123,7 +124,9 @@ class LearnProposal:
         return not self.changed and not self.supported
 
 
-async def propose(request: LearnRequest, write: Write | None = None) -> LearnProposal:
+async def propose(
+    request: LearnRequest, write: Write | None = None, progress: Progress | None = None
+) -> LearnProposal:
     """What the prompt would learn. Writes nothing but the journal of paid calls, and none without a model.
 
     `write` is called for each group of comments that no model reads. Raises UsageError for a prompt, a ledger or feedback
@@ -140,7 +143,9 @@ async def propose(request: LearnRequest, write: Write | None = None) -> LearnPro
     stored = events_of(steps, document.region)
     identity = _identity(request, document, stored, intake)
     choice = request.optimizer_lm if model and request.optimizer_lm and intake.critiques else NONE
-    async with learning_run(choice, request.base_url, request.root, identity, request.most_calls) as session:
+    async with learning_run(
+        choice, request.base_url, request.root, identity, request.most_calls, progress=progress
+    ) as session:
         at = await now(session.run)
         opening = document.events(stored, at)
         draft = Draft(document, request.accepted, intake.rows, at, list(opening))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,6 +98,13 @@ class Prompt:
     def id(self) -> str:
         """First 12 hex digits of the content hash."""
         return content_hash([[m.role, m.content] for m in self.messages])[:12]
+
+    def _repr_html_(self) -> str:
+        """The prompt in a notebook, each message under its role where it has several."""
+        several = len(self.messages) > 1
+        heads = [f"<p><b>{html.escape(m.role)}</b></p>" if several else "" for m in self.messages]
+        texts = [f'<pre style="white-space: pre-wrap">{html.escape(m.content)}</pre>' for m in self.messages]
+        return "".join(head + text for head, text in zip(heads, texts, strict=True))
 
     @cached_property
     def slots(self) -> frozenset[str]:

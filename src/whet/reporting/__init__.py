@@ -8,11 +8,13 @@ from whet.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.reporting import number_format, svg
+    from whet.reporting.comparison_page import write_comparison
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
-    from whet.reporting.notebook import result_html
+    from whet.reporting.notebook import comparison_html, evaluation_html, result_html
     from whet.reporting.page import sections, write_report
+    from whet.reporting.progress_display import Display, displayed, place_of
     from whet.reporting.record import Record, number, read_run, side
     from whet.reporting.svg import IntervalRow, interval_plot
 
@@ -20,27 +22,34 @@ _HOMES = {
     "whet.reporting.diff": "diff_html",
     "whet.reporting.layout": "details facts note prose region table",
     "whet.reporting.markup": "Child Html clipped el join prompt_text",
-    "whet.reporting.notebook": "result_html",
+    "whet.reporting.notebook": "comparison_html evaluation_html result_html",
+    "whet.reporting.comparison_page": "write_comparison",
     "whet.reporting.page": "sections write_report",
+    "whet.reporting.progress_display": "Display displayed place_of",
     "whet.reporting.record": "Record number read_run side",
     "whet.reporting.svg": "IntervalRow interval_plot",
 }
 
 __all__ = [
     "Child",
+    "Display",
     "Html",
     "IntervalRow",
     "Record",
     "clipped",
+    "comparison_html",
     "details",
     "diff_html",
+    "displayed",
     "el",
+    "evaluation_html",
     "facts",
     "interval_plot",
     "join",
     "note",
     "number",
     "number_format",
+    "place_of",
     "prompt_text",
     "prose",
     "read_run",
@@ -50,6 +59,7 @@ __all__ = [
     "side",
     "svg",
     "table",
+    "write_comparison",
     "write_report",
 ]
 

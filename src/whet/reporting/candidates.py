@@ -18,6 +18,21 @@ GLIMPSE = 160
 MOST_PARENTS = 12
 MOST_RECORDS = 20
 LONGEST_RECORD = 2_000
+_NOTES = {
+    "assigned": "Critiques by the region that they were assigned to",
+    "best_so_far": "Best prompt so far, by training rows",
+    "conflict": "Instructions that contradict each other",
+    "copied": "Texts refused because they copy a row",
+    "ledger": "Changes of the instructions",
+    "over_budget": "Instructions left out because of their length",
+    "regression": "Rounds after which the reward fell",
+    "replies": "Replies of the optimizer model: asked for and usable",
+    "stage": "Calls of the optimizer model, one by one",
+    "untested": "Demands that were not tried",
+    "warmup": "Supervised steps before the search",
+    "withheld": "Critiques withheld because they look like an attack",
+}
+"""What the notes of methods are about, by the name of the event."""
 
 
 def candidates(record: Record) -> Section | None:
@@ -179,7 +194,7 @@ def others(record: Record) -> Section | None:
         which = f"the last {len(shown)} of {len(values):,}" if len(shown) < len(values) else "all"
         lines = el("ol", [el("li", clipped(_compact(v), LONGEST_RECORD)) for v in shown], class_="notes")
         size = el("small", f"{number_format.plural(len(values), 'record')}, {which}")
-        groups.append(details([name, size], lines))
+        groups.append(details([_NOTES.get(name, name.replace("_", " ")), size], lines))
     return Section("notes", "Notes of the method", join(groups))
 
 

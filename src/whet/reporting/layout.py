@@ -29,9 +29,10 @@ def table(
     *,
     text: Collection[int] = (),
     foot: Sequence[Child] | None = None,
+    wide: bool = False,
 ) -> Html:
     """A table that scrolls inside its own box. The first column names the row; the columns in `text` hold
-    prose, all others numbers."""
+    prose, all others numbers. `wide`: it may be as wide as the page."""
 
     def cells(row: Sequence[Child], first: str) -> list[Html]:
         name = el(first, row[0], scope="row" if first == "th" else None)
@@ -48,7 +49,8 @@ def table(
         el("tbody", [el("tr", cells(row, "th")) for row in rows]),
         foot is not None and el("tfoot", el("tr", cells(foot, "td"))),
     )
-    return region("div", inner, label=caption, class_="scroll prose" if text else "scroll")
+    class_ = "scroll prose" if text else "scroll wide" if wide else "scroll"
+    return region("div", inner, label=caption, class_=class_)
 
 
 def region(tag: str, *children: Child, label: str, class_: str | None = None) -> Html:

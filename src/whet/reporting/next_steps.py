@@ -16,6 +16,16 @@ from whet.reporting.record import Record, number, side
 from whet.types import Message
 
 MANY_FAILED = 0.05
+_LIMITS = {
+    "calls": "--max-calls",
+    "task calls": "--max-task-calls",
+    "optimizer calls": "--max-optimizer-calls",
+    "judge calls": "--max-judge-calls",
+    "tokens": "--max-tokens",
+    "cost": "--max-cost",
+    "seconds": "--max-seconds",
+}
+"""The option that raises the limit that ended a search."""
 
 
 def next_steps(record: Record) -> Section | None:
@@ -184,13 +194,34 @@ def _more_rows(record: Record) -> Iterator[Child]:
 
 def _more_search(record: Record) -> Iterator[Child]:
     """What may help a search that found no better prompt."""
-    yield (
-        "The search found nothing better than the baseline. Raise ",
-        el("code", "--max-calls"),
-        ", or try another method (",
-        el("code", "whet methods"),
-        ").",
-    )
+    other = ("try another method (", el("code", "whet methods"), ").")
+    if record.result.get("status") == "budget_exhausted":
+        option = _LIMITS.get(
+            str(record.result.get("ended_by", "")).removeprefix("the limit of "), "--max-calls"
+        )
+        yield (
+            "The search found nothing better than the baseline before its limit ended it. Raise ",
+            el("code", option),
+            ", or ",
+            other,
+        )
+    else:
+        made = sum(side(side(record.result, "usage"), "calls").values())
+        limit = side(side(record.result, "plan"), "limits").get("calls")
+        unspent = (
+            f", with {limit - made:,} of {limit:,} calls unspent"
+            if isinstance(limit, int) and limit > made
+            else ""
+        )
+        yield (
+            f"The search ended by itself{unspent}, and found nothing better than the baseline: a larger limit alone changes nothing. "
+            "Name a stronger optimizer model (",
+            el("code", "--optimizer-lm"),
+            "), say in ",
+            el("code", "description"),
+            " what the task is and which answers are right, or ",
+            other,
+        )
     counts = [value for value in record.others.get("replies", ()) if isinstance(value, dict)]
     requested, kept = (sum(int(number(one.get(name)) or 0) for one in counts) for name in ("asked", "kept"))
     if 2 * kept < requested:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import whet.reporting.number_format as number_format
 from whet.engine.forecast import plan_lines
+from whet.reporting.comparison_page import HEAD, method_cells, sentences
 from whet.reporting.curves import differences, means
 from whet.reporting.markup import Child, Html, el
 from whet.reporting.record import Record, side
@@ -53,3 +55,48 @@ def _rows(named: str, rows: Sequence[IntervalRow]) -> list[Html]:
 def _row(name: str, value: Child, how: str = "") -> Html:
     cells = el("td", value, style=_LEFT), el("td", how, style=_LEFT)
     return el("tr", el("th", name, style=_LEFT), cells)
+
+
+def evaluation_html(values: Mapping[str, Any]) -> Html:
+    """The result of an evaluation: its mean with the interval, the parts of the reward, accuracy by label."""
+    head = el(
+        "p",
+        el("b", f"{values['task']} · {values['split']} rows"),
+        bool(values.get("simulated")) and _SIMULATED,
+    )
+    if values["status"] == "planned":
+        return el(
+            "div", head, el("ul", [el("li", line) for line in plan_lines(values["plan"])]), style=_STYLE
+        )
+    score = values["score"]
+    mean, low, high = (number_format.reward(score[end], 3) for end in ("mean", "low", "high"))
+    rows = [_row("Mean reward", f"{mean}  [{low} to {high}]", f"{score['n']:,} rows, 95 % interval")]
+    rows += [_row(name, number_format.reward(mean, 3)) for name, mean in values["parts"].items()]
+    if values["failed"]:
+        rows.append(_row("Failed", f"{values['failed']:,}", "they count as the lowest reward"))
+    for label, one in side(values, "labels").get("each", {}).items():
+        rows.append(
+            _row(
+                f"Label {label}",
+                number_format.reward(one["accuracy"], 3),
+                f"{one['right']} of {one['n']} rows",
+            )
+        )
+    warnings = [el("p", f"warning: {warning}") for warning in values["warnings"]]
+    return el(
+        "div", head, el("table", rows), el("pre", str(values["prompt"]), style=_BOX), warnings, style=_STYLE
+    )
+
+
+def comparison_html(values: Mapping[str, Any]) -> Html:
+    """A comparison: what its pairs show, and the table of its methods."""
+    head = el("p", el("b", str(values["task"])))
+    if values.get("status") == "planned":
+        plan = values.get("plan")
+        lines = [] if plan is None else plan_lines(plan)
+        return el("div", head, el("ul", [el("li", line) for line in lines]), style=_STYLE)
+    methods = sorted(values["methods"], key=lambda row: -row["test_mean"])
+    cells = [el("tr", [el("td", cell, style=_LEFT) for cell in method_cells(row)]) for row in methods]
+    table = el("table", el("tr", [el("th", name, style=_LEFT) for name in HEAD]), cells)
+    said = [el("p", sentence) for sentence in sentences(values)]
+    return el("div", head, said, table, el("p", f"{values['folder']}/comparison.html"), style=_STYLE)

@@ -13,12 +13,13 @@ import whet.reporting.cost as cost
 import whet.reporting.evidence as evidence
 import whet.reporting.examples as examples
 import whet.reporting.front as front
+import whet.reporting.labels as labels
 import whet.reporting.programs as programs
 import whet.reporting.verdict as verdict
 from whet.errors import StorageError
 from whet.reporting.curves import learning_curve, step_figures
 from whet.reporting.layout import Section, note
-from whet.reporting.markup import Html, el, join
+from whet.reporting.markup import Child, Html, el, join
 from whet.reporting.next_steps import next_steps
 from whet.reporting.record import Record, read_record
 
@@ -49,6 +50,20 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
 def render(record: Record) -> str:
     """The page as text."""
     title = f"{record.result.get('task') or record.header.get('task') or record.name}: whet report"
+    shown = _sections(record)
+    end = "Written by whet from the journal of the run. This page loads nothing and sends nothing."
+    return document(
+        title,
+        el("a", "Skip to the verdict", href="#verdict", class_="skip"),
+        verdict.header(record),
+        verdict.simulated(record),
+        el("main", verdict.verdict(record), _contents(shown), [section.html() for section in shown]),
+        el("footer", el("p", end)),
+    )
+
+
+def document(title: str, *body: Child) -> str:
+    """A whole page that loads nothing and runs no script."""
     style = Html(files("whet.reporting").joinpath("style.css").read_text("utf-8"))
     head = el(
         "head",
@@ -60,17 +75,7 @@ def render(record: Record) -> str:
         el("title", title),
         el("style", style),
     )
-    shown = _sections(record)
-    end = "Written by whet from the journal of the run. This page loads nothing and sends nothing."
-    body = el(
-        "body",
-        el("a", "Skip to the verdict", href="#verdict", class_="skip"),
-        verdict.header(record),
-        verdict.simulated(record),
-        el("main", verdict.verdict(record), _contents(shown), [section.html() for section in shown]),
-        el("footer", el("p", end)),
-    )
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+    return f"<!doctype html>\n{el('html', head, el('body', *body), lang='en')}\n"
 
 
 def sections(record: Record, anchors: Collection[str]) -> list[Html]:
@@ -85,6 +90,7 @@ def _sections(record: Record) -> list[Section]:
         evidence.change(record),
         programs.ablation(record),
         evidence.prompts(record),
+        labels.labels(record),
         _learning(record),
         _figures(record),
         examples.examples(record),

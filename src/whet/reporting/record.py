@@ -54,11 +54,12 @@ class ReportedCandidate:
 
 @dataclass(frozen=True)
 class ScoredPoint:
-    """A score at a number of model calls. `incumbent`: it became the best on validation."""
+    """A score at a number of model calls, over `n` rows. `incumbent`: it became the best on validation."""
 
     calls: int
     value: float
     incumbent: bool = False
+    n: int | None = None
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ def _take_candidate(record: Record, value: Mapping[str, Any], calls: int) -> Non
     if validation is not None:
         incumbent = bool(value.get("incumbent"))
         seen = replace(seen, validation=validation, validation_n=value.get("n"), incumbent=incumbent)
-        record.validated.append(ScoredPoint(calls, validation, incumbent))
+        record.validated.append(ScoredPoint(calls, validation, incumbent, value.get("n")))
     record.candidates[key] = seen
 
 

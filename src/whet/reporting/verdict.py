@@ -33,8 +33,11 @@ def header(record: Record) -> Html:
 
 def simulated(record: Record) -> Html | None:
     """The banner of a run that no language model answered."""
-    if not record.simulated:
-        return None
+    return simulated_banner() if record.simulated else None
+
+
+def simulated_banner() -> Html:
+    """That no language model answered."""
     text = "A scripted model answered in this run. The numbers test the machinery, not a real model."
     return el("aside", el("strong", "SIMULATED"), " ", text, class_="banner", role="note")
 

@@ -1,0 +1,78 @@
+"""Accuracy by label and the confusion matrix of a prompt, where a task has labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whet.environments.environment import find_label
+from whet.rewards.text import targets_of
+from whet.task import Task
+from whet.task.starting import labels_of
+from whet.types import Example, Rollout
+
+NO_LABEL = "no label"
+MOST_CONFUSIONS = 20
+LARGEST_MATRIX = 60
+
+
+def label_figures(
+    task: Task, examples: Sequence[Example], rollouts: Sequence[Rollout]
+) -> dict[str, Any] | None:
+    """How often each label was answered where it was right, and what was answered instead; None for a task without labels.
+
+    The labels are those of the task, or its targets where these are few, short and frequent. Rows without an answer are left
+    out. `each`: rows of a label (`n`), how many were answered with it (`right`), their share (`accuracy`), how often it was
+    answered at all (`given`) and the share of these that were right (`precision`). `matrix[i][j]`: rows of label i that were
+    answered with label j, the last column without one; None with more than 60 labels. `confusions`: the most frequent errors.
+    """
+    labels = _labels(task)
+    if len(labels) < 2:
+        return None
+    counts: Counter[tuple[str, str]] = Counter()
+    for example, rollout in zip(examples, rollouts, strict=True):
+        targets = [target for target in targets_of(example) if target in labels]
+        if rollout.answered and targets:
+            answer = find_label(rollout.output, labels) or NO_LABEL
+            counts[answer if answer in targets else targets[0], answer] += 1
+    names, total = list(labels), sum(counts.values())
+    if not total:
+        return None
+    wrong = Counter({pair: n for pair, n in counts.items() if pair[0] != pair[1]})
+    return {
+        "n": total,
+        "accuracy": sum(counts[name, name] for name in names) / total,
+        "each": {name: _each(name, names, counts) for name in names},
+        "columns": [*names, NO_LABEL],
+        "matrix": None
+        if len(names) > LARGEST_MATRIX
+        else [[counts[target, answer] for answer in (*names, NO_LABEL)] for target in names],
+        "confusions": [
+            {"target": target, "answer": answer, "n": n}
+            for (target, answer), n in wrong.most_common(MOST_CONFUSIONS)
+        ],
+    }
+
+
+def _labels(task: Task) -> Mapping[str, str]:
+    if task.labels:
+        return task.labels
+    if task.world is not None or task.program is not None:
+        return {}
+    targets = [example.target for example in (*task.train, *task.validation, *task.test)]
+    found = labels_of(targets) if all(isinstance(target, str) for target in targets) else []
+    return {label: label for label in found}
+
+
+def _each(name: str, names: Sequence[str], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    right = counts.get((name, name), 0)
+    n = sum(counts.get((name, answer), 0) for answer in (*names, NO_LABEL))
+    given = sum(counts.get((target, name), 0) for target in names)
+    return {
+        "n": n,
+        "right": right,
+        "accuracy": right / n if n else None,
+        "given": given,
+        "precision": right / given if given else None,
+    }

@@ -1,0 +1,521 @@
+"""A comparison of methods as files for people and programs: comparison.html, .csv, .md, .tex and .json in its folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import whet.reporting.number_format as number_format
+from whet.errors import StorageError, UsageError
+from whet.reporting.layout import Section, details, facts, note, table
+from whet.reporting.markup import Child, Html, clipped, el, join
+from whet.reporting.page import document
+from whet.reporting.record import Record, number, read_run, side
+from whet.reporting.svg import (
+    XY,
+    Frame,
+    IntervalRow,
+    Scale,
+    interval_plot,
+    legend,
+    line,
+    marker,
+    padded,
+    path,
+    stairs,
+    svg,
+)
+from whet.reporting.verdict import simulated_banner
+
+NAME = "comparison"
+SIZES = (("wide", 880, 380), ("narrow", 360, 300))
+SERIES = 8
+"""Colours of the curves; with more methods they begin anew, with another mark."""
+MARKS = ("circle", "square", "diamond")
+
+Methods = Sequence[Mapping[str, Any]]
+
+
+def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
+    """Write the comparison of `result`, as `whet.compare` returns it, into its folder.
+
+    The page loads nothing. Raises StorageError where the disk refuses a file; an older one then stays as it was.
+    """
+    methods = sorted(result["methods"], key=lambda row: -row["test_mean"])
+    texts = {
+        "html": render(result, methods, folder),
+        "csv": _csv(result),
+        "md": _markdown(result, methods),
+        "tex": _latex(result, methods),
+        "json": orjson.dumps(dict(result), option=orjson.OPT_INDENT_2).decode(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, text in texts.items():
+        file = folder / f"{NAME}.{kind}"
+        partial = folder / f"{NAME}.{kind}.{os.getpid()}.partial"
+        try:
+            partial.touch(mode=0o600)
+            partial.write_text(text, encoding="utf-8", newline="\n")
+            partial.replace(file)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise StorageError(f"{file}: the comparison could not be written: {error}.") from error
+
+
+def render(result: Mapping[str, Any], methods: Methods, folder: Path) -> str:
+    """The page as text."""
+    runs = result["runs"]
+    shown = [
+        section
+        for section in (
+            _methods_section(result, methods),
+            _pairs_section(result),
+            _curves_section(runs, methods),
+            _transfer_section(result, methods),
+            _runs_section(runs, folder),
+            _reproduction_section(result),
+        )
+        if section is not None
+    ]
+    seeds = max((row["runs"] for row in methods), default=0)
+    what = (
+        f"{number_format.plural(len(methods), 'method')}, {number_format.plural(seeds, 'seed')} each, on "
+        f"{number_format.plural(_rows(runs), 'sealed test row')}"
+    )
+    head = el(
+        "header",
+        el("p", "whet comparison", class_="brand"),
+        el("h1", clipped(str(result["task"]), 160)),
+        el("p", what, class_="run-line"),
+    )
+    links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in shown]
+    contents = el("nav", el("ul", links), aria_label="Contents")
+    body = (
+        head,
+        simulated_banner() if any(run.get("simulated") for run in runs) else None,
+        el("main", _verdict(result, methods), contents, [section.html() for section in shown]),
+        el(
+            "footer",
+            el(
+                "p",
+                "Written by whet from the runs of the comparison. This page loads nothing and sends nothing.",
+            ),
+        ),
+    )
+    return document(f"{result['task']}: whet comparison", *body)
+
+
+def _rows(runs: Methods) -> int:
+    return max((int(side(side(run, "best"), "test").get("n") or 0) for run in runs), default=0)
+
+
+def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
+    """What the pairs say, the means with their intervals, and what all of it took."""
+    rows = [_baseline_row(result["runs"], methods), *(_mean_row(row, i) for i, row in enumerate(methods))]
+    usage = [side(run, "usage") for run in result["runs"]]
+    calls = sum(sum(side(one, "calls").values()) for one in usage)
+    unpriced = any(row["price_unknown"] for row in methods)
+    spent = sum(number(one.get("cost_usd")) or 0.0 for one in usage)
+    seconds = sum(number(one.get("seconds")) or 0.0 for one in usage)
+    figures: list[tuple[str, Child]] = [
+        ("Runs", f"{len(result['runs']):,}"),
+        ("Promoted", f"{sum(row['promoted'] for row in methods):,}"),
+        ("Model calls", f"{calls:,}"),
+        ("Cost", number_format.price(spent, unpriced)),
+        ("Time", number_format.duration(seconds)),
+    ]
+    caption = "Mean reward on the sealed test, 95 % interval"
+    pictures = [interval_plot(caption, rows, "interval-methods")]
+    if gaps := _gap_rows(result):
+        pictures.append(interval_plot("Differences on the same rows", gaps, "interval-pairs", 0.0))
+    return el(
+        "section",
+        el("h2", "Which method is better here", id="verdict-title"),
+        [el("p", sentence, class_="reason") for sentence in sentences(result)],
+        el("div", pictures, class_="pair"),
+        facts(figures, "figures"),
+        _warnings(result["runs"]),
+        id="verdict",
+        class_="kept",
+        aria_labelledby="verdict-title",
+    )
+
+
+def sentences(result: Mapping[str, Any]) -> list[str]:
+    """What the pairs of methods show, one sentence for each that is decided."""
+    pairs = result.get("pairs") or []
+    decided = [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
+    if not pairs:
+        return ["One method only: there is nothing to compare it with but the start prompt."]
+    if not decided:
+        n = max(pair["n"] for pair in pairs)
+        return [f"No two methods differ by more than what chance explains on these {n:,} rows."]
+    said = []
+    for pair in decided:
+        better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
+        size = number_format.change(abs(pair["difference"]), 3)
+        p = f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), 'pair')}"
+        said.append(f"{pair[better]} is better than {pair[worse]} by {size} ({p}).")
+    return said
+
+
+def _mean_row(row: Mapping[str, Any], index: int) -> IntervalRow:
+    mean, low, high = (row[f"test_{end}"] for end in ("mean", "low", "high"))
+    return IntervalRow(
+        row["method"], mean, low, high, _interval(mean, low, high), MARKS[0], f"series-{index % SERIES}"
+    )
+
+
+def _baseline_row(runs: Methods, methods: Methods) -> IntervalRow:
+    """The start prompt, which all runs have in common, as the first run measured it."""
+    test = side(side(runs[0], "baseline"), "test")
+    mean, low, high = (float(test.get(end) or 0.0) for end in ("mean", "low", "high"))
+    return IntervalRow("Start prompt", mean, low, high, _interval(mean, low, high), "square", "baseline")
+
+
+def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:
+    return [
+        IntervalRow(
+            f"{pair['a']} − {pair['b']}",
+            pair["difference"],
+            pair["low"],
+            pair["high"],
+            f"{number_format.change(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
+            f"{number_format.reward(pair['high'], 3)}]",
+        )
+        for pair in result.get("pairs") or ()
+    ]
+
+
+def _interval(mean: float, low: float, high: float) -> str:
+    ends = f"{number_format.reward(low, 3)} to {number_format.reward(high, 3)}"
+    return f"{number_format.reward(mean, 3)}  [{ends}]"
+
+
+def _warnings(runs: Methods) -> Html | None:
+    """The warnings of all runs, each once, with how many runs have it."""
+    counts: dict[str, int] = {}
+    for run in runs:
+        for text in run.get("warnings") or ():
+            counts[str(text)] = counts.get(str(text), 0) + 1
+    if not counts:
+        return None
+    items = [el("li", text if n == 1 else f"{text} (in {n} runs)") for text, n in counts.items()]
+    title = "Warning" if len(items) == 1 else f"{len(items)} warnings"
+    return el("aside", el("h3", title), el("ul", items), class_="warnings", aria_label="Warnings")
+
+
+HEAD = (
+    "Method", "Runs", "Test mean", "95 % interval", "Min", "Max", "Start prompt", "Promoted", "Calls", "USD", "Perplexity",
+)  # fmt: skip
+
+
+def method_cells(row: Mapping[str, Any]) -> list[str]:
+    """A method in the columns of `HEAD`."""
+    low, high = (number_format.reward(row[f"test_{end}"], 3) for end in ("low", "high"))
+    perplexity = side(row, "readability").get("perplexity")
+    cost = "unknown" if row["price_unknown"] else "–" if row["cost_usd"] is None else f"{row['cost_usd']:.4f}"
+    return [
+        str(row["method"]),
+        str(row["runs"]),
+        number_format.reward(row["test_mean"], 3),
+        f"{low} to {high}",
+        number_format.reward(row["test_min"], 3),
+        number_format.reward(row["test_max"], 3),
+        number_format.reward(row["baseline_test"], 3),
+        f"{row['promoted']} of {row['runs']}",
+        number_format.count(row["calls"]),
+        cost,
+        number_format.count(perplexity),
+    ]
+
+
+def _methods_section(result: Mapping[str, Any], methods: Methods) -> Section:
+    caption = note(
+        "Means over the runs of a method. The interval says what other rows would change, min and max what another seed changes. "
+        "Perplexity says how the found text reads: sentences have a low one, words that a search chose a high one."
+    )
+    rows = [method_cells(row) for row in methods]
+    reasons = {reason for row in methods for reason in side(row, "readability").get("reasons", ())}
+    why = [
+        note(f"Perplexity is missing where it could not be measured: {reason}") for reason in sorted(reasons)
+    ]
+    return Section(
+        "methods",
+        "Methods",
+        join(table("Methods, best test mean first", HEAD, rows, wide=True), caption, why),
+    )
+
+
+def _pairs_section(result: Mapping[str, Any]) -> Section | None:
+    pairs = result.get("pairs") or []
+    if not pairs:
+        return None
+    head = ["Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows"]
+    rows = [_pair_cells(pair) for pair in pairs]
+    caption = note(
+        "Each pair on the same test rows, the rewards of a row averaged over the runs of a method. The intervals hold together, "
+        "and p is adjusted for the number of pairs (Holm)."
+    )
+    return Section(
+        "pairs", "Methods in pairs", join(table("Differences between methods", head, rows), caption)
+    )
+
+
+def _pair_cells(pair: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{pair['a']} − {pair['b']}",
+        number_format.change(pair["difference"], 3),
+        *(number_format.reward(pair[end], 3) for end in ("low", "high")),
+        *(f"{pair[key]:.3g}" for key in ("p", "p_adjusted")),
+        number_format.count(pair["n"]),
+    ]
+
+
+def _records(runs: Methods) -> list[tuple[Mapping[str, Any], Record]]:
+    """The runs whose journals are there, with what these say."""
+    read = []
+    for run in runs:
+        try:
+            read.append((run, read_run(Path(run["run"]))))
+        except UsageError:
+            continue
+    return read
+
+
+def _curves_section(runs: Methods, methods: Methods) -> Section | None:
+    """The best validation mean of each run against model calls, one colour a method."""
+    records = [(run, record) for run, record in _records(runs) if record.validated]
+    if not records:
+        return None
+    order = [row["method"] for row in methods]
+    pictures = [
+        svg(
+            width,
+            height,
+            "Learning curves: best validation mean against model calls",
+            f"One line for each of {len(records)} runs, coloured by method.",
+            _curves(records, order, width, height),
+            name=f"curves-{name}",
+            class_=name,
+        )
+        for name, width, height in SIZES
+    ]
+    caption = el("figcaption", legend([_key(name, i, records) for i, name in enumerate(order)]))
+    head = ["Run", "Model calls", "Best validation mean", "Rows"]
+    rows = [
+        [f"{run['method']}, seed {run['seed']}", *cells]
+        for run, record in records
+        for cells in _points(record)
+    ]
+    numbers = details("The numbers of this picture", table("Best so far on validation", head, rows))
+    text = note(
+        "Methods may validate on different numbers of rows; the legend says how many. The sealed test above is on the same rows "
+        "for all of them."
+    )
+    return Section("curves", "Learning curves", join(el("figure", caption, pictures, numbers), text))
+
+
+def _points(record: Record) -> list[list[str]]:
+    return [
+        [f"{point.calls:,}", number_format.reward(point.value, 3), number_format.count(point.n)]
+        for point in record.validated
+        if point.incumbent
+    ]
+
+
+def _curves(
+    records: Sequence[tuple[Mapping[str, Any], Record]], order: Sequence[str], width: int, height: int
+) -> Html:
+    values = [point.value for _, record in records for point in record.validated if point.incumbent]
+    right = max(1, *(record.calls for _, record in records))
+    frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*padded(values), height - 52, 28))
+    parts = [frame.axes("model calls", width // 110, 6)]
+    for run, record in records:
+        index = order.index(run["method"])
+        places: list[XY] = [(frame.x(p.calls), frame.y(p.value)) for p in record.validated if p.incumbent]
+        if not places:
+            continue
+        parts.append(path(stairs(places, frame.x(record.calls)), f"curve series-{index % SERIES}"))
+        parts += [marker(_mark(index), x, y, f"mark series-{index % SERIES}", 4) for x, y in places]
+    return join(parts)
+
+
+def _mark(index: int) -> str:
+    return MARKS[index // SERIES % len(MARKS)]
+
+
+def _key(name: str, index: int, records: Sequence[tuple[Mapping[str, Any], Record]]) -> tuple[Html, str]:
+    """The entry of a method in the legend, with the rows that it validated on."""
+    class_ = f"series-{index % SERIES}"
+    icon = join(line((0, 8), (28, 8), f"curve {class_}"), marker(_mark(index), 14, 8, f"mark {class_}"))
+    sizes = sorted({p.n for run, r in records if run["method"] == name for p in r.validated if p.n})
+    rows = "" if not sizes else f" ({' and '.join(f'{n:,}' for n in sizes)} validation rows)"
+    return icon, f"{name}{rows}"
+
+
+def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | None:
+    other = result.get("transfer")
+    if other is None:
+        return None
+    head = ["Method", "Test mean there", "Gain there", "95 % interval", "Calls there"]
+    rows = []
+    for row in methods:
+        moved = row["transfer"]
+        if moved["test_mean"] is None:
+            rows.append([row["method"], *["–"] * 4])
+            continue
+        ends = (number_format.reward(moved[f"gain_{end}"], 3) for end in ("low", "high"))
+        rows.append(
+            [
+                row["method"],
+                number_format.reward(moved["test_mean"], 3),
+                number_format.change(moved["gain_difference"], 3),
+                " to ".join(ends),
+                number_format.count(moved["calls"]),
+            ]
+        )
+    reasons = sorted({reason for row in methods for reason in row["transfer"].get("reasons", ())})
+    body = join(
+        table(f"The found prompts with {other['model']}", head, rows), [note(text) for text in reasons]
+    )
+    return Section("transfer", "With another model", body)
+
+
+def _runs_section(runs: Methods, folder: Path) -> Section:
+    head = [
+        "Run",
+        "Start prompt",
+        "Best prompt",
+        "Gain",
+        "95 % interval",
+        "Promoted",
+        "Calls",
+        "USD",
+        "Time",
+        "Ended by",
+    ]
+    rows: list[list[Child]] = []
+    for run in runs:
+        gain, usage = side(run, "improvement"), side(run, "usage")
+        tests = [side(side(run, name), "test").get("mean") for name in ("baseline", "best")]
+        ends = [number_format.reward(gain.get(end), 3) for end in ("low", "high")]
+        rows.append(
+            [
+                _link(run, folder),
+                *(number_format.reward(mean, 3) for mean in tests),
+                number_format.change(gain.get("difference"), 3),
+                " to ".join(ends),
+                "yes" if gain.get("promoted") else "no",
+                number_format.count(sum(side(usage, "calls").values())),
+                number_format.price(usage.get("cost_usd"), bool(usage.get("price_unknown"))),
+                number_format.duration(usage.get("seconds")),
+                clipped(str(run.get("ended_by", "–")), 200),
+            ]
+        )
+    return Section(
+        "runs", "Runs", table("Every run, in the order in which they took place", head, rows, text=(9,))
+    )
+
+
+def _link(run: Mapping[str, Any], folder: Path) -> Html:
+    """The name of a run, with a link to its report where that lies below the comparison."""
+    name, place = f"{run['method']}, seed {run['seed']}", Path(run["run"])
+    if place.absolute().parent != folder.absolute():
+        return join(name)
+    return el("a", name, href=f"{place.name}/report.html")
+
+
+def _reproduction_section(result: Mapping[str, Any]) -> Section:
+    run = result["runs"][0]
+    limits = side(side(run, "plan"), "limits")
+    pairs: list[tuple[str, Child]] = [
+        ("Task", str(result["task"])),
+        ("Methods", ", ".join(dict.fromkeys(str(one["method"]) for one in result["runs"]))),
+        ("Seeds", ", ".join(dict.fromkeys(str(one["seed"]) for one in result["runs"]))),
+        *((f"Model: {role}", str(address)) for role, address in side(run, "models").items()),
+        *((f"Limit of each run: {name.replace('_', ' ')}", f"{value:,}") for name, value in limits.items()),
+    ]
+    return Section("reproduction", "Reproduction", facts(pairs))
+
+
+def _csv(result: Mapping[str, Any]) -> str:
+    """One row a run."""
+    columns = (
+        "method", "seed", "status", "baseline_test", "best_test", "best_test_low", "best_test_high", "n", "difference",
+        "difference_low", "difference_high", "promoted", "task_calls", "optimizer_calls", "judge_calls", "input_tokens",
+        "output_tokens", "cost_usd", "price_known", "seconds", "perplexity", "run",
+    )  # fmt: skip
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for run in result["runs"]:
+        test, gain, usage = side(side(run, "best"), "test"), side(run, "improvement"), side(run, "usage")
+        calls = side(usage, "calls")
+        writer.writerow(
+            [
+                run["method"], run["seed"], run["status"], side(side(run, "baseline"), "test").get("mean"),
+                *(test.get(key) for key in ("mean", "low", "high", "n")),
+                *(gain.get(key) for key in ("difference", "low", "high", "promoted")),
+                *(calls.get(role, 0) for role in ("task", "optimizer", "judge")),
+                *(usage.get(key) for key in ("input_tokens", "output_tokens", "cost_usd")),
+                not usage.get("price_unknown"), usage.get("seconds"), side(run, "readability").get("perplexity"), run["run"],
+            ]
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def _markdown(result: Mapping[str, Any], methods: Methods) -> str:
+    parts = [f"# {_one_line(str(result['task']))}: methods compared", *sentences(result)]
+    parts.append(_markdown_table(HEAD, [method_cells(row) for row in methods]))
+    if pairs := result.get("pairs"):
+        head = ("Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows")
+        parts.append(_markdown_table(head, [_pair_cells(pair) for pair in pairs]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(
+        "| " + " | ".join(_one_line(cell).replace("|", "\\|") for cell in one) + " |" for one in lines
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+_TEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "±": r"$\pm$", "–": "--",
+}  # fmt: skip
+
+
+def _latex(result: Mapping[str, Any], methods: Methods) -> str:
+    """The table of methods, and that of the pairs, for a paper that loads booktabs."""
+    parts = [_latex_table(f"Methods on {result['task']}", HEAD, [method_cells(row) for row in methods])]
+    if pairs := result.get("pairs"):
+        head = ("Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows")
+        parts.append(_latex_table("Methods in pairs", head, [_pair_cells(pair) for pair in pairs]))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(parts)
+
+
+def _latex_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [" & ".join(map(_tex, one)) + r" \\" for one in (head, *rows)]
+    columns = "l" + "r" * (len(head) - 1)
+    return "\n".join(
+        [
+            r"\begin{table}", rf"\caption{{{_tex(caption)}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0],
+            r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+        ]
+    )  # fmt: skip
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(char, char) for char in _one_line(text))

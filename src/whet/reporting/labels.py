@@ -1,0 +1,87 @@
+"""What a prompt makes of each label: accuracy, and which label was answered in the place of which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import whet.reporting.number_format as number_format
+from whet.reporting.layout import Section, note, region, table
+from whet.reporting.markup import Child, Html, el, join
+from whet.reporting.record import Record, number, side
+
+MOST_CONFUSIONS = 10
+
+
+def labels(record: Record) -> Section | None:
+    """Accuracy by label, the confusion matrices of baseline and best, and the most frequent errors of the best prompt."""
+    both = side(record.result, "labels")
+    before, after = side(both, "baseline"), side(both, "best")
+    if not before or not after:
+        return None
+    same = side(record.result, "best").get("id") == side(record.result, "baseline").get("id")
+    sides = [("Baseline", before)] if same else [("Baseline", before), ("Best", after)]
+    matrices = [_matrix(name, figures) for name, figures in sides if figures.get("matrix")]
+    caption = note(
+        "Accuracy: the share of the rows of a label that were answered with it. Precision: the share of the answers with a label "
+        "that were right. Rows without an answer are left out."
+    )
+    body = join(
+        _accuracy(before, after),
+        caption,
+        bool(matrices) and el("div", matrices, class_="pair"),
+        _confusions(after),
+    )
+    return Section("labels", "Labels", body)
+
+
+def _accuracy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Html:
+    rows: list[list[Child]] = []
+    for name, old in side(before, "each").items():
+        new = side(side(after, "each"), name)
+        accuracies = number(old.get("accuracy")), number(new.get("accuracy"))
+        gap = None if None in accuracies else (accuracies[1] or 0.0) - (accuracies[0] or 0.0)
+        rows.append(
+            [
+                name,
+                number_format.count(new.get("n")),
+                *(number_format.reward(value, 3) for value in accuracies),
+                number_format.change(gap, 3),
+                *(number_format.reward(one.get("precision"), 3) for one in (old, new)),
+            ]
+        )
+    totals = number(before.get("accuracy")), number(after.get("accuracy"))
+    gap = (totals[1] or 0.0) - (totals[0] or 0.0)
+    means = [*(number_format.reward(value, 3) for value in totals), number_format.change(gap, 3)]
+    head = ["Label", "Rows", "Accuracy, baseline", "Best", "Difference", "Precision, baseline", "Best"]
+    foot = ["All", number_format.count(after.get("n")), *means, "", ""]
+    return table("On the sealed test, by the label that was right", head, rows, foot=foot)
+
+
+def _matrix(name: str, figures: Mapping[str, Any]) -> Html:
+    """Rows are the right labels, columns the answers; the darker, the larger the share of the row."""
+    columns = [str(column) for column in figures["columns"]]
+    body = []
+    for i, counts in enumerate(figures["matrix"]):
+        total = sum(counts) or 1
+        cells = [
+            el(
+                "td",
+                f"{n:,}" if n else "·",
+                class_="right" if i == j else "wrong",
+                style=f"--share:{n / total:.2f}",
+            )
+            for j, n in enumerate(counts)
+        ]
+        body.append(el("tr", el("th", columns[i], scope="row"), cells))
+    head = el("tr", el("th", "Right label", scope="col"), [el("th", one, scope="col") for one in columns])
+    inner = el("table", el("caption", f"{name}: answers in columns"), el("thead", head), el("tbody", body))
+    return region("div", inner, label=f"Confusion matrix, {name.lower()}", class_="scroll matrix")
+
+
+def _confusions(figures: Mapping[str, Any]) -> Html | None:
+    errors = figures.get("confusions") or []
+    if not errors:
+        return None
+    rows = [[f"{one['target']} → {one['answer']}", f"{one['n']:,}"] for one in errors[:MOST_CONFUSIONS]]
+    return table("The most frequent errors of the best prompt", ["Wanted → answered", "Rows"], rows)

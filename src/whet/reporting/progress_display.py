@@ -1,0 +1,336 @@
+"""What a person sees while a run goes on: a moving line on a terminal or in a notebook, plain lines now and then elsewhere."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import itertools
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from whet.engine.forecast import plan_lines
+from whet.engine.progress import STALLED, Pace, Progress, waits
+
+PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
+"""When plain lines are written, in seconds; then every 30 s."""
+LIVE_SECONDS, TICK_SECONDS = 0.25, 1.0
+MOST_LINES = 6
+BLOCKS, CURVE, BAR = "▁▂▃▄▅▆▇█", 16, 16
+_STYLE = "white-space: pre-wrap; color: inherit; background: transparent"
+
+
+@contextmanager
+def displayed(
+    progress: Progress | bool | None, subject: str = "", *, warn: Callable[[str], None] | None = None
+) -> Iterator[Progress]:
+    """Show on stderr, or in the notebook, how what happens meanwhile goes on; yields what the engine writes into.
+
+    progress: False shows nothing, and what a person should know before anything is paid becomes Python warnings; a Progress is
+    the caller's own to show; anything else is shown. subject: what is read before a plan is there. warn: prints a warning.
+    """
+    if isinstance(progress, Progress):
+        yield progress
+    elif progress is False or sys.stderr is None:
+        yield Progress(warn=lambda text: warnings.warn(text, stacklevel=2))
+    else:
+        with Display(subject, warn).shown() as own:
+            yield own
+
+
+class Display:
+    """One piece of work on the screen."""
+
+    def __init__(self, subject: str = "", warn: Callable[[str], None] | None = None) -> None:
+        """`subject`: what is read at first. `warn`: how a warning is printed."""
+        self.subject, self.pace, self._started = subject, Pace(), time.monotonic()
+        self.progress = Progress(warn=warn or self._warn, planned=self._plan)
+
+    @contextmanager
+    def shown(self) -> Iterator[Progress]:
+        """Meanwhile it is on the screen."""
+        _SCREEN.add(self)
+        try:
+            yield self.progress
+        finally:
+            _SCREEN.remove(self)
+
+    def line(self) -> str:
+        """How it goes on, in one line."""
+        progress = self.progress
+        self.sample()
+        reading = self.subject and progress.core is None
+        return line(
+            progress,
+            time.monotonic() - self._started,
+            self.pace,
+            f"reading {self.subject}" if reading else _phase(progress),
+        )
+
+    def sample(self) -> None:
+        """Note what is spent by now, for the pace."""
+        if (core := self.progress.core) is not None:
+            self.pace.sample(core)
+
+    def share(self) -> float | None:
+        """The share of the calls that are made, in [0, 1]; None where nobody knows how many there will be."""
+        made, most = _calls(self.progress)
+        return None if not most else min(1.0, made / most)
+
+    def _plan(self, plan: Mapping[str, Any]) -> None:
+        self.subject = ""
+        for text in plan_lines(plan):
+            _SCREEN.say(text)
+
+    def _warn(self, text: str) -> None:
+        _SCREEN.say(f"warning: {text}")
+
+
+class Screen:
+    """All that goes on in this process, in one place: a process has one terminal."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown: list[Display] = []
+        self._said: list[str] = []
+        self._stop, self._due = threading.Event(), 0.0
+        self._live: Any = None
+        self._cell: Any = None
+
+    def add(self, display: Display) -> None:
+        """Show a piece of work; the first one opens the screen."""
+        with self._lock:
+            self._shown.append(display)
+            if len(self._shown) == 1:
+                self._open()
+
+    def remove(self, display: Display) -> None:
+        """Show it no more; the last one closes the screen."""
+        with self._lock:
+            self._shown.remove(display)
+            if not self._shown:
+                self._close()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._cell is not None:
+            self._said.append(text)
+            self._cell.update(self._html())
+        else:
+            _write(text)
+
+    def lines(self) -> list[str]:
+        """One line for each piece of work, a few at most."""
+        shown = list(self._shown)
+        lines = [one.line() for one in shown[:MOST_LINES]]
+        return [*lines, *([f"and {len(shown) - MOST_LINES} more"] if len(shown) > MOST_LINES else [])]
+
+    def _open(self) -> None:
+        self._stop, self._said, self._due = threading.Event(), [], PLAIN_SECONDS[0]
+        if (cell := _notebook_cell()) is not None:
+            self._cell = cell
+            self._tick(lambda seconds: self._cell.update(self._html()))
+        elif sys.stderr.isatty():
+            self._live = _live(self)
+            self._live.start()
+        else:
+            self._tick(self._write_when_due)
+
+    def _close(self) -> None:
+        self._stop.set()
+        if self._live is not None:
+            self._live.stop()
+        if self._cell is not None:
+            self._cell.update(self._html())
+        self._live = self._cell = None
+
+    def _tick(self, show: Callable[[float], None]) -> None:
+        """Call `show` every second with the seconds since the screen was opened."""
+        stop, opened = self._stop, time.monotonic()
+
+        def work() -> None:
+            while not stop.wait(TICK_SECONDS):
+                show(time.monotonic() - opened)
+
+        threading.Thread(target=work, name="whet-progress", daemon=True).start()
+
+    def _write_when_due(self, seconds: float) -> None:
+        for display in list(self._shown):
+            display.sample()
+        if seconds >= self._due:
+            later = [at for at in PLAIN_SECONDS if at > seconds]
+            self._due = later[0] if later else seconds + PLAIN_SECONDS[-1]
+            _write(*self.lines())
+
+    def _html(self) -> Any:
+        text = html.escape("\n".join([*self._said, *self.lines()]))
+        return _ipython().HTML(f'<pre style="{_STYLE}">{text}</pre>')
+
+    def rendered(self) -> Any:
+        """What rich draws: a bar where it is known how much there is to do, and the line."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 1))
+        for display, text in zip(list(self._shown), self.lines(), strict=False):
+            share = display.share()
+            bar = "" if share is None else ProgressBar(total=1.0, completed=share, width=BAR)
+            grid.add_row(bar, Text(text))
+        return grid
+
+
+_SCREEN = Screen()
+
+
+def _live(screen: Screen) -> Any:
+    """rich's live display on stderr. What is printed meanwhile stands above it, on stdout only where that is the terminal too."""
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(
+        get_renderable=screen.rendered,
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=1 / LIVE_SECONDS,
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+    )
+
+
+def _notebook_cell() -> Any:
+    """A place in the output of a notebook's cell that can be written anew; None outside of a notebook."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    if running is None or not hasattr(running, "kernel"):
+        return None
+    return _ipython().display(_ipython().HTML(""), display_id=True)
+
+
+def _ipython() -> Any:
+    return importlib.import_module("IPython.display")
+
+
+def _write(*lines: str) -> None:
+    """Lines on stderr, where there is one."""
+    if sys.stderr is not None:
+        sys.stderr.write("".join(f"{text}\n" for text in lines))
+        sys.stderr.flush()
+
+
+def line(progress: Progress, seconds: float, pace: Pace | None = None, phase: str | None = None) -> str:
+    """One line: the phase, best against baseline, the newest rollouts, how training goes, calls, pace, cost, waits, time."""
+    parts = [progress.title, _phase(progress) if phase is None else phase, _best(progress)]
+    core = progress.core
+    if progress.phase == "search":
+        if progress.figures:
+            parts += training(progress, 0 if core is None else core.steps)
+        elif latest := list(progress.latest):
+            parts.append(f"latest rollouts {sum(latest) / len(latest):.2f}")
+    if core is not None:
+        parts += _spending(progress, pace or Pace())
+    parts += [f"{duration(seconds)}", progress.note]
+    return " · ".join(part for part in parts if part)
+
+
+def _phase(progress: Progress) -> str:
+    if progress.due is None:
+        return progress.phase
+    return f"{progress.phase} {min(progress.done, progress.due):,} of {progress.due:,}"
+
+
+def _best(progress: Progress) -> str:
+    """The best prompt beside the baseline on the same rows, and which these are where they are not all."""
+    if progress.best is None:
+        return ""
+    base = "" if progress.baseline is None else f" (baseline {progress.baseline:.3f})"
+    rows = ""
+    if progress.rows is not None and progress.whole is not None and progress.rows < progress.whole:
+        rows = f" on {progress.rows:,} of {progress.whole:,} validation rows"
+    return f"best {progress.best:.3f}{base}{rows}"
+
+
+def _calls(progress: Progress) -> tuple[int, int | None]:
+    """Calls of all parts so far, and how many there may be."""
+    if progress.core is None:
+        return progress.earlier, progress.planned_calls
+    budget = progress.core.budget
+    return progress.earlier + budget.spent.total_calls, progress.planned_calls or budget.limits.calls
+
+
+def _spending(progress: Progress, pace: Pace) -> list[str]:
+    """Calls, pace, dollars, waits, and the time that is left where that can be said."""
+    core = progress.core
+    assert core is not None
+    made, most = _calls(progress)
+    parts = [f"{made:,} calls" + (f" of {most:,}" if most else "")]
+    if rate := pace.calls:
+        parts.append(_rate(rate))
+    if core.budget.spent.cost:
+        parts.append(f"${core.budget.spent.cost:.4f}")
+    resting = waits(core)
+    in_flight = sum(client.limiter.in_flight for client in core.caller.clients.values())
+    if resting:
+        parts += [f"{address} asked to wait: {duration(seconds)} to go" for address, seconds in resting]
+    elif in_flight and pace.still > STALLED:
+        parts.append(f"no answer for {duration(pace.still)}, {in_flight:,} calls in flight")
+    elif progress.planned_calls is None and (left := pace.seconds_left(core)) is not None:
+        parts.append(f"at most about {duration(left)} left")
+    return parts
+
+
+def _rate(calls: float) -> str:
+    if calls >= 0.95:
+        return f"{calls:.0f} calls/s" if calls >= 9.5 else f"{calls:.1f} calls/s"
+    return f"a call every {1 / calls:.0f} s"
+
+
+def duration(seconds: float) -> str:
+    """Whole seconds below two minutes, then minutes, then hours.
+
+    >>> duration(42.2), duration(150), duration(9000)
+    ('42 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
+def training(progress: Progress, steps: int) -> list[str]:
+    """The newest of `steps` steps (0: unknown), its reward with the curve so far, divergence, pace and memory."""
+    figures, rewards, times = progress.figures, progress.rewards, progress.times
+    parts = []
+    if "step" in figures:
+        parts.append(f"step {figures['step'] + 1:.0f}" + (f" of {steps}" if steps else ""))
+    if rewards:
+        parts.append(f"reward {rewards[-1]:.2f} {curve(rewards)}".rstrip())
+    if "kl" in figures:
+        parts.append(f"kl {figures['kl']:.2g}")
+    if len(times) > 1:
+        parts.append(f"{(times[-1] - times[0]) / (len(times) - 1):.2g} s a step")
+    if "memory" in figures:
+        parts.append(f"{figures['memory']:.1f} GiB")
+    return parts
+
+
+def curve(values: Sequence[float], width: int = CURVE) -> str:
+    """The course of a series in at most `width` blocks, each the mean of as many neighbours; nothing for one value.
+
+    The lowest block is the lowest mean, the highest the highest; a level series is drawn low.
+    """
+    if len(values) < 2:
+        return ""
+    count = min(width, len(values))
+    edges = [i * len(values) // count for i in range(count + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    low, span = min(means), (max(means) - min(means)) or 1.0
+    return "".join(BLOCKS[int((mean - low) / span * (len(BLOCKS) - 1) + 0.5)] for mean in means)
+
+
+def place_of(task: Any) -> str:
+    """The folder or file of a task, to be named while it is read; nothing for one in memory."""
+    return str(task) if isinstance(task, Path) else ""
