@@ -78,8 +78,8 @@ def barren_warnings(core: Core, start: str, best: str) -> list[str]:
         return []
     return [
         f"None of the {len(tried)} texts that the optimizer model proposed earned more than the start prompt: it may not have "
-        f"understood the task. Try a stronger {parameter('optimizer_lm')}, say in `description` what the task is and which answers "
-        "are right, or let the reward say what is wrong (a critique)."
+        f"understood the task. Try a stronger {parameter('optimizer_lm')}, say in `description` what the task is and which "
+        "answers are right, or let the reward say what is wrong (a critique)."
     ]
 
 

@@ -196,26 +196,22 @@ def _more_search(record: Record) -> Iterator[Child]:
     """What may help a search that found no better prompt."""
     other = ("try another method (", el("code", "whet methods"), ").")
     if record.result.get("status") == "budget_exhausted":
-        option = _LIMITS.get(
-            str(record.result.get("ended_by", "")).removeprefix("the limit of "), "--max-calls"
-        )
+        limit = str(record.result.get("ended_by", "")).removeprefix("the limit of ")
         yield (
             "The search found nothing better than the baseline before its limit ended it. Raise ",
-            el("code", option),
+            el("code", _LIMITS.get(limit, "--max-calls")),
             ", or ",
             other,
         )
     else:
         made = sum(side(side(record.result, "usage"), "calls").values())
-        limit = side(side(record.result, "plan"), "limits").get("calls")
-        unspent = (
-            f", with {limit - made:,} of {limit:,} calls unspent"
-            if isinstance(limit, int) and limit > made
-            else ""
-        )
+        most = side(side(record.result, "plan"), "limits").get("calls")
+        unspent = ""
+        if isinstance(most, int) and most > made:
+            unspent = f", with {most - made:,} of {most:,} calls unspent"
         yield (
-            f"The search ended by itself{unspent}, and found nothing better than the baseline: a larger limit alone changes nothing. "
-            "Name a stronger optimizer model (",
+            f"The search ended by itself{unspent}, and found nothing better than the baseline. A larger limit alone changes "
+            "nothing. Name a stronger optimizer model (",
             el("code", "--optimizer-lm"),
             "), say in ",
             el("code", "description"),
