@@ -249,11 +249,11 @@ def _silent() -> Progress:
 
 def _without_plans(progress: Progress) -> Progress:
     """The same progress: the plan of all runs was said, and a warning that all of them have is said once."""
-    say, said = progress.warn, set[str]()
+    say, printed = progress.warn, set[str]()
 
     def warn(text: str) -> None:
-        if text not in said:
-            said.add(text)
+        if text not in printed:
+            printed.add(text)
             say(text)
 
     progress.planned, progress.warn = lambda plan: None, warn

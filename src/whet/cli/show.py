@@ -102,7 +102,7 @@ def _labels(figures: Mapping[str, Any] | None) -> None:
         return
     click.echo("")
     rows = [
-        [name, str(one["n"]), _share(one["accuracy"]), str(one["given"]), _share(one["precision"])]
+        [name, str(one["n"]), _share(one["accuracy"]), str(one["answers"]), _share(one["precision"])]
         for name, one in figures["each"].items()
     ]
     show_table(["label", "rows", "accuracy", "answered", "precision"], rows)

@@ -24,7 +24,7 @@ def label_figures(
 
     The labels are those of the task, or its targets where these are few, short and frequent. Rows without an answer are left
     out. `each`: rows of a label (`n`), how many were answered with it (`right`), their share (`accuracy`), how often it was
-    answered at all (`given`) and the share of these that were right (`precision`). `matrix[i][j]`: rows of label i that were
+    answered at all (`answers`) and the share of these that were right (`precision`). `matrix[i][j]`: rows of label i that were
     answered with label j, the last column without one; None with more than 60 labels. `confusions`: the most frequent errors.
     """
     labels = _labels(task)
@@ -61,18 +61,18 @@ def _labels(task: Task) -> Mapping[str, str]:
     if task.world is not None or task.program is not None:
         return {}
     targets = [example.target for example in (*task.train, *task.validation, *task.test)]
-    found = labels_of(targets) if all(isinstance(target, str) for target in targets) else []
-    return {label: label for label in found}
+    names = labels_of(targets) if all(isinstance(target, str) for target in targets) else []
+    return {label: label for label in names}
 
 
 def _each(name: str, names: Sequence[str], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     right = counts.get((name, name), 0)
     n = sum(counts.get((name, answer), 0) for answer in (*names, NO_LABEL))
-    given = sum(counts.get((target, name), 0) for target in names)
+    times = sum(counts.get((target, name), 0) for target in names)
     return {
         "n": n,
         "right": right,
         "accuracy": right / n if n else None,
-        "given": given,
-        "precision": right / given if given else None,
+        "answers": times,
+        "precision": right / times if times else None,
     }

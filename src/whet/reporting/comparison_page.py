@@ -156,13 +156,13 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     if not decided:
         n = max(pair["n"] for pair in pairs)
         return [f"No two methods differ by more than what chance explains on these {n:,} rows."]
-    said = []
+    results = []
     for pair in decided:
         better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
         size = number_format.change(abs(pair["difference"]), 3)
         p = f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), 'pair')}"
-        said.append(f"{pair[better]} is better than {pair[worse]} by {size} ({p}).")
-    return said
+        results.append(f"{pair[better]} is better than {pair[worse]} by {size} ({p}).")
+    return results
 
 
 def _mean_row(row: Mapping[str, Any], index: int) -> IntervalRow:

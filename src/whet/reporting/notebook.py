@@ -98,5 +98,5 @@ def comparison_html(values: Mapping[str, Any]) -> Html:
     methods = sorted(values["methods"], key=lambda row: -row["test_mean"])
     cells = [el("tr", [el("td", cell, style=_LEFT) for cell in method_cells(row)]) for row in methods]
     table = el("table", el("tr", [el("th", name, style=_LEFT) for name in HEAD]), cells)
-    said = [el("p", sentence) for sentence in sentences(values)]
-    return el("div", head, said, table, el("p", f"{values['folder']}/comparison.html"), style=_STYLE)
+    results = [el("p", sentence) for sentence in sentences(values)]
+    return el("div", head, results, table, el("p", f"{values['folder']}/comparison.html"), style=_STYLE)

@@ -91,7 +91,7 @@ class Display:
         _SCREEN.say(f"warning: {text}")
 
 
-class Screen:
+class ProgressScreen:
     """All that goes on in this process, in one place: a process has one terminal."""
 
     def __init__(self) -> None:
@@ -185,10 +185,10 @@ class Screen:
         return grid
 
 
-_SCREEN = Screen()
+_SCREEN = ProgressScreen()
 
 
-def _live(screen: Screen) -> Any:
+def _live(screen: ProgressScreen) -> Any:
     """rich's live display on stderr. What is printed meanwhile stands above it, on stdout only where that is the terminal too."""
     from rich.console import Console
     from rich.live import Live
