@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.environments.environment import find_label
+from whet.rewards.choose import labels_of
 from whet.rewards.text import targets_of
 from whet.task import Task
-from whet.task.starting import labels_of
 from whet.types import Example, Rollout
 
 NO_LABEL = "no label"
