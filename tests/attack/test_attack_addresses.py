@@ -17,7 +17,8 @@ import whet
 from whet.api import evaluate
 from whet.client.http import Http
 from whet.errors import ProviderError, UsageError
-from whet.models.openai import OpenAIModel, check_entrusted
+from whet.models.endpoint import check_entrusted
+from whet.models.openai import OpenAIModel
 from whet.testing.server import serving
 from whet.types import Message, Request
 

@@ -46,16 +46,7 @@ def test_models_come_with_their_address() -> None:
     assert resolve("scripted/echo?seed=3").simulated
 
 
-@pytest.mark.parametrize(
-    ("address", "url"),
-    [
-        ("ollama/qwen3:4b", "base_url=http://localhost:11434/v1"),
-        ("anthropic/claude", "base_url=https://api.anthropic.com/v1"),
-        ("somebody/else", "base_url=URL"),
-    ],
-)
-def test_another_provider_is_reached_by_the_protocol_of_openai(address: str, url: str) -> None:
-    name = address.partition("/")[2]
+def test_another_provider_is_reached_by_the_protocol_of_openai() -> None:
     with pytest.raises(UsageError) as refused:
-        resolve(address)
-    assert f"lm=openai/{name} and {url}." in str(refused.value)
+        resolve("somebody/else")
+    assert "lm=openai/else and base_url=URL." in str(refused.value)

@@ -191,7 +191,7 @@ LOST = {
     "cut chunks": (CHUNKED + b'20\r\n{"choices"', "the answer was cut off"),
     "broken chunks": (CHUNKED + b'zz\r\n{"choices"', "the answer is not proper HTTP"),
     "broken gzip": (http(b"not packed at all", "200 OK", "Content-Encoding: gzip"), "cannot be unpacked"),
-    "a stream": (http(b'data: {"choices": [{"delta": {"content": "fine"}}]}\n\ndata: [DONE]\n\n'), "a stream of events"),
+    "a stream without an end": (http(b'data: {"choices": [{"delta": {"content": "fine"}}]}\n\n'), "the stream ended"),
     "not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n", "the answer is not proper HTTP"),
     "a status line only": (b"HTTP/1.1 200 OK\r\n", "closed the connection without an answer"),
 }  # fmt: skip

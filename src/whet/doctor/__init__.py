@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +14,9 @@ from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward, graded
 from whet.errors import UsageError, parameter
 from whet.models.addresses import check_base_url, resolve, split_address
-from whet.models.openai import KEY_VARIABLE, URL_VARIABLE, OpenAIModel
+from whet.models.openai import OpenAIModel
 from whet.models.prices import Price
+from whet.models.providers import OPENAI, PROVIDERS
 from whet.task import Task
 from whet.version import __version__
 
@@ -93,10 +93,16 @@ def _packages(checkup: Checkup) -> None:
 
 
 def _keys(checkup: Checkup) -> None:
-    state = "is set (its value is not shown)" if os.environ.get(KEY_VARIABLE) else "is not set"
-    checkup.ok("key", f"{KEY_VARIABLE} {state}")
-    if os.environ.get(URL_VARIABLE):
-        checkup.ok("base URL", f"{URL_VARIABLE} is set: it is used where --base-url is not")
+    """Which providers' variables are set; OpenAI's is named in any case."""
+    found = {name: provider for name, provider in PROVIDERS.items() if provider.find_key()[1]}
+    for provider in {"openai": OPENAI, **found}.values():
+        variable, key = provider.find_key()
+        checkup.ok("key", f"{variable} {'is set (its value is not shown)' if key else 'is not set'}")
+    for name, provider in PROVIDERS.items():
+        if (place := provider.find_base_url()[0]) != "":
+            checkup.ok(
+                "base URL", f"{place} is set: {name}/... goes there where --base-url does not say otherwise"
+            )
 
 
 async def _model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,23 +12,11 @@ from typing import Any
 from whet import plugins
 from whet.errors import UsageError, did_you_mean, parameter
 from whet.models.language_model import LanguageModel
+from whet.models.providers import PROVIDERS
+from whet.models.request_options import RequestOptions
 
 _ADDRESS = re.compile(r"(?P<provider>[A-Za-z][A-Za-z0-9_-]*)(?P<mark>::|:/|:|/)(?P<name>.+)", re.DOTALL)
 _EXAMPLE = "Write provider/name, for example openai/gpt-4o-mini, hf/PATH or embedded/mlm."
-ENDPOINTS: Mapping[str, str] = {
-    "anthropic": "https://api.anthropic.com/v1",
-    "deepseek": "https://api.deepseek.com/v1",
-    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
-    "groq": "https://api.groq.com/openai/v1",
-    "llamacpp": "http://localhost:8080/v1",
-    "lmstudio": "http://localhost:1234/v1",
-    "mistral": "https://api.mistral.ai/v1",
-    "ollama": "http://localhost:11434/v1",
-    "openrouter": "https://openrouter.ai/api/v1",
-    "together": "https://api.together.xyz/v1",
-    "vllm": "http://localhost:8000/v1",
-}
-"""Where others serve models by the protocol of OpenAI; local servers at their usual ports."""
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -44,8 +33,8 @@ def split_address(address: str) -> tuple[str, str]:
     if match is None:
         raise UsageError(f'"{address}" is not the address of a model. {_EXAMPLE}')
     provider, name = match["provider"].lower(), match["name"]
-    if provider not in _PROVIDERS and plugins.find(plugins.MODELS, provider, _PROVIDERS) is None:
-        known = plugins.names(plugins.MODELS, _PROVIDERS)
+    if provider not in _BUILT_IN and plugins.find(plugins.MODELS, provider, _BUILT_IN) is None:
+        known = plugins.names(plugins.MODELS, _BUILT_IN)
         raise UsageError(
             f'"{address}": unknown provider "{match["provider"]}".{_compatible(provider, name, known)}'
         )
@@ -57,12 +46,11 @@ def split_address(address: str) -> tuple[str, str]:
 def _compatible(provider: str, name: str, known: Sequence[str]) -> str:
     """The known provider that was meant, or how to reach one that speaks the protocol of OpenAI."""
     near = did_you_mean(provider, known)
-    if "Did you mean" in near and provider not in ENDPOINTS:
+    if "Did you mean" in near:
         return near
-    url = ENDPOINTS.get(provider, "URL")
     return (
         f" If it speaks the protocol of OpenAI, write {parameter('lm', f'openai/{name}')} and "
-        f"{parameter('base_url', url)}.{near}"
+        f"{parameter('base_url', 'URL')}.{near}"
     )
 
 
@@ -71,18 +59,23 @@ def resolve(
 ) -> LanguageModel:
     """The model at an address.
 
-    `base_url` serves openai/... and providers of other packages. `options` belong to the provider:
+    `base_url` serves every address at an endpoint, and providers of other packages. `options` belong to the provider:
 
-    - openai: `timeout` (seconds a call may take, above 0), `key_variable` (environment variable with the key)
+    - an endpoint (openai/..., anthropic/..., ollama/..., ...): `timeout` (seconds a call may take, above 0), `key_variable`
+      (environment variable with the key), `headers` (in a value `$NAME` stands for a variable), and what goes into every
+      request: `temperature`, `stop`, `top_p`, `reasoning_effort`, `seed`, `stream`, `extra_body`
+    - litellm: the same but for `headers`
     - hf: `device`, `batch_size` (1 or more)
     - scripted: whatever the simulator takes; `scripted/NAME?key=value` says the same in the address
 
     Raises UsageError for an address, an option or an environment that cannot be used. Nothing is paid.
     """
     provider, name = split_address(address)
+    if provider in PROVIDERS:
+        return _endpoint(provider, name, base_url, options or {})
     if provider in _PROVIDERS:
         return _PROVIDERS[provider](name, base_url, options or {})
-    plugin = plugins.find(plugins.MODELS, provider, _PROVIDERS)
+    plugin = plugins.find(plugins.MODELS, provider, _BUILT_IN)
     assert plugin is not None, "split_address refuses an unknown provider"
     make = plugin.load(lambda value: None if callable(value) else "cannot be called")
     model = plugin.call(make, name, base_url, options or {})
@@ -91,33 +84,67 @@ def resolve(
     return model
 
 
-def check_base_url(address: str, base_url: str) -> None:
+def at_endpoint(address: str) -> bool:
+    """Whether the model of an address is behind an endpoint whose base URL can be named."""
+    provider, _ = split_address(address)
+    return provider in PROVIDERS or provider not in _PROVIDERS
+
+
+def check_base_url(
+    address: str,
+    base_url: str,
+    key_variable: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> None:
     """Refuse to send a key to an endpoint that only a task file names, not the person who starts the run.
 
-    Raises UsageError for an address of openai/... whose host is not trusted, and for every provider of another package.
+    Raises UsageError where the host is not trusted with what would be sent (`whet.models.endpoint.check_entrusted`), and
+    for every provider of another package at a host that is not named as trusted.
     """
-    provider, _ = split_address(address)
-    if provider == "openai":
-        from whet.models.openai import check_entrusted
+    from whet.models.endpoint import check_entrusted, checked_url, trusted_hosts
 
-        check_entrusted(base_url)
-    elif provider not in _PROVIDERS:
+    provider, _ = split_address(address)
+    if provider in PROVIDERS:
+        check_entrusted(base_url, provider, key_variable, headers)
+    elif provider not in _PROVIDERS and (checked_url(base_url).host or "") not in trusted_hosts():
         raise UsageError(
             f"The task file sends the requests of {address} to {base_url}, and a key may go with them. "
             f"If that is meant, say so with {parameter('base_url')}; if not, remove `base_url`."
         )
 
 
-def _openai(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
-    from whet.models.openai import DEFAULT_TIMEOUT, KEY_VARIABLE, OpenAIModel
+def _endpoint(provider: str, name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    from whet.models.openai import DEFAULT_TIMEOUT, OpenAIModel
 
-    _check_options("openai", options, {"timeout": (int, float), "key_variable": (str,)})
+    _check_options(provider, options, {**_REQUEST_OPTIONS, "headers": (Mapping,)})
     return OpenAIModel(
         name,
+        provider=provider,
         base_url=base_url,
-        key_variable=options.get("key_variable", KEY_VARIABLE),
+        key_variable=options.get("key_variable"),
+        headers=options.get("headers"),
+        options=_request_options(options),
         timeout=options.get("timeout", DEFAULT_TIMEOUT),
     )
+
+
+def _litellm(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    from whet.models.through_litellm import DEFAULT_TIMEOUT, load
+
+    _check_options("litellm", options, _REQUEST_OPTIONS)
+    return load(
+        name,
+        base_url=base_url,
+        key_variable=options.get("key_variable"),
+        options=_request_options(options),
+        timeout=options.get("timeout", DEFAULT_TIMEOUT),
+    )
+
+
+def _request_options(options: Mapping[str, Any]) -> RequestOptions:
+    names = {field.name for field in dataclasses.fields(RequestOptions)}
+    values = {name: value for name, value in options.items() if name in names}
+    return RequestOptions(**values | ({"stop": tuple(values["stop"])} if "stop" in values else {}))
 
 
 def _hf(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
@@ -144,14 +171,26 @@ def _check_options(provider: str, options: Mapping[str, Any], known: Mapping[str
     for key, value in options.items():
         if key not in known:
             raise UsageError(f'{provider}/...: unknown option "{key}".{did_you_mean(key, known)}')
-        if isinstance(value, bool) or not isinstance(value, known[key]):
+        if not isinstance(value, known[key]) or (isinstance(value, bool) and bool not in known[key]):
             wanted = " or ".join(kind.__name__ for kind in known[key])
             raise UsageError(f"{provider}/...: the option {key} must be {wanted}, found {value!r}.")
 
 
+_REQUEST_OPTIONS: Mapping[str, tuple[type, ...]] = {
+    "timeout": (int, float),
+    "key_variable": (str,),
+    "temperature": (int, float),
+    "stop": (list, tuple),
+    "top_p": (int, float),
+    "reasoning_effort": (str,),
+    "seed": (int,),
+    "extra_body": (Mapping,),
+    "stream": (bool,),
+}
 _PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, Any]], LanguageModel]] = {
-    "openai": _openai,
     "hf": _hf,
+    "litellm": _litellm,
     "embedded": _embedded,
     "scripted": _scripted,
 }
+_BUILT_IN = (*PROVIDERS, *_PROVIDERS)

@@ -1,21 +1,24 @@
 """A thin client for any OpenAI-compatible `/chat/completions` endpoint.
 
 One attempt per call: the engine owns retries, limits and budgets. The key lives in a `Secret`, travels in a
-header, and is removed from whatever a server says before that becomes an error.
+header, and is removed from whatever a server says before that becomes an error. An answer may come as a stream of events: its
+whole body is read, and then what it adds up to.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from yarl import URL
 
 from whet.errors import ProviderError, UsageError, parameter
+from whet.models.endpoint import endpoint_of, is_loopback
+from whet.models.event_stream import is_event_stream
 from whet.models.http import HttpClient, NoAnswer
 from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected, reported_usage
@@ -26,23 +29,25 @@ from whet.models.openai_wire import (
     encode,
     garbled,
     http_error,
+    limits_of,
     refused_features,
     request_body,
+    wants_stream,
 )
-from whet.models.secret import Secret
-from whet.types import Completion, Request
-from whet.variables import variable
+from whet.models.output_bounds import OutputBounds, TokenLimits
+from whet.models.providers import PROVIDERS
+from whet.models.request_options import RequestOptions
+from whet.types import Completion, Request, content_hash
 
-DEFAULT_BASE_URL = "https://api.openai.com/v1"
 DEFAULT_TIMEOUT = 120.0
-KEY_VARIABLE = "OPENAI_API_KEY"
-URL_VARIABLE = "OPENAI_BASE_URL"
 
 _log = logging.getLogger("whet.models")
 _LIMITS, _QUEUED_LIMITS = 8, 512
 """Time limits of a call after which its connection ends, in general and where calls are known to queue."""
-_PATH = "/chat/completions"
+_PATH = ("chat", "completions")
+_VERSION = re.compile(r"/(?:v\d|openai\b|api\b|inference\b)")
 _NOTHING = Request(())
+_HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
 
 
 class OpenAIModel(AnswersOnly):
@@ -51,8 +56,11 @@ class OpenAIModel(AnswersOnly):
     Features that the endpoint refuses (seed, n, logprobs, temperature, stop, `max_tokens` in favour of
     `max_completion_tokens`) are left out of all later requests of this object; the refused call itself is a
     ProviderError with `retryable` and `retry_after=0`. A JSON schema falls back to `json_object` and then to
-    nothing (see `whet.models.openai_forms`). Each refusal is logged once. Stop sequences are applied here too,
-    so that losing `stop` changes the price of an answer but not its text.
+    nothing (see `whet.models.openai_forms`). An endpoint that answers in streams only is asked for streams from then on, and
+    one that allows a shorter answer than was asked for gets smaller bounds (`whet.models.output_bounds`). Each refusal is
+    logged once. Stop sequences are applied here too, so that losing `stop` changes the price of an answer but not its text.
+
+    `variant` is a hash of the options that change answers, empty without any: it belongs to what tells answers apart.
     """
 
     simulated = False
@@ -62,33 +70,37 @@ class OpenAIModel(AnswersOnly):
         self,
         name: str,
         *,
+        provider: str = "openai",
         base_url: str | None = None,
         api_key: str | None = None,
-        key_variable: str = KEY_VARIABLE,
+        key_variable: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        options: RequestOptions | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        """`base_url` falls back to OPENAI_BASE_URL, then to api.openai.com; `api_key` to the environment
-        variable `key_variable`. `timeout` bounds a whole call, in seconds (above 0); the time in which
-        a server answers calls that began earlier does not count.
+        """`base_url` falls back to the variables of the provider (for `openai`: OPENAI_BASE_URL), then to its documented
+        address; `api_key` to the environment variable `key_variable`, then to those of the provider. `headers` go with
+        every request; in one `$NAME` stands for an environment variable. `timeout` bounds a whole call, in seconds (above 0);
+        the time in which a server answers calls that began earlier does not count.
 
-        Raises UsageError for an unusable URL, key or timeout, and when api.openai.com has no key.
+        Raises UsageError for an unusable URL, key, header or timeout, and when the provider's own host has no key.
         """
         if not timeout > 0:
             raise UsageError(f"timeout: expected seconds above 0, found {timeout!r}.")
-        self.address = f"openai/{name}"
-        self._name = name
-        base = _checked_url(base_url or variable(URL_VARIABLE) or DEFAULT_BASE_URL)
-        self.base_url = str(base)
-        self._url = base.joinpath(*_PATH.strip("/").split("/"))
-        self._key = _checked_key(
-            api_key if api_key is not None else variable(key_variable) or "", key_variable
+        self.address = f"{provider}/{name}"
+        self._name, self._provider = name, PROVIDERS[provider]
+        self._endpoint = endpoint_of(
+            provider, name, base_url=base_url, api_key=api_key, key_variable=key_variable, headers=headers
         )
-        if not self._key and base.host == URL(DEFAULT_BASE_URL).host:
-            raise UsageError(
-                f"{self.address} at api.openai.com needs a key. Set {key_variable}, "
-                f"or name another endpoint with {parameter('base_url')} or {URL_VARIABLE}."
-            )
-        self._key_place = "api_key" if api_key is not None else key_variable
+        self.base_url = self._endpoint.base_url
+        self._url = self._endpoint.url(*_PATH)
+        self._options = options or RequestOptions()
+        identity = self._options.identity | (
+            {"headers": self._endpoint.plain} if self._endpoint.plain else {}
+        )
+        self.identity: Mapping[str, Any] = identity
+        self.variant = content_hash(identity)[:12] if identity else ""
+        self._streams, self._tried_stream = bool(self._options.stream), False
         self._timeout = timeout
         self._disabled: set[str] = set()
         self._neglected: set[str] = set()
@@ -98,6 +110,8 @@ class OpenAIModel(AnswersOnly):
         )  # when the call that was answered last began, and when it was answered
         self._forms = AnswerForms()
         self._optional = OptionalParameters()
+        self._bounds, self._lowered = OutputBounds(), set[int]()
+        self._answered = False
         self._clients: dict[asyncio.AbstractEventLoop, HttpClient] = {}
 
     def __repr__(self) -> str:
@@ -109,15 +123,22 @@ class OpenAIModel(AnswersOnly):
         Raises ProviderError: `status` is None when no answer came (connection, timeout), else the HTTP
         status, which is 200 for a body that could not be used.
         """
+        request = self._options.settle(request)
         form = self._forms.of(request)
-        body = request_body(self._name, request, self._disabled | self._optional.left_out(request), form)
+        fitted = self._bounds.fit(request)
+        body = request_body(self._name, fitted, self._disabled | self._optional.left_out(request), form)
+        body = self._as_asked(self._options.extend(body))
+        self._note_bound(request.max_tokens, fitted.max_tokens)
         answer = await self._post(encode(body))
         result: list[Completion] | Failure | ProviderError
         if isinstance(answer, bytes):
+            self._note_stream(answer)
             data = decode(answer)
             usage = reported_usage(data)
             result = completions(data, request, self.count_tokens, usage)
             if isinstance(result, list):
+                self._answered = True
+                self._bounds.answered(request)
                 unnamed = self._optional.answered(request, body) - self._disabled
                 self._disabled |= unnamed
                 self._say(self._forms.answered(request, form) | unnamed)
@@ -127,11 +148,25 @@ class OpenAIModel(AnswersOnly):
             result = answer
         raise self._refusal(result, body, request, form) if isinstance(result, Failure) else result
 
+    def _as_asked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a request for a stream, where the endpoint answers in streams."""
+        if not self._streams:
+            return body
+        usage = {} if "stream_options" in self._disabled else {"stream_options": {"include_usage": True}}
+        return {**body, "stream": True, **usage}
+
     def _refusal(
         self, failure: Failure, body: Mapping[str, Any], request: Request, form: str
     ) -> ProviderError:
         """The error of a failure, after noting what it refuses: retryable when the next attempt leaves that out."""
         error = self._error(failure)
+        if self._switches_stream(failure, body):
+            return _again(error, failure)
+        limits, sent = limits_of(failure, body)
+        if limits is not None:
+            if self._bounds.learn(request, limits, sent):
+                return _again(error, failure)
+            return self._too_long(error, limits)
         refused = refused_features(failure, body)
         if refused:
             news = refused - {"schema"} - self._disabled
@@ -145,31 +180,89 @@ class OpenAIModel(AnswersOnly):
         wait = error.retry_after if failure.status == 500 and not refused else 0.0
         return ProviderError(str(error), retryable=True, retry_after=wait, status=failure.status)
 
+    def _switches_stream(self, failure: Failure, body: Mapping[str, Any]) -> bool:
+        """Whether the next attempt asks for a stream because of this failure, or no longer does."""
+        if self._options.stream is not None or not wants_stream(failure, body):
+            return False
+        asked = "stream" in body
+        if asked != self._streams:
+            return True  # another request has found it out
+        if self._answered or (self._tried_stream and not asked):
+            return False
+        self._streams = self._tried_stream = not asked
+        if self._streams:
+            _log.warning("%s answers in streams only; requests ask for one from now on.", self.address)
+        return True
+
+    def _too_long(self, error: ProviderError, limits: TokenLimits) -> ProviderError:
+        """The error of a request whose input leaves no room for an answer, with what can be done."""
+        held = "" if limits.context is None else f": the model holds {limits.context:,} tokens"
+        asked = "" if limits.input is None else f", and the input has {limits.input:,}"
+        asked = asked if held else asked.replace(", and", ":")
+        return ProviderError(
+            f"{str(error).rstrip('.')}. The input leaves no room for an answer{held}{asked}. Shorten the prompt or the row, "
+            "or take a model with a longer context (of a server of your own: a setting of the server).",
+            status=error.status,
+            billed=error.billed,
+        )
+
+    def _note_stream(self, answer: bytes) -> None:
+        """Ask for a stream from now on where one came unasked: then it says what it took."""
+        if not self._streams and self._options.stream is None and is_event_stream(answer):
+            self._streams = True
+
+    def _note_bound(self, asked: int | None, sent: int | None) -> None:
+        """Say once for each bound that it is lowered."""
+        if asked is None or sent is None or sent >= asked or asked in self._lowered:
+            return
+        self._lowered.add(asked)
+        _log.warning(
+            "%s does not allow %d tokens for an answer to this request; it is asked for %d.",
+            self.address,
+            asked,
+            sent,
+        )
+
     def _error(self, failure: Failure) -> ProviderError:
         """The error of a failure; of a 401 with the place of the key that was sent or is missing."""
-        place = self._key_place
-        key = f"check the key in {place}, which was sent" if self._key else f"no key was sent: set {place}"
-        return http_error(failure, self.address, self._key.scrub, key)
+        place, base = self._endpoint.key_place, self._url.parent.parent
+        sent = bool(self._endpoint.key) or place == "headers"
+        key = f"check the key in {place}, which was sent" if sent else f"no key was sent: set {place}"
+        bare = failure.status in (404, 405) and not _VERSION.search(base.path)
+        path = f"try the base URL {base.with_query(None).joinpath('v1')}" if bare else ""
+        return http_error(failure, self.address, self._endpoint.scrub, key, path)
 
     async def probe(
         self, body: Mapping[str, Any]
     ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
-        """One attempt with a body as it is, for a diagnosis: the answer, or the error with the features that it refuses."""
-        answer = await self._post(encode({"model": self._name, **body}))
-        if isinstance(answer, ProviderError):
-            return {}, answer, frozenset()
-        try:
-            value = {} if isinstance(answer, Failure) else decode(answer)
-            failure = (
-                answer
-                if isinstance(answer, Failure)
-                else completions(value, _NOTHING, self.count_tokens, None)
-            )
-        except ProviderError as error:
-            return {}, error, frozenset()
-        if isinstance(failure, Failure):
+        """One attempt with a body as it is, for a diagnosis: the answer, or the error with the features that it refuses. A second
+        one where the endpoint turns out to answer in streams only.
+        """
+        while True:
+            asked = self._as_asked(self._options.extend({"model": self._name, **body}))
+            answer = await self._post(encode(asked))
+            if isinstance(answer, ProviderError):
+                return {}, answer, frozenset()
+            try:
+                value = {} if isinstance(answer, Failure) else decode(answer)
+                failure = (
+                    answer
+                    if isinstance(answer, Failure)
+                    else completions(value, _NOTHING, self.count_tokens, None)
+                )
+            except ProviderError as error:
+                return {}, error, frozenset()
+            if not isinstance(failure, Failure):
+                self._answered = True
+                return value, None, frozenset()
+            if self._switches_stream(failure, asked):
+                continue
             return {}, self._error(failure), frozenset(refused_features(failure, body))
-        return value, None, frozenset()
+
+    @property
+    def streams(self) -> bool:
+        """Whether requests ask for a stream."""
+        return self._streams
 
     def _say(self, refused: set[str]) -> None:
         for feature in sorted(refused):
@@ -225,6 +318,8 @@ class OpenAIModel(AnswersOnly):
         return self._timeout * (_QUEUED_LIMITS if "queue" in self._neglected else _LIMITS)
 
     def _no_answer(self, what: str, final: bool = False) -> ProviderError:
+        if "refused" in what and is_loopback(self._endpoint.host):
+            what += f"; no server is listening there. Start it, or name another address with {parameter('base_url')}"
         return ProviderError(
             f"{self.address} at {self._url.origin()}: {what}", retryable=not final, fatal=final
         )
@@ -232,16 +327,14 @@ class OpenAIModel(AnswersOnly):
     def _client(self, loop: asyncio.AbstractEventLoop) -> HttpClient:
         client = self._clients.get(loop)
         if client is None:
-            headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
-            if self._key:
-                headers["Authorization"] = f"Bearer {self._key.reveal()}"
+            headers = self._endpoint.with_headers(_HEADERS)
             client = self._clients[loop] = HttpClient(self._url, headers, self._timeout)
         return client
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector a text, in order, in one HTTP call to `/embeddings`. Raises ProviderError, as `generate` does."""
         body = encode({"model": self._name, "input": list(texts)})
-        answer = await self._post(body, self._url.parent.parent / "embeddings")
+        answer = await self._post(body, self._endpoint.url("embeddings"))
         if isinstance(answer, ProviderError):
             raise answer
         if isinstance(answer, Failure):
@@ -260,53 +353,6 @@ class OpenAIModel(AnswersOnly):
             await client.close()
 
 
-def _checked_url(text: str) -> URL:
-    """The base URL without a trailing slash or `/chat/completions`. Raises UsageError, never echoing
-    credentials.
-    """
-    try:
-        url = URL(text.strip().rstrip("/").removesuffix(_PATH).rstrip("/"))
-    except ValueError:
-        raise UsageError(
-            "The base URL cannot be read. Expected something like http://localhost:8000/v1."
-        ) from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise UsageError("The base URL must look like http://localhost:8000/v1 or https://host/v1.")
-    if url.user or url.password or url.query_string or url.fragment:
-        raise UsageError(
-            f"The base URL of {url.origin()} carries credentials, a query or a fragment. "
-            f"Give the bare URL; the key belongs into {KEY_VARIABLE}."
-        )
-    return url
-
-
-def check_entrusted(base_url: str) -> None:
-    """Refuse to send the key of the environment to a host that only a file names.
-
-    It may go to this machine, to api.openai.com and to the host of OPENAI_BASE_URL. Without a key there is nothing to
-    refuse. Raises UsageError naming the host.
-    """
-    host = _checked_url(base_url).host or ""
-    own = {"localhost", URL(DEFAULT_BASE_URL).host, URL(variable(URL_VARIABLE) or "").host}
-    if not (variable(KEY_VARIABLE) or "").strip() or host in own or _is_loopback(host):
-        return
-    raise UsageError(
-        f"The task file sends the model's requests to {host}, and the key in {KEY_VARIABLE} would go with them. "
-        f"If that is meant, say so with {parameter('base_url')} or {URL_VARIABLE}; if not, remove `base_url` or the key."
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _checked_key(text: str, variable: str) -> Secret:
-    key = text.strip()
-    if not key.isascii() or not all(" " < c < "\x7f" for c in key):
-        raise UsageError(
-            f"The key in {variable} holds a character that no key has (a space, a line break, an accent)."
-        )
-    return Secret(key)
+def _again(error: ProviderError, failure: Failure) -> ProviderError:
+    """The error of a request that goes out at once in another form."""
+    return ProviderError(str(error), retryable=True, retry_after=0.0, status=failure.status, billed=False)

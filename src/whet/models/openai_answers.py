@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 
 from whet.errors import ProviderError
+from whet.models.event_stream import is_event_stream, read_event_stream
 from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, garbled, loads
 from whet.replies import separated, without_thought
 from whet.types import Completion, Request, Usage
@@ -108,15 +109,15 @@ def _is_json(text: str) -> bool:
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """The JSON object in the body of an HTTP 200. Raises ProviderError."""
+    """The JSON object in the body of an HTTP 200, or what a stream of events adds up to. Raises ProviderError."""
+    if is_event_stream(raw):
+        return read_event_stream(raw)
     try:
         data = loads(raw)
     except ValueError:
         if PAGE.match(raw):
             whole = b"<!doctype" in raw[:100].lower()
             raise ProviderError(WEB_PAGE, retryable=not whole, fatal=whole, status=200) from None
-        if raw.lstrip().startswith((b"data:", b"event:")):
-            raise garbled("the answer is a stream of events, which nobody asked for") from None
         raise garbled("the answer is not JSON" if raw.strip() else "the answer has no body") from None
     if not isinstance(data, dict):
         raise garbled("the answer is not a JSON object")

@@ -34,12 +34,14 @@ class OptionalParameters:
             self._trials[_key(request)][0] if self._trials and _key(request) in self._trials else frozenset()
         )
 
-    def failed(self, request: Request, body: Mapping[str, Any], status: int) -> None:
-        """Note a failure that names no parameter."""
+    def failed(self, request: Request, body: Mapping[str, Any], status: int) -> bool:
+        """Note a failure that names no parameter. True when the next attempt of this request goes without some."""
         tried = self._trials.pop(_key(request), None)
         doubted = frozenset(_sent(body) - self._answered)
-        if tried is None and doubted and status in _WITHOUT_REASON:
-            self._trials[_key(request)] = doubted, status
+        if tried is not None or not doubted or status not in _WITHOUT_REASON:
+            return False
+        self._trials[_key(request)] = doubted, status
+        return True
 
     def answered(self, request: Request, body: Mapping[str, Any]) -> set[str]:
         """Note an answer. Returns what is refused from now on."""

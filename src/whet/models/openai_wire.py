@@ -16,6 +16,7 @@ from yarl import URL
 
 from whet.errors import ProviderError
 from whet.models.openai_forms import SCHEMA, response_format
+from whet.models.output_bounds import TokenLimits, read_limits
 from whet.models.waits import find_wait
 from whet.types import Request
 
@@ -38,6 +39,11 @@ _REMEDIES = {
     404: "check the model's name and the base URL",
     405: "check the base URL",
 }
+_ABOUT_BOUNDS = (400, 413, 422, 500)
+_NEVER_ABOUT_STREAMS = (401, 402, 403, 407, 408, 429)
+_STREAM = re.compile(r"\b(?:non[- ]?)?stream(?:ing|ed|s)?\b|流式", re.IGNORECASE)
+_DEMAND = r"\b(?:only|must|require[ds]?|enable|support(?:ed|s)?|need(?:ed|s)?|true)\b"
+_STREAM_DEMANDED = re.compile(rf"\bnon[- ]?stream|{_DEMAND}.*\bstream|\bstream.*{_DEMAND}", re.IGNORECASE)
 _WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 WEB_PAGE = (
@@ -59,6 +65,7 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
     "temperature": (("temperature",), re.compile(r"\btemperature\b"), True),
     "stop": (("stop",), re.compile(r"\bstop\b"), True),
     "max_tokens": (("max_tokens",), re.compile(r"\bmax_tokens\b"), True),
+    "stream_options": (("stream_options",), re.compile(r"\bstream_options\b|include_usage"), False),
 }
 
 
@@ -139,9 +146,14 @@ def _whole(value: Any) -> Any:
 
 
 def http_error(
-    failure: Failure, who: str, scrub: Callable[[str], str], unauthorised: str = _REMEDIES[401]
+    failure: Failure,
+    who: str,
+    scrub: Callable[[str], str],
+    unauthorised: str = _REMEDIES[401],
+    not_found: str = "",
 ) -> ProviderError:
-    """What an HTTP status means for this request and for the others of `who`; `unauthorised` is the remedy for a 401.
+    """What an HTTP status means for this request and for the others of `who`; `unauthorised` is the remedy for a 401,
+    `not_found` one more for what is not there.
 
     retryable: 408, 409, 425, 429, 5xx. fatal (it concerns every request): 3xx, 401, 402, 403, 404, 405, a
     used-up quota, an unknown model. Neither: any other 4xx, and a 403 that says the input was flagged by
@@ -170,6 +182,7 @@ def http_error(
     if status < 400:
         return ProviderError(f"{text} (not an answer). Check the base URL.", fatal=True, status=status)
     words = unauthorised if status == 401 else _REMEDIES.get(status)
+    words = "; ".join(part for part in (words, not_found) if part)
     remedy = f" ({words})" if words else ""
     return ProviderError(text + remedy, fatal=status in _REMEDIES, status=status)
 
@@ -218,6 +231,41 @@ def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
             unsupported or not must_say_so or (name == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(text))
         )
     }
+
+
+def wants_stream(failure: Failure, body: Mapping[str, Any]) -> bool:
+    """Whether a failure is about streams: there must be one, or there must be none."""
+    if failure.status in _NEVER_ABOUT_STREAMS:
+        return False
+    message, codes = _message(failure.body)
+    text = " ".join((_without_quote(message), *sorted(codes)))
+    if "stream_options" in body and re.search(r"stream_options|include_usage", text):
+        return False
+    certain = failure.status < 500 and not failure.inside
+    return (_STREAM if certain else _STREAM_DEMANDED).search(text) is not None
+
+
+def limits_of(failure: Failure, body: Mapping[str, Any]) -> tuple[TokenLimits | None, int | None]:
+    """What a failure says about the tokens that the model takes, None where it is about something else, and the bound that
+    was sent.
+    """
+    sent = body.get("max_tokens", body.get("max_completion_tokens"))
+    sent = sent if isinstance(sent, int) else None
+    if failure.status not in _ABOUT_BOUNDS and not failure.inside:
+        return None, sent
+    message, _ = _message(failure.body)
+    return read_limits(_without_quote(message), _details(failure.body), sent), sent
+
+
+def _details(raw: bytes) -> Mapping[str, Any]:
+    """The fields of an error."""
+    try:
+        data = loads(raw)
+    except ValueError:
+        return {}
+    data = data[0] if isinstance(data, list) and data else data
+    error = data.get("error", data) if isinstance(data, dict) else None
+    return error if isinstance(error, dict) else {}
 
 
 def _message(raw: bytes) -> tuple[str, set[str]]:

@@ -86,6 +86,12 @@ HABITS = {
     **{f"part_{name}": "a thought is a part of the content" for name in THOUGHT_PARTS},
     **{field: f"a thought stands in the field {field}" for field in THOUGHT_FIELDS},
     "thought_cut": "the text is a thought that the limit cut off",
+    "stream_only": "a request without `stream: true` is refused",
+    "stream_always": "every answer is a stream, asked for or not",
+    "no_stream": "a request with `stream: true` is refused",
+    "no_stream_options": "`stream_options` is refused",
+    "strict_context": "input and `max_tokens` together must fit into the context (`--context`), in the words of vLLM",
+    "azure_key": "the key travels in the header `api-key`",
 }
 """What servers that others wrote were seen to do, by the name under which the local server imitates it."""
 _IGNORED = {
@@ -119,7 +125,8 @@ class ServerBehaviour:
     `latency`: seconds before each answer. `retry_after`: seconds that a 429 asks for. `most_in_flight`: above
     it a request gets a 429; 0 means no bound. `api_key`: what a request must carry; a wrong one is echoed in
     the 401. `reject`: features (response_format, seed, n, ...) that are refused with a 400 naming them. `context`:
-    words that a request may hold, above them it gets a 400; 0 means no bound. `habits`: names from `HABITS`.
+    words that a request may hold, above them it gets a 400; 0 means no bound. `most_output`: the largest `max_tokens`, above it
+    a request gets a 400 in the words of OpenAI; 0 means no bound. `habits`: names from `HABITS`.
     """
 
     latency: float = 0.0
@@ -129,12 +136,23 @@ class ServerBehaviour:
     reject: tuple[str, ...] = ()
     seed: int = 0
     context: int = 0
+    most_output: int = 0
     habits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for habit in self.habits:
             if habit not in HABITS:
                 raise UsageError(f'There is no habit "{habit}".{did_you_mean(habit, HABITS)}')
+
+
+@dataclass(frozen=True)
+class ReceivedRequest:
+    """A request as it arrived: path with its query, headers with lower-case names, and body. It stands in no file, for it may
+    hold a key."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: Any
 
 
 @dataclass

@@ -39,6 +39,7 @@ from whet.models.language_model import LanguageModel
 from whet.testing.faults import (
     HABITS,
     Faults,
+    ReceivedRequest,
     RequestLedger,
     ServerBehaviour,
     habitual,
@@ -63,13 +64,14 @@ _FEATURES = ("response_format", "seed", "n", "logprobs", "temperature", "stop", 
 
 
 class LocalServer:
-    """The handlers. `base_url` is known once `serving` has started it."""
+    """The handlers. `base_url` is known once `serving` has started it; `received` are the requests so far."""
 
     def __init__(
         self, answerer: Answerer, ledger: RequestLedger, faults: Faults, settings: ServerBehaviour
     ) -> None:
         self.base_url = ""
         self.ledger = ledger
+        self.received: list[ReceivedRequest] = []
         self._answerer = answerer
         self._faults = faults
         self._settings = settings
@@ -84,6 +86,7 @@ class LocalServer:
         app = web.Application(client_max_size=_MAX_BODY)
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_post("/{role}/v1/chat/completions", self.chat)
+        app.router.add_post("/openai/deployments/{deployment}/chat/completions", self.chat)
         return app
 
     async def chat(self, http: web.Request) -> web.StreamResponse:
@@ -103,6 +106,8 @@ class LocalServer:
         body: dict[str, Any] = {}
         try:
             body = orjson.loads(raw)
+            headers = {name.lower(): value for name, value in http.headers.items()}
+            self.received.append(ReceivedRequest(http.path_qs, headers, body))
             request = _request(understood(body, self._settings.habits))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             status, answer = _refused(400, f"The body cannot be read: {error!r}", "bad_body")
@@ -128,7 +133,18 @@ class LocalServer:
         )
         if self._settings.latency > 0:
             await asyncio.sleep(self._settings.latency)
+        if status == 200 and not fault and (body.get("stream") or "stream_always" in self._settings.habits):
+            return await self._send_events(http, events_of(answer, body))
         return await self._send(http, status, orjson.dumps(answer), fault)
+
+    @staticmethod
+    async def _send_events(http: web.Request, events: Sequence[bytes]) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(http)
+        for event in events:
+            await stream.write(event)
+        await stream.write_eof()
+        return stream
 
     async def _decide(
         self, http: web.Request, body: dict[str, Any], request: Request, fault: str | None
@@ -139,12 +155,15 @@ class LocalServer:
             if self._streaming is not None:
                 self._streaming.abort()
             self._streaming = http.transport if body.get("stream") else None
-        key = http.headers.get("Authorization", "").removeprefix("Bearer ")
+        place = "api-key" if "azure_key" in s.habits else "Authorization"
+        key = http.headers.get(place, "").removeprefix("Bearer ")
         if s.api_key and key != s.api_key:
             return _refused(401, f"Incorrect API key provided: {key}", "invalid_api_key")
         for feature in s.reject:
             if feature in body:
                 return _refused(400, f"Unsupported parameter: '{feature}'.", "unsupported_parameter")
+        if (unserved := _refused_stream(body, s.habits) or _refused_bound(body, request, s)) is not None:
+            return unserved
         form = body.get("response_format") or {}
         if "schema_500" in s.habits and form.get("type") == "json_schema":
             return _refused(500, "list index out of range", "server_error")
@@ -207,6 +226,57 @@ class LocalServer:
 
 def _refused(status: int, message: str, code: str) -> tuple[int, dict[str, Any]]:
     return status, {"error": {"message": message, "type": "invalid_request_error", "code": code}}
+
+
+def _refused_stream(body: dict[str, Any], habits: Sequence[str]) -> tuple[int, dict[str, Any]] | None:
+    """The refusal of a request that asks for a stream or for none, by a server that does not serve it so."""
+    if "stream_only" in habits and not body.get("stream"):
+        words = "This model only support stream mode, please enable the stream parameter to access the model."
+        return _refused(400, words, "invalid_parameter_error")
+    if "no_stream" in habits and body.get("stream"):
+        return _refused(400, "Streaming is not supported by this deployment.", "unsupported")
+    if "no_stream_options" in habits and "stream_options" in body:
+        return _refused(422, "stream_options: Extra inputs are not permitted", "extra_forbidden")
+    return None
+
+
+def _refused_bound(
+    body: dict[str, Any], request: Request, settings: ServerBehaviour
+) -> tuple[int, dict[str, Any]] | None:
+    """The refusal of a request that asks for more tokens than there are: OpenAI's words for the model's most, vLLM's for its
+    context."""
+    asked = body.get("max_tokens") or body.get("max_completion_tokens")
+    if asked and 0 < settings.most_output < asked:
+        words = f"max_tokens is too large: {asked}. This model supports at most {settings.most_output} completion tokens"
+        return _refused(400, f"{words}, whereas you provided {asked}.", "invalid_value")
+    if "strict_context" not in settings.habits or not settings.context:
+        return None
+    size, spent = settings.context, sum(len(m.content.split()) for m in request.messages)
+    holds = f"his model's maximum context length is {size} tokens"
+    if spent >= size:
+        words = f"T{holds}. However, your request has {spent} input tokens. Please reduce the length of the input messages."
+        return _refused(400, words, "BadRequestError")
+    if asked and spent + asked > size:
+        words = f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. T{holds} and your request has {spent}"
+        return _refused(400, f"{words} input tokens ({asked} > {size} - {spent}).", "BadRequestError")
+    return None
+
+
+def events_of(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
+    """The events of a stream that add up to an answer; the usage stands in the last one, where it is asked for."""
+    chunks: list[dict[str, Any]] = []
+    for choice in answer["choices"]:
+        text = choice["message"]["content"] or ""
+        pieces = [{"content": text[:3]}, {"content": text[3:]}, {"refusal": choice["message"].get("refusal")}]
+        places = {"index": choice["index"], "finish_reason": None}
+        chunks += [{"choices": [{**places, "delta": piece, "logprobs": None}]} for piece in pieces]
+        last = {**places, "finish_reason": choice["finish_reason"], "logprobs": choice.get("logprobs")}
+        chunks.append({"choices": [{**last, "delta": {}}]})
+    if (body.get("stream_options") or {}).get("include_usage") and "usage" in answer:
+        chunks.append({"choices": [], "usage": answer["usage"]})
+    common = {"id": answer["id"], "object": "chat.completion.chunk", "model": answer["model"]}
+    lines = [b"data: " + orjson.dumps(common | chunk) + b"\n\n" for chunk in chunks]
+    return [b": connected\n\n", *lines, b"data: [DONE]\n\n"]
 
 
 def _request(body: dict[str, Any]) -> Request:
@@ -338,6 +408,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--context", type=int, default=0, metavar="N", help="400 above so many words; 0: none"
+    )
+    parser.add_argument(
+        "--most-output", type=int, default=0, metavar="N", help="400 above so many max_tokens; 0: no bound"
     )
     parser.add_argument(
         "--habits", default="", metavar="A,B", help=f"what other servers do: {', '.join(HABITS)}"

@@ -1,0 +1,157 @@
+"""A stream of server-sent events as the one answer that it adds up to.
+
+Pure functions over the bytes of a whole body. Servers write such streams in many ways: events without a blank line between
+them, comments, carriage returns, usage in the last chunk or in each, an error in the middle, no `[DONE]` at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.models.openai_wire import garbled, loads
+
+_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_DONE = b"[DONE]"
+_TEXTS = ("reasoning_content", "reasoning", "refusal")
+"""Texts of a message besides its content, which come in pieces too."""
+
+
+def is_event_stream(raw: bytes) -> bool:
+    """Whether a body is a stream of events; JSON never begins like one.
+
+    >>> is_event_stream(b'data: {"choices": []}'), is_event_stream(b'{"choices": []}')
+    (True, False)
+    """
+    return raw.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_BEGINNINGS)
+
+
+def read_event_stream(raw: bytes) -> dict[str, Any]:
+    """The body that the same answer has without a stream: `choices` with whole messages, and `usage`.
+
+    An error among the events becomes the body of an error. Raises ProviderError for a stream that ended before its answer
+    did, and for one that cannot be read.
+    """
+    answer = _Answer()
+    for name, data in _events(raw):
+        if data == _DONE:
+            answer.done = True
+            break
+        event = _parsed(data)
+        if not isinstance(event, dict):
+            raise garbled("the stream holds an event that is not a JSON object")
+        if event.get("error") or name == b"error":
+            return {"error": event.get("error") or event}
+        answer.add(event)
+    return answer.as_body()
+
+
+def _events(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Name and data of each event. A line of data that is whole ends the event before it, blank line or not."""
+    name, data = b"", b""
+    text = raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    for line in (*text.split(b"\n"), b""):
+        key, _, value = line.partition(b":")
+        if not line:
+            if data:
+                yield name, data
+            name, data = b"", b""
+        elif key == b"event":
+            name = value.strip()
+        elif key == b"data":
+            if data and _is_whole(data):
+                yield name, data
+                data = b""
+            data = data + b"\n" + value.strip() if data else value.strip()
+
+
+def _is_whole(data: bytes) -> bool:
+    return data == _DONE or _parsed(data) is not None
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return loads(data)
+    except ValueError:
+        return None
+
+
+@dataclass
+class _Choice:
+    """What is known of one choice."""
+
+    content: list[Any] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    tokens: list[Any] = field(default_factory=list)
+    calls_tool: bool = False
+    finish: Any = None
+    error: Any = None
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """Take in a piece. Some servers end with the whole message, which stands in the place of the pieces."""
+        delta, message = chunk.get("delta"), chunk.get("message")
+        if isinstance(message, dict) and message.get("content"):
+            self.content, self.texts = [], {}
+        for part in (delta, message):
+            if isinstance(part, dict):
+                self._add_message(part)
+        logprobs = chunk.get("logprobs")
+        if isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list):
+            self.tokens += logprobs["content"]
+        self.finish = chunk.get("finish_reason") or self.finish
+        self.error = chunk.get("error") or self.error
+
+    def _add_message(self, part: Mapping[str, Any]) -> None:
+        content = part.get("content")
+        if content:
+            self.content += content if isinstance(content, list) else [content]
+        for name in _TEXTS:
+            if isinstance(part.get(name), str):
+                self.texts[name] = self.texts.get(name, "") + part[name]
+        self.calls_tool = self.calls_tool or bool(part.get("tool_calls") or part.get("function_call"))
+
+    def as_body(self, index: int) -> dict[str, Any]:
+        """The choice as it stands in an answer without a stream."""
+        content: Any = self.content
+        if all(isinstance(piece, str) for piece in content):
+            content = "".join(content)
+        else:
+            content = [{"type": "text", "text": p} if isinstance(p, str) else p for p in content]
+        tools: dict[str, Any] = {"tool_calls": [{}]} if self.calls_tool else {}
+        message = {"role": "assistant", "content": content, **self.texts, **tools}
+        body = {"index": index, "message": message, "finish_reason": self.finish}
+        body |= {"error": self.error} if self.error else {}
+        return body | ({"logprobs": {"content": self.tokens}} if self.tokens else {})
+
+
+@dataclass
+class _Answer:
+    """What the events so far add up to."""
+
+    choices: dict[int, _Choice] = field(default_factory=dict)
+    usage: Any = None
+    model: Any = None
+    done: bool = False
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in an event; one without choices may hold the usage, or nothing of interest."""
+        self.model = event.get("model") or self.model
+        groq = event.get("x_groq")
+        self.usage = (
+            event.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None) or self.usage
+        )
+        choices = event.get("choices")
+        for chunk in choices if isinstance(choices, list) else ():
+            if isinstance(chunk, dict):
+                index = chunk.get("index")
+                self.choices.setdefault(index if isinstance(index, int) else 0, _Choice()).add(chunk)
+
+    def as_body(self) -> dict[str, Any]:
+        """The whole answer. Raises ProviderError when it has no end."""
+        ended = bool(self.choices) and all(choice.finish or choice.error for choice in self.choices.values())
+        if not (ended or self.done):
+            raise garbled("the stream ended before the answer did")
+        choices = [self.choices[index].as_body(index) for index in sorted(self.choices)]
+        body = {"object": "chat.completion", "model": self.model, "choices": choices}
+        return body | ({"usage": self.usage} if self.usage else {})

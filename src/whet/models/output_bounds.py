@@ -1,0 +1,212 @@
+"""How many tokens a model may write: what endpoints say when a request asks for more, and what is asked for then.
+
+Every server says it in other words. The numbers are what counts: the size of the context, the tokens of the input, the most
+that an answer may have, and the bound that was sent.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whet.types import Request
+
+LEAST = 16
+"""Tokens of an answer below which nothing is worth asking for."""
+_MARGIN = 1.1
+_REMEMBERED = 4096
+
+_SEPARATOR = re.compile(r"(?<=\d)[,_](?=\d{3}\b)")
+_OUTPUT = re.compile(
+    r"max(?:imum)?[_ ]?(?:completion_|new_|output[_ ]?)?tokens|(?:completion|output|generated|new) tokens"
+    r"|in the (?:completion|output)|requested output",
+    re.IGNORECASE,
+)
+_CONTEXT_WORDS = re.compile(
+    r"context|prompt is too long|input is too long|input token count|input tokens exceed|too many (?:input )?tokens"
+    r"|maximum (?:input|sequence|prompt) length|max_model_len|max_position",
+    re.IGNORECASE,
+)
+_CONTEXT_SIZE = re.compile(r"context[_ ](?:length|size|window|limit)", re.IGNORECASE)
+_TOO_MUCH = re.compile(
+    r"too (?:large|big|high|long|many|great)|exceed|(?:greater|larger|longer|more) than|above|less than or equal|at most|<=|"
+    r"overflow|maximum|supported range|valid range|range of|not enough",
+    re.IGNORECASE,
+)
+_AT_LEAST = re.compile(r"\bat least \d", re.IGNORECASE)
+_SUMS = (
+    re.compile(r"(?P<sent>\d+) > (?P<context>\d+) - (?P<input>\d+)"),
+    re.compile(r"(?P<input>\d+) \+ (?P<sent>\d+) > (?P<context>\d+)"),
+)
+_CONTEXTS = (
+    re.compile(r"context (?:length|size|window|limit)\b[^\d.]{0,40}(\d+)", re.IGNORECASE),
+    re.compile(r"(\d+)(?: tokens?)? (?:of )?(?:the )?(?:maximum )?context", re.IGNORECASE),
+    re.compile(r"(?:max_model_len|n_ctx)\D{0,12}(\d+)", re.IGNORECASE),
+    re.compile(r"tokens? > (\d+) maximum", re.IGNORECASE),
+    re.compile(r"maximum number of tokens(?: allowed)?\D{0,10}(\d+)", re.IGNORECASE),
+    re.compile(r"(?:configured|token|input) limit\D{0,12}(\d+)", re.IGNORECASE),
+    re.compile(r"\+ `?max_new_tokens`? must be <= (\d+)", re.IGNORECASE),
+    re.compile(r"context\b[^\d.]{0,40}(\d+)", re.IGNORECASE),
+)
+_INPUTS = (
+    re.compile(
+        r"(\d+)(?: tokens?)? (?:in|of|from) (?:the |your )?(?:text )?(?:input|messages?|prompt)",
+        re.IGNORECASE,
+    ),
+    re.compile(r"(\d+) (?:`?inputs?`?|prompt|message) tokens?", re.IGNORECASE),
+    re.compile(r"too long: (\d+) tokens?", re.IGNORECASE),
+    re.compile(r"input token count\D{0,10}(\d+)", re.IGNORECASE),
+    re.compile(
+        r"(?:prompt|input|request|messages|inputs)\b[^.\d]{0,40}?(\d+) (?:\w+ )?tokens?", re.IGNORECASE
+    ),
+    re.compile(r"first (\d+) tokens", re.IGNORECASE),
+)
+_MOSTS = (
+    re.compile(r"\bto (?P<beyond>\d+) \(exclusive\)"),
+    re.compile(r"[\[(]\s*\d+\s*,\s*(?P<most>\d+)\s*\]"),
+    re.compile(r"\d+ (?:>|exceeds) (?P<most>\d+)"),
+    re.compile(
+        r"(?:at most|up to|<=|no more than|(?:less|lower|smaller) than or equal to)\D{0,12}(?P<most>\d+)",
+        re.IGNORECASE,
+    ),
+    re.compile(r"(?:less|lower|smaller) than\D{0,12}(?P<beyond>\d+)", re.IGNORECASE),
+    re.compile(r"(?:maximum|limit|exceeds?|between \d+ and)\b[^\d.]{0,60}?(?P<most>\d+)", re.IGNORECASE),
+)
+
+
+@dataclass(frozen=True)
+class TokenLimits:
+    """What a refusal says: tokens of the context, of the input (`at_least`: it has that many or more), and the most that
+    an answer may have; None for what it does not say. `about_output`: it speaks of the answer, not of the input alone."""
+
+    context: int | None = None
+    input: int | None = None
+    output: int | None = None
+    at_least: bool = False
+    about_output: bool = True
+
+    @property
+    def room(self) -> int | None:
+        """Tokens that the input leaves for an answer, below 0 where it does not fit; None where that is not known."""
+        return None if self.context is None or self.input is None else self.context - self.input
+
+
+def read_limits(message: str, details: Mapping[str, Any], sent: int | None) -> TokenLimits | None:
+    """What the words of a refusal say about the tokens of a request that asked for at most `sent`; `details` are the other
+    fields of the error. None where it is about something else.
+
+    >>> read_limits("max_tokens is too large: 30000. This model supports at most 16384 completion tokens.", {}, 30000)
+    TokenLimits(context=None, input=None, output=16384, at_least=False, about_output=True)
+    """
+    text = _SEPARATOR.sub("", message)
+    about_output, about_context = _OUTPUT.search(text), _CONTEXT_WORDS.search(text)
+    exact = _counted(details)
+    if not (about_output or about_context or exact) or not (_TOO_MUCH.search(text) or exact):
+        return None
+    for pattern in _SUMS:
+        if (found := pattern.search(text)) is not None:
+            return TokenLimits(int(found["context"]), int(found["input"]))
+    context = exact.context if exact else _first(_CONTEXTS, text, (sent,))
+    spent = exact.input if exact else _first(_INPUTS, text, (context,))
+    if context is not None and (spent is not None or about_context):
+        at_least = _AT_LEAST.search(text) is not None
+        return TokenLimits(context, spent, at_least=at_least, about_output=about_output is not None)
+    if sent is None or not about_output:
+        certain = spent is not None or _CONTEXT_SIZE.search(text)
+        return TokenLimits(input=spent, about_output=False) if certain and not about_output else None
+    return _output_limit(text, sent)
+
+
+def _output_limit(text: str, sent: int) -> TokenLimits | None:
+    """The most that an answer may have, below what was asked for: as the words say it, else the largest smaller number."""
+    for pattern in _MOSTS:
+        for found in pattern.finditer(text):
+            groups = found.groupdict()
+            most = int(groups["most"]) if groups.get("most") else int(groups["beyond"]) - 1
+            if 0 < most < sent:
+                return TokenLimits(output=most)
+    numbers = [int(number) for number in re.findall(r"(?<![\w.-])\d+(?![\w-])", text)]
+    below = [number for number in numbers if LEAST <= number < sent]
+    if below:
+        return TokenLimits(output=max(below))
+    return (
+        None
+        if any(number > sent for number in numbers) or sent < 2 * LEAST
+        else TokenLimits(output=sent // 2)
+    )
+
+
+def _counted(details: Mapping[str, Any]) -> TokenLimits | None:
+    """The numbers where an error has fields for them, as llama.cpp's has."""
+    context, spent = details.get("n_ctx"), details.get("n_prompt_tokens")
+    if isinstance(context, int) and isinstance(spent, int):
+        return TokenLimits(context, spent)
+    return None
+
+
+def _first(
+    patterns: tuple[re.Pattern[str], ...], text: str, other_than: tuple[int | None, ...]
+) -> int | None:
+    numbers = (int(found[1]) for pattern in patterns for found in pattern.finditer(text))
+    return next((number for number in numbers if number not in other_than), None)
+
+
+class OutputBounds:
+    """What is known of the tokens that one model takes, and what the next request asks for."""
+
+    def __init__(self) -> None:
+        self._most: int | None = None
+        self._context: int | None = None
+        self._tokens_per_byte: float | None = None
+        self._rooms: dict[Hashable, int] = {}
+
+    def fit(self, request: Request) -> Request:
+        """The request, with a smaller bound where the model allows no more."""
+        bound = request.max_tokens
+        if bound is None or (self._most is None and self._context is None):
+            return request
+        bounds = [bound, *([self._most] if self._most is not None else [])]
+        room = self._rooms.get(request.messages)
+        if room is None and self._context is not None:
+            size = math.ceil(_bytes_of(request) * (self._tokens_per_byte or 1.0) * _MARGIN) + LEAST
+            room = self._context - size if self._context - size >= LEAST else None
+        return replace(request, max_tokens=min([*bounds, *([room] if room is not None else [])]))
+
+    def learn(self, request: Request, limits: TokenLimits, sent: int | None) -> bool:
+        """Note a refusal of a request that asked for `sent` tokens. True when a smaller bound may do."""
+        self._context = limits.context or self._context
+        if limits.input is not None and not limits.at_least:
+            share = limits.input / max(1, _bytes_of(request))
+            self._tokens_per_byte = max(self._tokens_per_byte or 0.0, min(1.0, share))
+        if sent is None:
+            return False
+        if limits.output is not None and limits.output < sent:
+            self._most = limits.output if self._most is None else min(self._most, limits.output)
+            return True
+        room = limits.room
+        if room is None and limits.input is None and limits.about_output:
+            room = sent // 2
+        if room is None:
+            return False
+        if limits.at_least or room >= sent:
+            room = min(room, sent // 2)
+        if room < min(LEAST, sent):
+            return False
+        if len(self._rooms) >= _REMEMBERED:
+            self._rooms.clear()
+        self._rooms[request.messages] = room
+        return room < sent
+
+    def answered(self, request: Request) -> None:
+        """Forget what was known of a request that has its answer."""
+        if self._rooms:
+            self._rooms.pop(request.messages, None)
+
+
+def _bytes_of(request: Request) -> int:
+    return sum(
+        len(str(message.content).encode("utf-8", "surrogatepass")) + LEAST for message in request.messages
+    )

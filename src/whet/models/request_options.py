@@ -1,0 +1,74 @@
+"""What a user adds to every request of one model: parameters of its provider, sampling, a seed, streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whet.errors import UsageError, parameter
+from whet.types import Request
+
+_OWN = {
+    "messages": "whet writes them",
+    "model": "name it in the address",
+    "n": "whet asks for as many answers as it needs",
+    "stream": "write `stream: true` beside `extra_body`",
+}
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """Fields of a request's body that the user chose, and how it is asked.
+
+    `temperature` and `stop` replace those of the request. `seed` is that of the first sample of a request; each further
+    sample gets the next number. `stream`: None asks without a stream until the endpoint wants one. `extra_body` is
+    merged into the body and wins over everything in it but the messages.
+    """
+
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    top_p: float | None = None
+    reasoning_effort: str | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a field of `extra_body` that whet writes itself."""
+        for name, reason in _OWN.items():
+            if name in self.extra_body:
+                raise UsageError(f"{parameter('extra_body')}: {name} cannot be set there: {reason}.")
+
+    def settle(self, request: Request) -> Request:
+        """The request with the temperature, the stop texts and the seed that the user chose."""
+        if self.temperature is None and not self.stop and self.seed is None:
+            return request
+        return replace(
+            request,
+            temperature=request.temperature if self.temperature is None else self.temperature,
+            stop=self.stop or request.stop,
+            seed=request.seed if self.seed is None else self.seed + request.sample,
+        )
+
+    def extend(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with the fields that the user added."""
+        if self.top_p is not None:
+            body["top_p"] = self.top_p
+        if self.reasoning_effort is not None:
+            body["reasoning_effort"] = self.reasoning_effort
+        body.update(self.extra_body)
+        return body
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What of this changes answers, as JSON; empty where nothing is set."""
+        values: dict[str, Any] = {
+            "temperature": self.temperature,
+            "stop": list(self.stop),
+            "top_p": self.top_p,
+            "reasoning_effort": self.reasoning_effort,
+            "seed": self.seed,
+            "extra_body": dict(self.extra_body),
+        }
+        return {name: value for name, value in values.items() if value not in (None, [], {})}

@@ -1,0 +1,113 @@
+"""`litellm/NAME`: a model by way of the package litellm, which knows further providers and their own protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from whet.errors import ProviderError, UsageError
+from whet.models.language_model import AnswersOnly, LanguageModel
+from whet.models.openai_answers import completions, reported_usage
+from whet.models.openai_wire import Failure, http_error, request_body
+from whet.models.request_options import RequestOptions
+from whet.models.secret import Secret
+from whet.types import Completion, Request, content_hash
+from whet.variables import variable
+
+DEFAULT_TIMEOUT = 120.0
+_DROPPED = ("model", "messages")
+
+
+def load(
+    name: str,
+    *,
+    base_url: str | None = None,
+    key_variable: str | None = None,
+    options: RequestOptions | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> LanguageModel:
+    """The model. Raises UsageError where the package is not installed."""
+    try:
+        import litellm
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"litellm/{name} needs {error.name}. Install it with: pip install 'whet[litellm]'"
+        ) from error
+    return LiteLLMModel(litellm, name, base_url, key_variable, options or RequestOptions(), timeout)
+
+
+class LiteLLMModel(AnswersOnly):
+    """A model that litellm reaches. Its keys are those that litellm looks for; it drops parameters that a provider does not
+    take, and makes one attempt a call, for the engine owns retries."""
+
+    simulated = False
+    local = False
+
+    def __init__(
+        self,
+        package: Any,
+        name: str,
+        base_url: str | None,
+        key_variable: str | None,
+        options: RequestOptions,
+        timeout: float,
+    ) -> None:
+        """Raises UsageError for a variable that is not set and a timeout that is none."""
+        if not timeout > 0:
+            raise UsageError(f"timeout: expected seconds above 0, found {timeout!r}.")
+        key = "" if key_variable is None else (variable(key_variable) or "").strip()
+        if key_variable is not None and not key:
+            raise UsageError(
+                f"litellm/{name}: `key_variable` names {key_variable}, which is not set. Set it."
+            )
+        self.address = f"litellm/{name}"
+        self.base_url = base_url or ""
+        self.identity: Mapping[str, Any] = options.identity
+        self.variant = content_hash(options.identity)[:12] if options.identity else ""
+        self._package, self._name, self._options, self._timeout = package, name, options, timeout
+        self._key = Secret(key)
+
+    def __repr__(self) -> str:
+        return f"LiteLLMModel({self._name!r})"
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """One call; 1 to `request.n` completions. Raises ProviderError with the status that litellm reports."""
+        request = self._options.settle(request)
+        body = self._options.extend(request_body(self._name, request, set()))
+        values: dict[str, Any] = {key: value for key, value in body.items() if key not in _DROPPED}
+        if self.base_url:
+            values["api_base"] = self.base_url
+        if self._key:
+            values["api_key"] = self._key.reveal()
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await self._package.acompletion(
+                    model=self._name, messages=body["messages"], drop_params=True, num_retries=0, **values
+                )
+        except TimeoutError:
+            raise ProviderError(
+                f"{self.address}: no answer within {self._timeout:g} s", retryable=True
+            ) from None
+        except Exception as error:
+            raise self._error(error) from None
+        data = answer.model_dump()
+        made = completions(data, request, self.count_tokens, reported_usage(data))
+        if isinstance(made, Failure):
+            raise http_error(made, self.address, self._key.scrub)
+        return made
+
+    def _error(self, error: Exception) -> ProviderError:
+        """The failure that an exception of litellm stands for; one without a status is no answer."""
+        status = getattr(error, "status_code", None)
+        words = self._key.scrub(str(error))
+        if not isinstance(status, int) or status < 400:
+            return ProviderError(f"{self.address}: {type(error).__name__}: {words[:300]}", retryable=True)
+        response = getattr(error, "response", None)
+        headers = {str(k).lower(): str(v) for k, v in dict(getattr(response, "headers", None) or {}).items()}
+        raw = json.dumps({"error": {"message": words}}).encode()
+        return http_error(Failure(status, raw, headers), self.address, self._key.scrub)
+
+    async def close(self) -> None:
+        """Nothing to release: litellm keeps its connections."""
