@@ -338,7 +338,7 @@ PUBLIC = {
     "review_world reviews",
     "whet.testing.paired_benchmark": "Advantage KnownWorld advantage play",
     "whet.testing.environments": "EnvironmentConformance",
-    "whet.testing.faults": "Faults RequestLedger ServerBehaviour habitual thoughtful understood",
+    "whet.testing.faults": "Faults ReceivedRequest RequestLedger ServerBehaviour habitual thoughtful understood",
     "whet.testing.methods": "MethodConformance",
     "whet.testing.models": "ModelConformance check_completions",
     "whet.testing.rewards": "RewardConformance",

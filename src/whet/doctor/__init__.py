@@ -94,8 +94,8 @@ def _packages(checkup: Checkup) -> None:
 
 def _keys(checkup: Checkup) -> None:
     """Which providers' variables are set; OpenAI's is named in any case."""
-    found = {name: provider for name, provider in PROVIDERS.items() if provider.find_key()[1]}
-    for provider in {"openai": OPENAI, **found}.values():
+    with_key = {name: provider for name, provider in PROVIDERS.items() if provider.find_key()[1]}
+    for provider in {"openai": OPENAI, **with_key}.values():
         variable, key = provider.find_key()
         checkup.ok("key", f"{variable} {'is set (its value is not shown)' if key else 'is not set'}")
     for name, provider in PROVIDERS.items():

@@ -51,7 +51,7 @@ def variables_in(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Endpoint:
+class ModelEndpoint:
     """One base URL with its query, key and headers. `base_url` and `plain` are what may be shown and recorded of it: no
     secret is in them."""
 
@@ -93,7 +93,7 @@ def endpoint_of(
     api_key: str | None = None,
     key_variable: str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Endpoint:
+) -> ModelEndpoint:
     """The endpoint of a model.
 
     `base_url` falls back to the variables of the provider, then to its documented address; `api_key` to the variable
@@ -124,7 +124,7 @@ def endpoint_of(
         by_header = as_azure or (provider == AZURE and not bearer)
         sent |= {"api-key": key.reveal()} if by_header else {"Authorization": f"Bearer {key.reveal()}"}
     plain = {name: text for name, text in headers.items() if not (holds_secret(name) or variables_in(text))}
-    return Endpoint(show_url(base), key, place, sent, plain, secrets, base)
+    return ModelEndpoint(show_url(base), key, place, sent, plain, secrets, base)
 
 
 def _key_of(
@@ -141,15 +141,15 @@ def _key_of(
 
 
 def _base_of(known: Provider, provider: str, name: str, base_url: str | None) -> URL:
-    place, found = known.find_base_url()
+    place, by_variable = known.find_base_url()
     if provider != AZURE:
-        return checked_url(base_url or found or known.base_url, "" if base_url else place)
-    if not (base_url or found):
+        return checked_url(base_url or by_variable or known.base_url, "" if base_url else place)
+    if not (base_url or by_variable):
         raise UsageError(
             f"azure/{name} needs the address of your resource. Set {known.urls[0]} to something like "
             f"https://NAME.openai.azure.com, or name it with {parameter('base_url')}."
         )
-    return _azure_url(checked_url(base_url or found, "" if base_url else place), name)
+    return _azure_url(checked_url(base_url or by_variable, "" if base_url else place), name)
 
 
 def _azure_url(url: URL, deployment: str) -> URL:

@@ -184,12 +184,12 @@ class OpenAIModel(AnswersOnly):
         """Whether the next attempt asks for a stream because of this failure, or no longer does."""
         if self._options.stream is not None or not wants_stream(failure, body):
             return False
-        asked = "stream" in body
-        if asked != self._streams:
+        streamed = "stream" in body
+        if streamed != self._streams:
             return True  # another request has found it out
-        if self._answered or (self._tried_stream and not asked):
+        if self._answered or (self._tried_stream and not streamed):
             return False
-        self._streams = self._tried_stream = not asked
+        self._streams = self._tried_stream = not streamed
         if self._streams:
             _log.warning("%s answers in streams only; requests ask for one from now on.", self.address)
         return True
@@ -197,10 +197,10 @@ class OpenAIModel(AnswersOnly):
     def _too_long(self, error: ProviderError, limits: TokenLimits) -> ProviderError:
         """The error of a request whose input leaves no room for an answer, with what can be done."""
         held = "" if limits.context is None else f": the model holds {limits.context:,} tokens"
-        asked = "" if limits.input is None else f", and the input has {limits.input:,}"
-        asked = asked if held else asked.replace(", and", ":")
+        spent = "" if limits.input is None else f", and the input has {limits.input:,}"
+        spent = spent if held else spent.replace(", and", ":")
         return ProviderError(
-            f"{str(error).rstrip('.')}. The input leaves no room for an answer{held}{asked}. Shorten the prompt or the row, "
+            f"{str(error).rstrip('.')}. The input leaves no room for an answer{held}{spent}. Shorten the prompt or the row, "
             "or take a model with a longer context (of a server of your own: a setting of the server).",
             status=error.status,
             billed=error.billed,
@@ -211,15 +211,15 @@ class OpenAIModel(AnswersOnly):
         if not self._streams and self._options.stream is None and is_event_stream(answer):
             self._streams = True
 
-    def _note_bound(self, asked: int | None, sent: int | None) -> None:
+    def _note_bound(self, bound: int | None, sent: int | None) -> None:
         """Say once for each bound that it is lowered."""
-        if asked is None or sent is None or sent >= asked or asked in self._lowered:
+        if bound is None or sent is None or sent >= bound or bound in self._lowered:
             return
-        self._lowered.add(asked)
+        self._lowered.add(bound)
         _log.warning(
             "%s does not allow %d tokens for an answer to this request; it is asked for %d.",
             self.address,
-            asked,
+            bound,
             sent,
         )
 
@@ -239,8 +239,8 @@ class OpenAIModel(AnswersOnly):
         one where the endpoint turns out to answer in streams only.
         """
         while True:
-            asked = self._as_asked(self._options.extend({"model": self._name, **body}))
-            answer = await self._post(encode(asked))
+            sent = self._as_asked(self._options.extend({"model": self._name, **body}))
+            answer = await self._post(encode(sent))
             if isinstance(answer, ProviderError):
                 return {}, answer, frozenset()
             try:
@@ -255,7 +255,7 @@ class OpenAIModel(AnswersOnly):
             if not isinstance(failure, Failure):
                 self._answered = True
                 return value, None, frozenset()
-            if self._switches_stream(failure, asked):
+            if self._switches_stream(failure, sent):
                 continue
             return {}, self._error(failure), frozenset(refused_features(failure, body))
 

@@ -107,8 +107,8 @@ def read_limits(message: str, details: Mapping[str, Any], sent: int | None) -> T
     if not (about_output or about_context or exact) or not (_TOO_MUCH.search(text) or exact):
         return None
     for pattern in _SUMS:
-        if (found := pattern.search(text)) is not None:
-            return TokenLimits(int(found["context"]), int(found["input"]))
+        if (match := pattern.search(text)) is not None:
+            return TokenLimits(int(match["context"]), int(match["input"]))
     context = exact.context if exact else _first(_CONTEXTS, text, (sent,))
     spent = exact.input if exact else _first(_INPUTS, text, (context,))
     if context is not None and (spent is not None or about_context):
@@ -123,8 +123,8 @@ def read_limits(message: str, details: Mapping[str, Any], sent: int | None) -> T
 def _output_limit(text: str, sent: int) -> TokenLimits | None:
     """The most that an answer may have, below what was asked for: as the words say it, else the largest smaller number."""
     for pattern in _MOSTS:
-        for found in pattern.finditer(text):
-            groups = found.groupdict()
+        for match in pattern.finditer(text):
+            groups = match.groupdict()
             most = int(groups["most"]) if groups.get("most") else int(groups["beyond"]) - 1
             if 0 < most < sent:
                 return TokenLimits(output=most)
@@ -150,7 +150,7 @@ def _counted(details: Mapping[str, Any]) -> TokenLimits | None:
 def _first(
     patterns: tuple[re.Pattern[str], ...], text: str, other_than: tuple[int | None, ...]
 ) -> int | None:
-    numbers = (int(found[1]) for pattern in patterns for found in pattern.finditer(text))
+    numbers = (int(match[1]) for pattern in patterns for match in pattern.finditer(text))
     return next((number for number in numbers if number not in other_than), None)
 
 

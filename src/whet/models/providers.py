@@ -39,13 +39,13 @@ class Provider:
 
     def find_key(self) -> tuple[str, str]:
         """Name and value of the variable that holds the key; the first name and an empty text where none is set."""
-        found = ((name, value) for name in self.keys if (value := (variable(name) or "").strip()))
-        return next(found, (self.keys[0], ""))
+        values = ((name, value) for name in self.keys if (value := (variable(name) or "").strip()))
+        return next(values, (self.keys[0], ""))
 
     def find_base_url(self) -> tuple[str, str]:
         """Name and value of the variable that holds the base URL, as a URL; two empty texts where none is set."""
-        found = ((name, value) for name in self.urls if (value := (variable(name) or "").strip()))
-        name, value = next(found, ("", ""))
+        values = ((name, value) for name in self.urls if (value := (variable(name) or "").strip()))
+        name, value = next(values, ("", ""))
         return name, self._complete(value) if value else ""
 
     def _complete(self, text: str) -> str:

@@ -134,7 +134,7 @@ class LocalServer:
         if self._settings.latency > 0:
             await asyncio.sleep(self._settings.latency)
         if status == 200 and not fault and (body.get("stream") or "stream_always" in self._settings.habits):
-            return await self._send_events(http, events_of(answer, body))
+            return await self._send_events(http, _events_of(answer, body))
         return await self._send(http, status, orjson.dumps(answer), fault)
 
     @staticmethod
@@ -245,10 +245,10 @@ def _refused_bound(
 ) -> tuple[int, dict[str, Any]] | None:
     """The refusal of a request that asks for more tokens than there are: OpenAI's words for the model's most, vLLM's for its
     context."""
-    asked = body.get("max_tokens") or body.get("max_completion_tokens")
-    if asked and 0 < settings.most_output < asked:
-        words = f"max_tokens is too large: {asked}. This model supports at most {settings.most_output} completion tokens"
-        return _refused(400, f"{words}, whereas you provided {asked}.", "invalid_value")
+    bound = body.get("max_tokens") or body.get("max_completion_tokens")
+    if bound and 0 < settings.most_output < bound:
+        words = f"max_tokens is too large: {bound}. This model supports at most {settings.most_output} completion tokens"
+        return _refused(400, f"{words}, whereas you provided {bound}.", "invalid_value")
     if "strict_context" not in settings.habits or not settings.context:
         return None
     size, spent = settings.context, sum(len(m.content.split()) for m in request.messages)
@@ -256,13 +256,13 @@ def _refused_bound(
     if spent >= size:
         words = f"T{holds}. However, your request has {spent} input tokens. Please reduce the length of the input messages."
         return _refused(400, words, "BadRequestError")
-    if asked and spent + asked > size:
-        words = f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. T{holds} and your request has {spent}"
-        return _refused(400, f"{words} input tokens ({asked} > {size} - {spent}).", "BadRequestError")
+    if bound and spent + bound > size:
+        words = f"'max_tokens' or 'max_completion_tokens' is too large: {bound}. T{holds} and your request has {spent}"
+        return _refused(400, f"{words} input tokens ({bound} > {size} - {spent}).", "BadRequestError")
     return None
 
 
-def events_of(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
+def _events_of(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
     """The events of a stream that add up to an answer; the usage stands in the last one, where it is asked for."""
     chunks: list[dict[str, Any]] = []
     for choice in answer["choices"]:
