@@ -16,7 +16,8 @@ from typing import Any
 from whet.arguments import checked
 from whet.blocking import LoopThread
 from whet.engine.progress import Progress
-from whet.environments.environment import EXAMPLE, find_label
+from whet.environments.environment import EXAMPLE
+from whet.environments.labels import find_label
 from whet.errors import UsageError
 from whet.fields import from_arguments
 from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method

@@ -105,6 +105,9 @@ class Completion:
     target, when the model was asked to score instead of to generate. `seconds` are those that the call took, in a run that
     measures them. `thought` is what the model thought before it answered, with the marks around it where it stood in the text;
     it is no part of the answer, and only people are shown it (`whet.replies.thoughts`).
+
+    `sentence` is the whole answer where `text` is a label that only a sentence of it mentions. `steps` are those of an episode
+    or a program that ended with this answer, as JSON (docs/task-folder.md, "Steps").
     """
 
     text: str
@@ -116,6 +119,8 @@ class Completion:
     target_score: tuple[float, int] | None = None
     seconds: float | None = None
     thought: str = ""
+    sentence: str | None = None
+    steps: tuple[Mapping[str, JSON], ...] = ()
 
     @property
     def answered(self) -> bool:
@@ -190,7 +195,8 @@ class Rollout:
 
     `error` is None or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward. `steps`
     is the trace of a program, `addressed` what a critique says about its prompts by their names, `thought` what the model thought
-    before it answered, for people to see.
+    before it answered, for people to see. `sentence` is the whole answer where
+    `output` is a label that only a sentence of it mentions.
     """
 
     prompt_id: str
@@ -205,6 +211,7 @@ class Rollout:
     addressed: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[TraceStep, ...] = ()
     thought: str = ""
+    sentence: str | None = None
 
     @property
     def answered(self) -> bool:

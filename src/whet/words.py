@@ -132,7 +132,7 @@ def _before(name: str) -> str:
     first = name[0]
     if not _WORD_CHARACTER.match(first) or _OPEN_CHARACTER.match(first):
         return ""
-    number = r"(?<![0-9][.,])(?<![-\u2212])" if first.isdecimal() else ""
+    number = r"(?<![0-9],)(?<![-.\u2212])" if first.isdecimal() else ""
     return rf"(?<!(?!{_OPEN}){_WORD})(?<!{_WORD}{_HYPHENS}){number}"
 
 

@@ -328,7 +328,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     import tempfile
 
     from whet import words
-    from whet.environments import environment, tools
+    from whet.environments import labels, tools
     from whet.feedback import comments
     from whet.instructions import answers, confirm, guard, questions, reader
     from whet.live.traffic import adapters, otlp, schema
@@ -415,7 +415,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
             words.bare(t),
             words.mentions(words.fold(t), ["a", "b c"]),
         ),
-        "labels": lambda t: environment.find_label(t, {"yes": "good", "no": "bad"}),
+        "labels": lambda t: labels.find_label(t, {"yes": "good", "no": "bad"}),
         "tools.find_call": lambda t: (tools.find_call(t), tools.final(t)),
         "prl": lambda t: (prl.answer_in(t), prl.format_reward("<think>" + t + "</think><answer></answer>")),
         "prompt_r1": lambda t: prompt_r1.format_reward([t, "<think>" + t + "</think><answer></answer>"]),

@@ -290,8 +290,17 @@ REWARDS: Mapping[str, Case] = {
     "import": reward("import no_such\n", "reward.py:1", "no_such"),
     "one parameter": reward("\ndef reward(output): ...\n", "reward.py:2", "two parameters"),
     "three parameters": reward("def reward(example, output, x): ...\n", "reward.py:1", "two parameters"),
-    "a coroutine": reward("async def reward(example, output): ...\n", "reward.py:1", "ordinary"),
-    "a generator": reward("def reward(example, output):\n    yield 1\n", "reward.py:1", "ordinary"),
+    "a generator": reward("def reward(example, output):\n    yield 1\n", "reward.py:1", "is a generator"),
+    "an async generator": reward(
+        "async def reward(example, output):\n    yield 1\n", "reward.py:1", "is a generator"
+    ),
+    "a range of its own": reward(
+        "def reward(example, output):\n    return 0 if output == example['target'] else -1\n",
+        "reward.py:1",
+        "returned -1.0, outside [0, 1]",
+        "reward: {reward.py: {low: -1, high: 0}}",
+    ),
+    "a target that is no JSON": reward("", "is no JSON", yaml="reward: json\n"),
     "exits": reward("exit(1)\n", "reward.py:1", "SystemExit"),
     "swapped": reward(
         "\ndef reward(output, example):\n    return 1.0\n",

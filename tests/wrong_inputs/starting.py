@@ -289,11 +289,11 @@ MORE: Mapping[str, Case] = {
         "def reward(example, output):\n    return float('nan')\n", "reward.py:1", "nan", "row"
     ),
     "returns a list": reward("def reward(example, output):\n    return [1.0]\n", "reward.py:1", "[1.0]"),
-    "returns a pair": reward(
-        "def reward(example, output):\n    return 1.0, 'x'\n", "reward.py:1", "(1.0, 'x')"
+    "returns two numbers": reward(
+        "def reward(example, output):\n    return 1.0, 2.0\n", "reward.py:1", "(1.0, 2.0)"
     ),
-    "returns a score": reward(
-        "def reward(example, output):\n    return {'score': 1.0}\n", "reward.py:1", "`reward`"
+    "returns points": reward(
+        "def reward(example, output):\n    return {'points': 1.0}\n", "reward.py:1", "`reward`"
     ),
     "returns a complex number": reward("def reward(example, output):\n    return 1j\n", "reward.py:1", "1j"),
     "returns below 0": reward("def reward(example, output):\n    return -1\n", "reward.py:1", "low"),

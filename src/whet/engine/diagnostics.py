@@ -127,6 +127,20 @@ def thought_warnings(answers: Sequence[Rollout]) -> list[str]:
     ]
 
 
+def label_warnings(answers: Sequence[Rollout]) -> list[str]:
+    """A warning when answers name their label inside a sentence: the sentence may mean it, or the contrary."""
+    inside = [r for r in answers if r.sentence is not None]
+    if not inside:
+        return []
+    text = " ".join((inside[0].sentence or "").split())
+    shown = text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ..."
+    return [
+        f'{len(inside)} of {len(answers)} answers name their label inside a sentence, such as "{shown}", which counts as '
+        f"{inside[0].output}; whet does not know whether the sentence means it. Ask for the label alone, or let no other answer "
+        "count: reward: {exact_match: {strict: true}}."
+    ]
+
+
 def copy_warnings(task: Task, best: Prompt) -> list[str]:
     """A warning when the best prompt repeats what a row of the task says and the start prompt does not."""
     for rows in (

@@ -10,6 +10,7 @@ from typing import Any
 from whet.engine.diagnostics import (
     barren_warnings,
     copy_warnings,
+    label_warnings,
     optimizer_warnings,
     search_warnings,
     thought_warnings,
@@ -110,7 +111,8 @@ async def final_evaluation(
     warnings += [*opening.warnings, *search_warnings(core, low, high)]
     warnings += [*optimizer_warnings(core, prompt), *copy_warnings(task, prompt)]
     warnings += barren_warnings(core, start.candidate.id, search.best.id)
-    warnings += thought_warnings([*start.test, *(() if best is start else best.test)])
+    answers = [*start.test, *(() if best is start else best.test)]
+    warnings += [*thought_warnings(answers), *label_warnings(answers)]
     pairs = counted((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     rows |= {"examples": [_example(e) for e in task.test]}
@@ -387,7 +389,7 @@ async def execute_evaluation(
         core.journal.append([elapsed_row(core)])
     refuse_broken_reward(rollouts)
     env, rollouts = calibrated(env, rollouts)
-    warnings = [*task.warnings, *tried, *_failure_warnings({split: rollouts})]
+    warnings = [*task.warnings, *tried, *_failure_warnings({split: rollouts}), *label_warnings(rollouts)]
     if opening is not None:
         warnings += [*opening.warnings, f"This is opening {opening.number} of these test rows."]
     return {

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.environments.environment import find_label
+from whet.environments.labels import find_label
 from whet.rewards.choose import labels_of
 from whet.rewards.text import targets_of
 from whet.task import Task

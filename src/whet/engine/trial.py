@@ -9,7 +9,7 @@ from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
 from whet.errors import UsageError, parameter
 from whet.rewards.asking import UNREAD
-from whet.rewards.program import programs_of, try_rewards
+from whet.rewards.program import STATE_RANGE, programs_of, try_rewards
 from whet.task import Task
 from whet.types import Example, Rollout
 
@@ -19,7 +19,7 @@ FIRST = 3
 
 async def try_reward(run: DurableRun, task: Task) -> list[str]:
     """Warnings about the user's reward; the same at every resume. Raises UsageError for one that cannot be used."""
-    programs = programs_of(task.reward)
+    programs = [one for one in programs_of(task.reward) if not one.needs_trace]
     if task.world is not None or not programs:
         return []
 
@@ -39,6 +39,7 @@ async def try_first(run: DurableRun, task: Task, env: Environment, examples: Seq
 
 def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
     """Raise UsageError when the user's reward or program failed on every row: its code is wrong, not the answers."""
+    refuse_range(rollouts)
     for boundary, what in (
         ("reward:", "The reward failed on every answer"),
         ("program:", "The program failed on every row"),
@@ -46,6 +47,16 @@ def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
         errors = [r.error for r in rollouts if r.error is not None and r.error.startswith(boundary)]
         if errors and len(errors) == len(rollouts):
             raise UsageError(f"{what}. The first error: {errors[0]}{_remedy(errors)}")
+
+
+def refuse_range(rollouts: Sequence[Rollout]) -> None:
+    """Raise UsageError when the user's reward left the range that holds where none is stated: at its end it would be taken for
+    the worst."""
+    outside = [r.error for r in rollouts if r.error is not None and STATE_RANGE in r.error]
+    if outside:
+        raise UsageError(
+            f"The reward left its range on {len(outside)} of {len(rollouts)} rows: {outside[0]}."
+        )
 
 
 def _remedy(errors: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from whet.environments.labels import read_label
 from whet.errors import UsageError
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
@@ -24,6 +24,7 @@ from whet.rewards import (
     Objectives,
     RewardFailed,
     RewardFunction,
+    Weighted,
     isinstance_label_reward,
 )
 from whet.rewards.scored import Gap, Likelihood
@@ -217,6 +218,7 @@ class Environment:
             error=completion.error,
             sample=sample,
             thought=completion.thought,
+            sentence=completion.sentence,
         )
         if completion.error is not None:
             return failed
@@ -228,13 +230,18 @@ class Environment:
         return replace(graded, addressed=reward.addressed) if reward.addressed else graded
 
     def _parse_label(self, completion: Completion) -> Completion:
-        label = find_label(completion.text, self.labels)
-        if label is None:
-            shown = completion.text.strip()[:80]
+        reading = read_label(completion.text, self.labels)
+        shown = completion.text.strip()[:80]
+        if reading is None:
             return replace(
                 completion, error=f"parse: no single label of {', '.join(self.labels)} in {shown!r}"
             )
-        return replace(completion, text=label)
+        if reading.alone:
+            return replace(completion, text=reading.label)
+        if _is_strict(self.reward):
+            error = f"parse: the label {reading.label} does not stand alone in {shown!r}"
+            return replace(completion, error=error)
+        return replace(completion, text=reading.label, sentence=completion.text)
 
     async def label_probs(
         self, prompts: Sequence[Prompt], examples: Sequence[Example]
@@ -293,6 +300,13 @@ class Environment:
         return rollouts
 
 
+def _is_strict(reward: RewardFunction) -> bool:
+    """Whether the reward, or a part of it, is an exact match that ignores nothing."""
+    if isinstance(reward, Weighted):
+        return any(_is_strict(part) for _, part in reward.parts)
+    return isinstance(reward, ExactMatch) and reward.strict
+
+
 E = TypeVar("E", bound=Environment)
 
 
@@ -319,32 +333,6 @@ _LABEL_PARTS: Mapping[str, LabelReward] = {
     "gap": Gap(),
 }
 """Of which every label task reports the mean under each prompt."""
-
-
-def find_label(text: str, labels: Mapping[str, str]) -> str | None:
-    """The one label that an answer names, by label or by verbalizer word; None when none or several are named.
-
-    An answer that *is* a label wins; then the only label mentioned as a word; then the only one mentioned
-    on the last non-empty line.
-
-    >>> find_label("The sentiment is Positive.", {"positive": "great", "negative": "bad"})
-    'positive'
-    """
-    bare = text.strip().strip("\"'`*.:!() \n").casefold()
-    for label, word in labels.items():
-        if bare in (label.casefold(), word.casefold()):
-            return label
-    lines = [line for line in text.splitlines() if line.strip()]
-    for part in (text, lines[-1] if lines else ""):
-        matches = [label for label, word in labels.items() if _mentions(part, label) or _mentions(part, word)]
-        longest = [a for a in matches if not any(a != b and a.casefold() in b.casefold() for b in matches)]
-        if len(longest) == 1:
-            return longest[0]
-    return None
-
-
-def _mentions(text: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def check_environment(env: Environment) -> None:

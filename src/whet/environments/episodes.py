@@ -72,7 +72,8 @@ class WorldStep:
 
     `answer` is the final answer of the episode, where the actor gave one. `usage` and `error` are those of a model
     that the world had to ask. `notes` are figures of this turn (0 or 1 for something that happened), summed over
-    the episode and reported by name.
+    the episode and reported by name. `call` says which tool was called: its name, arguments and error, for a reward that reads
+    the steps of an episode.
     """
 
     observation: str = ""
@@ -82,6 +83,7 @@ class WorldStep:
     usage: Usage = FREE
     error: str | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
+    call: Mapping[str, JSON] | None = None
 
 
 class Episode(Protocol):
@@ -147,6 +149,7 @@ class Turn:
     observation: str
     action: ActorAction
     reward: float = 0.0
+    call: Mapping[str, JSON] | None = None
 
     @property
     def text(self) -> str:
@@ -180,6 +183,20 @@ class Trajectory:
     def value(self) -> float:
         """The return: the sum of all rewards."""
         return sum(self.rewards)
+
+    def steps(self) -> tuple[dict[str, JSON], ...]:
+        """What happened, for a reward that reads it: each text of the model (role `task`), followed by what it brought: the
+        result of a tool (role `tool`) or another observation (role `environment`)."""
+        steps: list[dict[str, JSON]] = []
+        nexts = [turn.observation for turn in self.turns[1:]]
+        for number, turn in enumerate(self.turns):
+            steps.append({"role": "task", "name": "", "arguments": {}, "output": turn.text})
+            observation = nexts[number] if number < len(nexts) else self.last
+            if turn.call is not None:
+                steps.append({"role": "tool", **turn.call, "output": observation})
+            elif observation:
+                steps.append({"role": "environment", "name": "", "arguments": {}, "output": observation})
+        return tuple(steps)
 
     def transcript(self) -> str:
         """The episode as text: observations, actions (after `> `), rewards that are not 0."""

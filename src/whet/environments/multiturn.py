@@ -119,7 +119,7 @@ class MultiTurn(Environment):
             return Completion(played.transcript(), usage=played.usage, error=error)
         if error is None and played.answer is None:
             error = f"parse: no answer within {len(played.turns)} turns"
-        return Completion(played.answer or "", usage=played.usage, error=error)
+        return Completion(played.answer or "", usage=played.usage, error=error, steps=played.steps())
 
 
 def task_model(env: Environment) -> TaskModel:

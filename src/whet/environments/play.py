@@ -72,7 +72,7 @@ class _Game:
     def add(self, action: ActorAction, step: WorldStep) -> None:
         """Write down one exchange."""
         observation = self.conversation[-1].content
-        self.turns.append(Turn(observation, action, step.reward))
+        self.turns.append(Turn(observation, action, step.reward, step.call))
         self.conversation += [Message("assistant", action.text), Message("user", step.observation)]
         self.usage = self.usage + action.usage + step.usage
         for name, value in step.notes.items():

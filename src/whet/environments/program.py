@@ -216,7 +216,11 @@ class _ProgramRun:
         if self._ended is not None:
             raise self._ended
         usage = sum((step.usage for step in self.steps), Usage())
-        return Completion(output, usage=usage, error=error)
+        steps: tuple[dict[str, JSON], ...] = tuple(
+            {"role": step.role, "name": step.prompt, "arguments": dict(step.inputs), "output": step.output}
+            for step in self.steps
+        )
+        return Completion(output, usage=usage, error=error, steps=steps)
 
     async def _called(self) -> Any:
         row = {key: value for key, value in self.example.row.items() if key != "target"}

@@ -147,8 +147,10 @@ class ToolEpisode:
         call = find_call(text)
         if call is None:
             return WorldStep(done=True, answer=final(text))
+        name, arguments = ("", {}) if isinstance(call, str) else (call.get("name"), call.get("arguments", {}))
+        record: dict[str, JSON] = {"name": name, "arguments": arguments}
         if self._taken == self.turns:
-            return WorldStep(notes={"tool_calls": 1.0})
+            return WorldStep(notes={"tool_calls": 1.0}, call={**record, "error": True})
 
         async def compute() -> JSON:
             if isinstance(call, str):
@@ -157,8 +159,9 @@ class ToolEpisode:
 
         result = str(await run.effect("tool", compute, content_hash(text)))
         shown = result if len(result) <= LONGEST else f"{result[:LONGEST]} ... ({len(result)} characters)"
-        failed = float(result.startswith("Error:"))
-        return WorldStep(shown, notes={"tool_calls": 1.0, "tool_errors": failed})
+        failed = result.startswith("Error:")
+        notes = {"tool_calls": 1.0, "tool_errors": float(failed)}
+        return WorldStep(shown, notes=notes, call={**record, "error": failed})
 
 
 def find_call(text: str) -> Mapping[str, Any] | str | None:

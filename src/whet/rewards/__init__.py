@@ -211,6 +211,7 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
         raise UsageError(f"{where}: the option function of program must be a function; this is {function!r}.")
     if not isinstance(file, str):
         raise UsageError(f"{where}: the option file of program must be a file name; this is {file!r}.")
+    stated = "low" in options or "high" in options
     low, high = options.pop("low", 0.0), options.pop("high", 1.0)
     if options:
         key = next(iter(options))
@@ -223,8 +224,8 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
             f"high={shown(high)}."
         )
     if function is not None:
-        return program_of_function(function, where, float(low), float(high))
-    return program_of_file(folder, file, where, float(low), float(high))
+        return program_of_function(function, where, float(low), float(high), stated)
+    return program_of_file(folder, file, where, float(low), float(high), stated)
 
 
 def with_timeout(reward: RewardFunction, seconds: float) -> RewardFunction:

@@ -20,13 +20,19 @@ from whet.errors import UsageError
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, program_of, source_hash
 from whet.storable import read_file, shown, words_of
-from whet.types import Completion, Example, Reward
+from whet.types import JSON, Completion, Example, Reward, content_hash
 from whet.user_code import OutOfTime, back_to, call_within, run_file, working_folder
 
 FILE = "reward.py"
 REWARD_TIMEOUT = 60.0
 """Seconds that a reward function may take for one answer, unless the task says more."""
 RETURNED = "reward() returned"
+STATE_RANGE = "state the range"
+"""What an error says of a value outside the range that holds where none is stated."""
+VALUES = ("reward", "score")
+"""Keys of a dict, or attributes of an object, under which a function returns the number; the first that is there."""
+CRITIQUES = ("critique", "feedback", "comment", "reason", "explanation")
+"""Keys or attributes under which it says what is wrong; the first that is there."""
 
 
 def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
@@ -91,18 +97,29 @@ def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
         raise UsageError(f"{path}:1: there is no function `reward(example, output)` in it. Write one.")
     code = getattr(function, "__code__", None)
     place = f"{path}:{code.co_firstlineno if code is not None else 1}"
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise UsageError(f"{place}: `reward` must be an ordinary function, not a coroutine or a generator.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"{place}: `reward` is a generator. Return the number instead.")
     check_parameters(function, f"{place}: `reward`")
     wanted: Callable[..., Any] = function
     return wanted
 
 
+def takes_trace(function: Callable[..., Any]) -> bool | None:
+    """Whether a function must be given the steps of a rollout as `trace`; False: it may be, None: it has no such parameter."""
+    try:
+        named = inspect.signature(function).parameters.get("trace")
+    except ValueError:  # a function without a signature: it is called as it is
+        return None
+    if named is None or named.kind not in (named.KEYWORD_ONLY, named.POSITIONAL_OR_KEYWORD):
+        return None
+    return named.default is named.empty
+
+
 def check_parameters(function: Callable[..., Any], what: str) -> None:
-    """Raise UsageError for a function that cannot be called as function(example, output)."""
+    """Raise UsageError for a function that cannot be called as function(example, output), or with the steps besides."""
     try:
         signature = inspect.signature(function)
-        signature.bind({}, "")
+        signature.bind({}, "", **({"trace": []} if takes_trace(function) else {}))
         names = [*signature.parameters][:2]
         if names[0] == "output" or names[1:] == ["example"]:
             raise UsageError(
@@ -114,7 +131,7 @@ def check_parameters(function: Callable[..., Any], what: str) -> None:
     except TypeError:
         raise UsageError(
             f"{what} is called as reward(example, output), which it does not take. "
-            "Give it these two parameters."
+            "Give it these two parameters, and a third one, `trace`, where it reads the steps of a rollout."
         ) from None
 
 
@@ -128,9 +145,12 @@ def place_of(error: BaseException, path: Path) -> str:
 
 @dataclass(frozen=True)
 class ProgramReward:
-    """The user's function. It sees a copy of the whole row and returns a number, a Reward, or a dict with `reward`, an
-    optional `critique`, and any other numbers, which become named parts. An exception or a value that is no
-    finite number is a failed rollout with the boundary `reward`, at the low end of the range.
+    """The user's function, plain or async. It sees a copy of the whole row and returns a number, a Reward, a dict or an object
+    with `reward` (or `score`), an optional `critique` (or `feedback`) and any other numbers, which become named parts, or a
+    pair of number and critique. An exception or a value that is no finite number is a failed rollout with the boundary
+    `reward`, at the low end of the range. A function with a parameter `trace` gets the steps of the rollout too.
+
+    `stated` says whether the range is the user's; else it is [0, 1], and a value outside of it is refused with what to write.
 
     `file` is its name in a task folder, `text` the content, None for a function that cannot be written to a file; `digest` is
     the function's identity. One that takes longer than `timeout` seconds ends the run with a UsageError; what was paid is kept.
@@ -146,21 +166,38 @@ class ProgramReward:
     digest: str = ""
     timeout: float = field(default=REWARD_TIMEOUT, compare=False)
     needs: frozenset[str] = frozenset()
+    stated: bool = field(default=False, compare=False)
+
+    @property
+    def needs_trace(self) -> bool | None:
+        """Whether the function must be given the steps of a rollout; None where it takes none."""
+        return takes_trace(self.function)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        async def compute() -> Any:
-            return await self._compute(example, completion.text)
+        needed = self.needs_trace
+        steps = _steps(completion) if needed or (needed is not None and completion.steps) else None
 
-        outcome: Any = await run.effect("reward", compute, [example.id, completion.text])
+        async def compute() -> Any:
+            return await self._compute(example, completion.text, steps)
+
+        seen = [] if steps is None else [content_hash(steps)]
+        outcome: Any = await run.effect("reward", compute, [example.id, completion.text, *seen])
         if "error" in outcome:
             raise RewardFailed(outcome["error"])
         critiques = (outcome["critique"], outcome.get("addressed", {}))
         return Reward(outcome["value"], outcome["parts"], *critiques)
 
-    async def _compute(self, example: Example, output: str) -> dict[str, Any]:
+    def _called(self, row: dict[str, Any], output: str, steps: list[JSON] | None) -> Any:
+        if steps is None:
+            return self.function(row, output)
+        return self.function(row, output, trace=steps)
+
+    async def _compute(
+        self, example: Example, output: str, steps: list[JSON] | None = None
+    ) -> dict[str, Any]:
         try:
-            row = copy.deepcopy(dict(example.row))
-            outcome = self._read(await call_within(lambda: self.function(row, output), self.timeout))
+            row, own = copy.deepcopy(dict(example.row)), copy.deepcopy(steps)
+            outcome = self._read(await call_within(lambda: self._called(row, output, own), self.timeout))
         except OutOfTime:
             raise UsageError(
                 f"{self.path.name}: reward() has not returned after {self.timeout:g} s for the row {example.id}. Mend it and run "
@@ -169,25 +206,23 @@ class ProgramReward:
         except Exception as error:
             line = place_of(error, self.path).rpartition(":")[2]
             outcome = {"error": f"{self.path.name}:{line}: {words_of(error)}"}
-        return {"error": f"{outcome['error']} (row {example.id})"} if "error" in outcome else outcome
+        if "error" in outcome:
+            outcome["error"] += f" (row {example.id})"
+        return outcome
 
     def _read(self, result: Any) -> dict[str, Any]:
         """What the function returned, as it is recorded."""
-        if isinstance(result, Reward):
-            result = {**result.parts, "reward": result.value, "critique": result.addressed or result.critique}
-        named: Mapping[str, Any] = result if isinstance(result, Mapping) else {"reward": result}
-        value = _number(named.get("reward"))
+        named = _named_values(result)
+        key = next((key for key in VALUES if key in named), "reward")
+        wording = next((key for key in CRITIQUES if named.get(key) is not None), "critique")
+        value = _number(named.get(key))
         if value is None:
             return {
-                "error": f"{self.path.name}: {RETURNED} {shown(result)}; expected a number or a dict with "
-                "`reward`"
+                "error": f"{self.path.name}: {RETURNED} {shown(result)}; expected a number or a dict with `reward`"
             }
         if not self.low <= value <= self.high:
-            return {
-                "error": f"{self.path.name}: {RETURNED} {value}, outside [{self.low}, {self.high}]; "
-                "state the range in task.yaml: reward: {program: {low: .., high: ..}}"
-            }
-        critique, addressed = named.get("critique"), dict[str, str]()
+            return {"error": self._outside(value), "outside": value}
+        critique, addressed = named.get(wording), dict[str, str]()
         if not _is_critique(critique):
             return {
                 "error": f"{self.path.name}: {RETURNED} {shown(critique)} as the critique; expected a text, a list of texts, or "
@@ -198,29 +233,75 @@ class ProgramReward:
             critique = list(addressed.values())
         critique = None if critique is None else _lines(critique)
         parts = {
-            str(k): n
-            for k, v in named.items()
-            if k not in ("reward", "critique") and (n := _number(v)) is not None
+            str(k): n for k, v in named.items() if k not in (key, wording) and (n := _number(v)) is not None
         }
         graded = {"value": value, "parts": parts, "critique": critique or None}
-        lost = [k for k, v in named.items() if k not in ("reward", "critique", *parts) and v is not None]
+        lost = [k for k, v in named.items() if k not in (key, wording, *parts) and v is not None]
         graded |= {"dropped": [f"{k}={shown(named[k])}" for k in lost]} if lost else {}
         return {**graded, "addressed": addressed} if addressed else graded
 
+    def _outside(self, value: float, others: Sequence[float] = (1.0,)) -> str:
+        """What is wrong with a value outside the range; `others` are values that the function returned too."""
+        text = f"{self.path.name}: {RETURNED} {value}, outside [{self.low:g}, {self.high:g}]"
+        if self.stated:
+            return f"{text}, the range that the task states"
+        low, high = math.floor(min(value, 0.0, *others)), math.ceil(max(value, 0.0, *others))
+        return (
+            f"{text}; {STATE_RANGE} of its values, such as reward: {{{self.file}: {{low: {low}, high: {high}}}}} in task.yaml, "
+            f'reward={{"program": {{"function": {self.name}, "low": {low}, "high": {high}}}}} in Python'
+        )
 
-def program_of_file(folder: Path, file: str, where: str, low: float, high: float) -> ProgramReward:
+
+def _steps(completion: Completion) -> list[JSON]:
+    """The steps of a rollout; of a single answer one."""
+    only: dict[str, JSON] = {"role": "task", "name": "", "arguments": {}, "output": completion.text}
+    return [dict(step) for step in completion.steps] or [only]
+
+
+def _named_values(result: Any) -> Mapping[str, Any]:
+    """What a function returned, by name: a dict, an object with `items` or with `score`, a pair of number and critique."""
+    if isinstance(result, Reward):
+        critique = result.addressed or result.critique
+        return {**result.parts, "reward": result.value, "critique": critique}
+    if isinstance(result, Mapping):
+        return result
+    if callable(getattr(result, "items", None)) and callable(getattr(result, "keys", None)):
+        return dict(result.items())
+    key = next((key for key in VALUES if _number(getattr(result, key, None)) is not None), None)
+    if key is not None:
+        words = {name: text for name in CRITIQUES if isinstance(text := getattr(result, name, None), str)}
+        return {key: getattr(result, key), **words}
+    if isinstance(result, tuple | list) and len(result) == 2 and _number(result[1]) is None:
+        second = result[1]
+        return (
+            {**second, "reward": result[0]}
+            if _is_report(second)
+            else {"reward": result[0], "critique": second}
+        )
+    return {"reward": result}
+
+
+def _is_report(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(key in value for key in CRITIQUES)
+
+
+def program_of_file(
+    folder: Path, file: str, where: str, low: float, high: float, stated: bool = True
+) -> ProgramReward:
     """The function `reward` of a file of the task folder. Raises UsageError naming `where`."""
     path = folder / file
     function = load_program(path, where)
     text = path.read_bytes()
     digest = hashlib.sha256(text).hexdigest()
-    return ProgramReward(path, function, low, high, file=file, text=text, digest=digest)
+    return ProgramReward(path, function, low, high, file=file, text=text, digest=digest, stated=stated)
 
 
-def program_of_function(function: Callable[..., Any], where: str, low: float, high: float) -> ProgramReward:
+def program_of_function(
+    function: Callable[..., Any], where: str, low: float, high: float, stated: bool = True
+) -> ProgramReward:
     """A function as a reward. What can be written to a file is known by the content of that file, anything else by
     `whet.sources`. Raises UsageError naming `where`."""
-    if inspect.isgeneratorfunction(function):
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
             f"{where}: the reward {name_of(function)} is a generator. Return the number instead."
         )
@@ -232,9 +313,8 @@ def program_of_function(function: Callable[..., Any], where: str, low: float, hi
         text = (program if name == "reward" else f"{program}\n\nreward = {name}\n").encode()
         digest = hashlib.sha256(text).hexdigest()
     path = Path(place_of_definition(function))
-    return ProgramReward(
-        path, function, low, high, "program" if name == "lambda" else name, text=text, digest=digest
-    )
+    known = "program" if name == "lambda" else name
+    return ProgramReward(path, function, low, high, known, text=text, digest=digest, stated=stated)
 
 
 NONSENSE = ("xqzv", "")
@@ -270,7 +350,14 @@ async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
     where = f"{reward.path}:{code.co_firstlineno if code is not None else 1}"
     right = [(e, await reward._compute(e, _target(e))) for e in rows if e.target is not None]
     wrong = [(e, await reward._compute(e, text)) for e in rows[:3] for text in NONSENSE]
+    others = dict.fromkeys(_target(e) for e in rows if e.target is not None)
+    swapped = [await reward._compute(e, text) for e in rows[:3] for text in others if text != _target(e)]
     outcomes = [outcome for _, outcome in (*right, *wrong)]
+    outside = [outcome for outcome in (*outcomes, *swapped) if "outside" in outcome]
+    if outside and not reward.stated:
+        values = [one.get("outside", one.get("value", 0.0)) for one in (*outcomes, *swapped)]
+        furthest = max((one["outside"] for one in outside), key=abs)
+        raise UsageError(f"{where}: tried on {len(rows)} rows: {reward._outside(furthest, values)}.")
     errors = [str(outcome["error"]) for outcome in outcomes if "error" in outcome]
     texts = [str(out["error"]) for e, out in right if "error" in out and isinstance(e.target, str)]
     unusable = [error for error in texts if RETURNED in error]
@@ -279,11 +366,11 @@ async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
     if texts or (errors and len(errors) == len(outcomes)):
         share = f"{len(texts) or len(rows)} of {len(rows)} rows that it was tried on"
         return [f"{where}: the reward failed on {share}, with the right answer too: {(texts or errors)[0]}."]
-    values = {outcome.get("value") for outcome in outcomes}
+    distinct = {outcome.get("value") for outcome in outcomes}
     warnings = []
-    if right and len(values) == 1:
+    if right and len(distinct) == 1:
         warnings.append(
-            f"{where}: the reward is {values.pop()} for the target of a row and for nonsense alike ({len(rows)} rows tried). "
+            f"{where}: the reward is {distinct.pop()} for the target of a row and for nonsense alike ({len(rows)} rows tried). "
             "A reward that is always the same teaches nothing."
         )
     if (
@@ -318,7 +405,8 @@ def _lines(critique: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, str | bytes):
+    dimensions: Any = getattr(value, "ndim", None)
+    if isinstance(value, str | bytes) or dimensions:
         return None
     try:
         number = float(value)

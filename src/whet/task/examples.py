@@ -9,6 +9,7 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt.document import MASK
+from whet.rewards.targets import show_target
 from whet.storable import shown
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
@@ -227,8 +228,8 @@ def _label(target: Any, labels: Mapping[str, str]) -> str | None:
     """
     if isinstance(target, bool):
         return next((label for label in labels if label.casefold() == str(target).casefold()), None)
-    word = str(target) if isinstance(target, str | int | float) else ""
-    return word if word in labels else None
+    words = (str(target), show_target(target)) if isinstance(target, str | int | float) else ()
+    return next((word for word in words if word in labels), None)
 
 
 def check_slots(examples: Sequence[PlacedExample], rules: Rules) -> list[str]:

@@ -1,0 +1,117 @@
+"""Which label an answer names: alone for certain, inside a sentence with a word about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from whet.environments.labels import LabelReading, find_label, read_label
+from whet.task import load_task
+
+NAMES = {name: name for name in ("refund", "technical", "other")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "refund",
+        " Refund.\n",
+        "**refund**",
+        "«Refund»!",
+        "I looked at it.\n\nrefund",
+        "refund\n\nThe customer is not technical.",
+        "Answer: refund",
+        "The label is: **Refund**.",
+        "<answer>refund</answer>",
+        "So it is \\boxed{refund}",
+        '{"label": "refund", "reason": "not technical"}'.replace(', "reason": "not technical"', ""),
+        '```json\n{\n  "label": "refund"\n}\n```',
+        "re\u200bfund",
+        "ｒｅｆｕｎｄ",
+    ],
+)
+def test_a_label_that_stands_alone_is_certain(text: str) -> None:
+    assert read_label(text, NAMES) == LabelReading("refund", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["not refund", "It is a refund.", 'I would say "refund" rather than technical', "a refund, I think"],
+)
+def test_a_label_inside_a_sentence_is_found_and_marked(text: str) -> None:
+    assert read_label(text, NAMES) == LabelReading("refund", False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "refund or technical", "refundable", "non-refund", "nothing of these", "---"]
+)
+def test_no_label_or_several_are_none(text: str) -> None:
+    assert read_label(text, NAMES) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "label"),
+    [
+        ("返金です。", ["返金", "技術"], "返金"),
+        ("答案：退款", ["退款", "技术"], "退款"),
+        ("答案是退款", ["退款", "技术"], "退款"),
+        ("不退款。", ["退款", "不退款"], "不退款"),
+        ("คำตอบคือคืนเงิน", ["คืนเงิน", "อื่น"], "คืนเงิน"),
+        ("उत्तर: वापसी।", ["वापसी", "अन्य"], "वापसी"),
+        ("C++.", ["C", "C++"], "C++"),
+        ("The answer is C", ["C", "C++"], "C"),
+        ("-", ["+", "-"], "-"),
+        ("-1", ["1", "-1"], "-1"),
+        ("4", ["4", "5"], "4"),
+    ],
+)
+def test_labels_of_every_script_and_sign(text: str, labels: list[str], label: str) -> None:
+    assert find_label(text, dict(zip(labels, labels, strict=True))) == label
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "10", ".1", "v1.2"])
+def test_a_part_of_a_number_is_no_label(text: str) -> None:
+    assert find_label(text, {"1": "1", "2": "2"}) is None
+
+
+def folder(path: Path, reward: str, answers: dict[str, str]) -> Path:
+    path.mkdir()
+    (path / "prompt.md").write_text("{{input}}")
+    rows = [{"input": text, "target": "refund" if n % 2 else "other"} for n, text in enumerate(answers)]
+    (path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (path / "task.yaml").write_text(
+        f"name: t\nprompt: prompt.md\ndata: data.jsonl\nlabels: [refund, other]\nreward: {reward}\n"
+    )
+    return path
+
+
+async def evaluate(path: Path, answer: str) -> Any:
+    return await whet.aevaluate(path, lm=lambda messages: answer, split="test", root=path.parent / "runs")
+
+
+async def test_answers_that_hide_their_label_in_a_sentence_are_reported(tmp_path: Path) -> None:
+    rows = {f"q{n}": "" for n in range(12)}
+    result = await evaluate(folder(tmp_path / "usual", "exact_match", rows), "not refund")
+    (warning,) = [w for w in result.warnings if "inside a sentence" in w]
+    assert (
+        '4 of 4 answers name their label inside a sentence, such as "not refund", which counts as refund'
+        in warning
+    )
+    assert result.failed == 0
+    plain = await evaluate(folder(tmp_path / "plain", "exact_match", rows), "Answer: refund")
+    assert not any("inside a sentence" in w for w in plain.warnings)
+    strict = await evaluate(folder(tmp_path / "strict", "{exact_match: {strict: true}}", rows), "not refund")
+    assert strict.failed == 4 and strict.score.mean == 0.0
+
+
+def test_a_label_that_a_table_made_a_float_is_the_label(tmp_path: Path) -> None:
+    path = folder(tmp_path / "task", "exact_match", {})
+    rows = "".join(json.dumps({"input": f"q{n}", "target": float(n % 2)}) + "\n" for n in range(12))
+    (path / "data.jsonl").write_text(rows)
+    yaml = (path / "task.yaml").read_text().replace("[refund, other]", '["0", "1"]')
+    (path / "task.yaml").write_text(yaml)
+    assert {example.target for example in load_task(path).train} <= {"0", "1"}
