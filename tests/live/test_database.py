@@ -285,3 +285,17 @@ def test_text_columns_hold_what_json_holds(database: Database) -> None:
         other.create(connection)
         connection.execute(other.insert().values(id=1, value="𝕏 \U0001f600 \u202e"))
         assert connection.execute(select(other.c.value)).scalar() == "𝕏 \U0001f600 \u202e"
+
+
+def test_a_database_that_only_reads_is_a_failure_of_storage(database: Database) -> None:
+    if database.dialect != "postgresql":
+        pytest.skip("an SQLite file that is read-only is another test")
+    with database.begin() as connection:
+        name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
+        connection.exec_driver_sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    other = open_database(database.url.render_as_string(hide_password=False))
+    try:
+        with pytest.raises(StorageError, match="read-only transaction"):
+            other.check_writable()
+    finally:
+        other.close()

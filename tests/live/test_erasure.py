@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,7 @@ from tests.live.reader import WANTS
 from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live import erasure
+from whet.live import erased_completely, erasure, open_live
 from whet.live.database import Database, iso, metadata, now
 from whet.live.experiments import Experiments
 from whet.live.learner import context, learner_store, pipeline
@@ -24,6 +26,8 @@ from whet.live.learner.learner_store import LearnerSettings
 from whet.live.learner.learner_tables import learner_feedback, learner_head
 from whet.live.registry import Decision, PromptEdit, Registry
 from whet.live.registry.audit import AuditEntry
+from whet.live.server import background_tasks
+from whet.live.server.background_tasks import BackgroundTasks
 from whet.live.traffic import Traffic, erase
 from whet.live.traffic.traffic_tables import feedback, inferences
 from whet.prompt import Prompt
@@ -621,3 +625,73 @@ def test_deleted_bytes_are_no_longer_in_the_files(place: Place, monkeypatch: pyt
     assert b"przewalski" in on_disk() and b"marienbad" in on_disk()
     place.forget()
     assert b"przewalski" not in on_disk() and b"marienbad" not in on_disk() and b"kilograms" in on_disk()
+
+
+def words_in_files(database: Database, word: bytes) -> int:
+    """How often a word stands in the files of an SQLite database."""
+    path = Path(str(database.url.database))
+    files = [path, path.with_name(path.name + "-wal")]
+    return sum(file.read_bytes().count(word) for file in files if file.exists())
+
+
+def test_deleted_words_leave_the_log_when_a_reader_in_the_way_is_done(place: Place) -> None:
+    if place.database.dialect != "sqlite":
+        pytest.skip("PostgreSQL removes deleted rows by itself")
+    place.say("eve", SECRET)
+    reader = sqlite3.connect(str(place.database.url.database), isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM feedback").fetchone()
+    place.forget()
+    assert words_in_files(place.database, b"heron") and not erased_completely(place.database)
+    reader.execute("COMMIT")
+    reader.close()
+    assert erased_completely(place.database) and not words_in_files(place.database, b"heron")
+
+
+def test_the_server_removes_what_a_reader_kept_in_the_log(place: Place) -> None:
+    if place.database.dialect != "sqlite":
+        pytest.skip("PostgreSQL removes deleted rows by itself")
+    place.say("eve", SECRET)
+    reader = sqlite3.connect(str(place.database.url.database), isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM feedback").fetchone()
+    place.forget()
+    with open_live(place.database.url.render_as_string()) as live:
+        tasks = BackgroundTasks(live, seconds=0.01)
+        tasks.start()
+        reader.execute("COMMIT")
+        reader.close()
+        try:
+            for _ in range(1000):
+                if not words_in_files(place.database, b"heron"):
+                    break
+                threading.Event().wait(0.01)
+        finally:
+            tasks.stop()
+    assert not words_in_files(place.database, b"heron")
+
+
+def test_a_clock_that_is_far_ahead_does_not_delete_everything(
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.say("eve", SECRET)
+    with open_live(place.database.url.render_as_string(hide_password=False)) as live:
+        tasks = BackgroundTasks(live, retention=30)
+        year_ahead = now() + 366 * erasure.DAY
+        monkeypatch.setattr(erasure, "now", lambda: year_ahead)
+        tasks._retain(30)
+        assert place.stored() and "is the clock right?" in str([vars(record) for record in caplog.records])
+        monkeypatch.setattr(background_tasks, "DAY_SECONDS", 0)  # the server has run for a day
+        tasks._retain(30)
+    with place.database.read() as connection:
+        assert connection.execute(select(feedback)).all() == []
+
+
+def test_what_is_too_old_goes_while_newer_rows_show_that_the_clock_is_right(place: Place) -> None:
+    place.say("old", SECRET)
+    place.arrived(now() - 40 * erasure.DAY)
+    place.say("new", "Be brief.")
+    with open_live(place.database.url.render_as_string(hide_password=False)) as live:
+        BackgroundTasks(live, retention=30)._retain(30)
+    with place.database.read() as connection:
+        assert [row.id for row in connection.execute(select(feedback))] == ["ew-f"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -39,6 +39,27 @@ def test_silent_sockets_of_one_address_leave_room_for_others(start: Start) -> No
             open_.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
         assert [from_other(server.port) for _ in range(5)] == [200] * 5
         assert len(server.state.metrics.text()) and server.state.limits.address_connections == 64
+
+
+def test_silent_sockets_of_many_addresses_leave_room_for_those_that_ask(start: Start) -> None:
+    limits = ServerLimits(connections=24, address_connections=8)
+    with start(limits) as server, ExitStack() as open_:
+        from_other(server.port)
+        for last in range(3, 10):
+            for _ in range(8):
+                source = (f"127.0.0.{last}", 0)
+                open_.enter_context(socket.create_connection(("127.0.0.1", server.port), 60, source))
+        assert [from_other(server.port) for _ in range(30)] == [200] * 30
+        drips = [
+            open_.enter_context(socket.create_connection(("127.0.0.1", server.port), 60, (f"127.0.0.{n}", 0)))
+            for n in range(10, 60)
+        ]
+        for drip in drips:  # headers are complete, the body never comes
+            with suppress(OSError):
+                drip.sendall(
+                    b"POST /v1/feedback HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n\r\n{"
+                )
+        assert [from_other(server.port) for _ in range(30)] == [200] * 30
 
 
 def test_one_too_many_is_refused_until_another_one_ends(start: Start) -> None:

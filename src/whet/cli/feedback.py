@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from whet.live.traffic import BehaviourModel, Erased, Estimate, StoredFeedback
 
 
+READERS_SECONDS = 30.0
+"""How long `whet feedback forget` waits for other readers of the database."""
+
+
 @click.group(
     epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
     + examples("whet feedback import langfuse.jsonl")
@@ -266,21 +270,28 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
     What the learner quotes of them goes too; the text of versions stays. The audit log says who did it and how much it
     was, not whose. Backups, exported files, and the learner's run folders (runs/learn-*) are left to you.
     """
-    from whet.live import forget_user
+    from whet.live import erased_completely, forget_user
 
     by = actor_of(actor)
     _confirm(yes, f"Delete everything of {visible(user)}, for good?")
     with open_here() as live:
         gone = forget_user(live.database, user, actor=by)
+        complete = erased_completely(live.database, READERS_SECONDS)
 
     def show(counts: Mapping[str, int]) -> None:
-        if not any(counts.values()):
+        if not (gone.inferences or gone.feedback):
             click.echo(f'Nothing of "{visible(user)}" is stored. Is the name spelt as the app sends it?')
             return
         click.echo(_deleted(gone))
+        if not complete:
+            click.echo(
+                "Another program is reading the database, so the file with the ending -wal still holds deleted words. A running "
+                "server removes them when the reader is done; without one, run this command again then."
+            )
         click.echo("Left to you: backups, exported files, and the learner's run folders (runs/learn-*).")
 
-    print_result({"inferences": gone.inferences, "feedback": gone.feedback}, as_json, show)
+    counts = {"inferences": gone.inferences, "feedback": gone.feedback, "complete": complete}
+    print_result(counts, as_json, show)
 
 
 @feedback.command(epilog=examples("whet feedback expire 2026-01-01"))

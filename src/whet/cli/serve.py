@@ -27,13 +27,14 @@ _ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
 _BY = "command line"
 
 
-@click.command(
+@click.group(
+    invoke_without_command=True,
     epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database postgresql://whet@localhost/whet\n"
     "  whet serve --host 0.0.0.0 --url https://whet.example.org\n"
     "  whet serve --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini --experiment goal.json\n\n"
     "The first start prints a link with the token of the user admin, once, on stdout; all else goes to stderr. There is "
     "no way to serve without tokens; "
-    "a public address needs somebody with a token: whet access add."
+    "a public address needs somebody with a token: whet access add.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
@@ -114,7 +115,9 @@ _BY = "command line"
 )
 @learner_options()
 @_DATABASE
+@click.pass_context
 def serve(
+    context: click.Context,
     learn: bool,
     every: float,
     connections: int,
@@ -124,6 +127,8 @@ def serve(
     **values: Any,
 ) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
+    if context.invoked_subcommand is not None:
+        return
     from whet.live.server import ServeOptions, quotas
     from whet.live.server import serve as run
 
@@ -132,6 +137,22 @@ def serve(
     limits = replace(quotas(rows, sent_bytes, kept_bytes), address_connections=connections)
     options = ServeOptions(learner=config, every=every, limits=limits, **values)
     run(options, partial(click.echo, err=True), click.echo)
+
+
+@serve.command(epilog=examples("whet serve backup backups/monday.db"))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_DATABASE
+def backup(file: Path, database: str | None) -> None:
+    """Copy the SQLite database to FILE, also while servers use it.
+
+    The copy holds every row that was acknowledged before. Copying whet.db with other tools misses what is still in its log.
+    PostgreSQL has pg_dump.
+    """
+    from whet.live import open_live
+
+    with open_live(database) as live:
+        live.database.back_up(file)
+    click.echo(f"Wrote {file}.")
 
 
 @click.group(

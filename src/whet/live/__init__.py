@@ -15,7 +15,7 @@ from whet.lazy import lazy
 if TYPE_CHECKING:
     from whet.live.choices import Choice, apart, choices_of, next_of, standings
     from whet.live.database import Database
-    from whet.live.erasure import expire, forget_user, retain
+    from whet.live.erasure import erased_completely, everything_is_older, expire, forget_user, retain
     from whet.live.experiments import Experiments
     from whet.live.learner.learner import Learner
     from whet.live.registry import Registry
@@ -27,6 +27,8 @@ __all__ = [
     "Live",
     "apart",
     "choices_of",
+    "erased_completely",
+    "everything_is_older",
     "expire",
     "forget_user",
     "next_of",
@@ -40,7 +42,7 @@ __getattr__ = lazy(
     __name__,
     {
         "whet.live.choices": "Choice apart choices_of next_of standings",
-        "whet.live.erasure": "expire forget_user retain",
+        "whet.live.erasure": "erased_completely everything_is_older expire forget_user retain",
         "whet.live.tasks": "task_from_traffic",
     },
 )

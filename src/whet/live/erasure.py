@@ -7,16 +7,13 @@ The log says how much was deleted, by whom, and never whose it was.
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 import time
-from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection
 
 from whet.errors import UsageError
-from whet.live.database import Database, iso, now
+from whet.live.database import Database, iso, mark_erased, now
 from whet.live.experiments.experiment_store import open_ones
 from whet.live.learner import learner_erasure
 from whet.live.registry import audit
@@ -34,6 +31,8 @@ _PAUSE = 0.05
 """Seconds between two transactions; writers of other processes look that often whether they may write."""
 _PAGES = 500
 """Pages of the index of words that are merged in one step."""
+_READERS_SECONDS = 2.0
+"""How long an erasure waits for readers of the database before it leaves the write-ahead log to the server's next attempt."""
 
 
 def forget_user(database: Database, user: str, *, actor: str) -> Erased:
@@ -107,6 +106,13 @@ def retain(database: Database, days: int, *, actor: str) -> Erased:
     return expire(database, now() - days * DAY, actor=actor)
 
 
+def everything_is_older(database: Database, days: int) -> bool:
+    """Whether there is traffic, and all of it arrived more than so many days ago."""
+    with database.read() as connection:
+        latest = erase.latest_arrival(connection)
+    return latest is not None and latest < now() - days * DAY
+
+
 def _erase_quotes(connection: Connection, part: Deletion, actor: str) -> None:
     if part.quoted:
         snapshot = learner_erasure.read_snapshot(connection)
@@ -114,13 +120,21 @@ def _erase_quotes(connection: Connection, part: Deletion, actor: str) -> None:
 
 
 def _note(connection: Connection, actor: str, action: str, count: Erased, **more: Any) -> None:
+    mark_erased(connection)
     details = {**more, "inferences": count.inferences, "feedback": count.feedback}
     audit.append(connection, actor=actor, action=action, subject=SUBJECT, details=details)
 
 
+def erased_completely(database: Database, seconds: float = 0.0) -> bool:
+    """Whether SQLite's files hold no deleted word any more; what readers kept from being removed is removed now, if they are
+    done within `seconds`. True for PostgreSQL, whose own maintenance overwrites deleted rows."""
+    return database.clear_log(seconds)
+
+
 def _clear_files(database: Database) -> None:
     """Take deleted words out of SQLite's files as well: out of the index of words, which keeps them until its parts are
-    merged, and out of the write-ahead log, which holds older pages; a reader in the way leaves that to the next checkpoint.
+    merged, and out of the write-ahead log, which holds older pages. Where readers take longer than some seconds, a server
+    empties the log when they are done (`erased_completely`).
 
     The merge is one of many small steps, so that other writers need not wait (https://sqlite.org/fts5.html, section 6.8).
     """
@@ -133,9 +147,8 @@ def _clear_files(database: Database) -> None:
             before = raw.total_changes
             raw.execute("INSERT INTO feedback_words(feedback_words, rank) VALUES('merge', ?)", (pages,))
             done = raw.total_changes - before < 2
+            mark_erased(connection)
         if done and pages > 0:
             break
         pages = _PAGES
-    with suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(database.url.database))) as raw:
-        raw.execute("PRAGMA busy_timeout = 1000")
-        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.clear_log(_READERS_SECONDS)

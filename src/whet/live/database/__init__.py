@@ -17,7 +17,7 @@ except ImportError as missing:
 from whet.client.ids import iso, microseconds, new_id, now
 from whet.live.database.access_tables import sessions, tokens, users
 from whet.live.database.columns import Json, RowNumber, When, metadata
-from whet.live.database.engine import Database, insert, open_database, put
+from whet.live.database.engine import Database, insert, mark_erased, open_database, put
 from whet.live.database.listing import ListPage, newest_first, one_more
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "When",
     "insert",
     "iso",
+    "mark_erased",
     "metadata",
     "microseconds",
     "new_id",

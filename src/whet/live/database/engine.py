@@ -7,7 +7,9 @@ name, in a linear chain.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from sqlalchemy.exc import (
     DatabaseError,
     DBAPIError,
     InterfaceError,
+    InternalError,
     NoSuchModuleError,
     OperationalError,
 )
@@ -50,6 +53,8 @@ _LOCK = 7_748_305_109
 _WAIT_SECONDS = 30
 _LEAST_FREE = 4 * 1024**2
 _BEGIN = "whet_begin"
+_ERASED = 1
+"""SQLite's `user_version` while the write-ahead log may still hold words that were deleted."""
 
 
 class Database:
@@ -106,6 +111,45 @@ class Database:
             if self._file is not None and disk_usage(Path(str(self.url.database)).parent).free < _LEAST_FREE:
                 raise StorageError(f"The disk of the database {self.name} is full.")
 
+    def clear_log(self, seconds: float) -> bool:
+        """Empty the write-ahead log if it may hold deleted words. It waits at most `seconds` for readers, who need its older
+        pages. Whether no deleted word is left in it; True where there is no such log."""
+        if self.dialect != "sqlite":
+            return True
+        with contextlib.closing(sqlite3.connect(str(self.url.database), isolation_level=None)) as raw:
+            try:
+                if raw.execute("PRAGMA user_version").fetchone()[0] != _ERASED:
+                    return True
+                raw.execute(f"PRAGMA busy_timeout = {int(1000 * seconds)}")
+                busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if not busy:
+                    raw.execute("PRAGMA user_version = 0")
+                return not busy
+            except sqlite3.OperationalError:
+                return False
+
+    def back_up(self, path: Path) -> None:
+        """Copy an SQLite database to a new file while it is in use; the copy holds every row committed before the call.
+
+        Raises UsageError for PostgreSQL and for a file that exists, StorageError when the copy cannot be written.
+        """
+        if self.dialect != "sqlite":
+            raise UsageError("This makes copies of SQLite files. Back a PostgreSQL database up with pg_dump.")
+        if path.exists():
+            raise UsageError(f"{path} exists. Name a new file.")
+        part = path.with_name(path.name + ".part")
+        try:
+            _make_private(part)
+            with (
+                contextlib.closing(sqlite3.connect(str(self.url.database))) as source,
+                contextlib.closing(sqlite3.connect(str(part))) as target,
+            ):
+                source.backup(target)
+            os.replace(part, path)
+        except (sqlite3.Error, OSError) as error:
+            part.unlink(missing_ok=True)
+            raise StorageError(f"{path}: the copy could not be written ({error}).") from error
+
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A snapshot: what is read in the block is of one moment, whatever others write. Raises StorageError."""
@@ -138,7 +182,8 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            if not isinstance(error, OperationalError | InterfaceError) and type(error) is not DatabaseError:
+            unusable = isinstance(error, OperationalError | InterfaceError | InternalError)
+            if not unusable and type(error) is not DatabaseError:
                 raise
             reason = " ".join(str(error.orig).split()).rstrip(".")
             if "locked" in reason:
@@ -286,6 +331,12 @@ def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.I
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
+
+
+def mark_erased(connection: Connection) -> None:
+    """Note in this transaction that SQLite's write-ahead log holds deleted words until `Database.clear_log` has emptied it."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(f"PRAGMA user_version = {_ERASED}")
 
 
 def put(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:

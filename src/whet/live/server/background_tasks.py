@@ -23,7 +23,7 @@ from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, NoReturn
 
 from whet.errors import WhetError
-from whet.live import Live, open_live, retain
+from whet.live import Live, erased_completely, everything_is_older, open_live, retain
 from whet.live.server.metrics import log_to_stderr
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ STEP_SECONDS = 4.0
 CUT_SECONDS = 2.0
 """How long it may then take to give its lease back."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+DAY_SECONDS = 86_400
 STEADY_SECONDS = 60.0
 """A child that ran so long begins with the first pause again."""
 
@@ -161,8 +162,10 @@ class BackgroundTasks:
         self._live = live
         self._learner = learner
         self._stop = threading.Event()
+        self._started = time.monotonic()
         jobs: dict[str, tuple[Callable[[], object], float]] = {
-            "experiments": (lambda: live.experiments.refresh(), seconds)
+            "experiments": (lambda: live.experiments.refresh(), seconds),
+            "erasure": (lambda: erased_completely(live.database), seconds),
         }
         if learner is not None:
             jobs["learner"] = (learner.run, seconds)
@@ -199,7 +202,20 @@ class BackgroundTasks:
             self._stop.wait(seconds)
 
     def _retain(self, days: int) -> None:
-        """Delete what is older than the days of the retention."""
+        """Delete what is older than the days of the retention.
+
+        Where that would be everything, a clock that is wrong is likelier than a pause of so many days: the server then deletes
+        only after it has run for a day, in which somebody can set the clock.
+        """
+        starting = time.monotonic() - self._started < DAY_SECONDS
+        if starting and everything_is_older(self._live.database, days):
+            log.warning(
+                "retention",
+                extra={
+                    "facts": {"waits": "everything stored is older than the retention; is the clock right?"}
+                },
+            )
+            return
         gone = retain(self._live.database, days, actor=ACTOR)
         if gone.inferences or gone.feedback:
             log.info("retention", extra={"facts": asdict(gone)})

@@ -21,6 +21,7 @@ class CarefulProtocol(HttpToolsProtocol):
     metrics: ClassVar[Metrics]
     proxies: ClassVar[Collection[str]]
     open: ClassVar[Counter[str]]
+    waiting: ClassVar[dict[CarefulProtocol, None]]  # connections without a complete request, oldest first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -38,14 +39,30 @@ class CarefulProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.metrics.connections.inc()
         self.open[self._address] += 1
+        self._make_room()
         if self.open[self._address] > self.limits.address_connections and self._address not in self.proxies:
             self._cut(b"429 Too Many Requests")
         else:
+            self.waiting[self] = None
             self._watch()
+
+    def _make_room(self) -> None:
+        """Where there are too many connections, close the one that has waited longest without a request: clients that connect
+        and say nothing take no place from those that ask. Where every one is busy, the new one is refused."""
+        if self.open.total() <= self.limits.connections:
+            return
+        longest = next(iter(self.waiting), None)
+        if longest is None:
+            self._cut(b"503 Service Unavailable")
+        else:
+            self.waiting.pop(longest)
+            longest._stop_watching()
+            longest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         self._stop_watching()
+        self.waiting.pop(self, None)
         if self._rest is not None:
             self._rest.cancel()
         self.metrics.connections.dec()
@@ -76,7 +93,10 @@ class CarefulProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """What the answer left in the buffer must get out, and a body that was refused before its end come in: to close
         on a client that is still sending would take the answer from it."""
+        idle = not self.pipeline
         super().on_response_complete()
+        if idle and not self.transport.is_closing():
+            self.waiting[self] = None
         self._look_after(0)
         if self._sends:
             self._rest = self.loop.call_later(self.limits.receive, self.transport.close)
@@ -84,6 +104,7 @@ class CarefulProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is complete, perhaps after its answer."""
         self._sends = False
+        self.waiting.pop(self, None)
         super().on_message_complete()
         if self._rest is not None:
             self.transport.close()
@@ -142,5 +163,5 @@ def careful_protocol(
     limits: ServerLimits, metrics: Metrics, proxies: Collection[str] = ()
 ) -> type[asyncio.Protocol]:
     """The protocol of one server; `proxies` are addresses that connect for many others."""
-    shared = {"limits": limits, "metrics": metrics, "proxies": proxies, "open": Counter()}
+    shared = {"limits": limits, "metrics": metrics, "proxies": proxies, "open": Counter(), "waiting": {}}
     return type("CarefulProtocol", (CarefulProtocol,), shared)

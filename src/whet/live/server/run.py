@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -97,10 +99,21 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
                 say(line)
             for line in token_lines(address, token):
                 show_token(line)
+            _allow_files(options.limits.connections)
             try:
                 Uvicorn(state, options).run([listening])
             finally:
                 state.background.stop()
+
+
+def _allow_files(connections: int) -> None:
+    """Raise the soft limit on open files, which is often 1,024, so that it is not reached before that on connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * connections + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
@@ -217,7 +230,6 @@ class Uvicorn(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=state.limits.connections,
                 timeout_keep_alive=IDLE_SECONDS,
                 timeout_graceful_shutdown=DRAIN_SECONDS,
                 ssl_certfile=options.certificate,

@@ -176,6 +176,14 @@ def erased_after(connection: Connection, seq: int) -> set[str]:
     return set(connection.execute(select(erased.c.id).where(erased.c.seq > seq)).scalars())
 
 
+def latest_arrival(connection: Connection) -> int | None:
+    """When the newest inference or feedback arrived, in microseconds by the server's clock; None where nothing is stored."""
+    newest = [
+        connection.execute(select(func.max(table.c.received))).scalar() for table in (inferences, feedback)
+    ]
+    return max((moment for moment in newest if moment is not None), default=None)
+
+
 def expire(connection: Connection, before: int, start: int, kept: Collection[str]) -> tuple[Deletion, int]:
     """Delete `_ROWS` rows of each table that arrived between two times (microseconds by the clock of the server), and from which
     time on to look for more. Nothing is deleted when none is left: then it counts what was spared.

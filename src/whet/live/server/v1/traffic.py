@@ -19,7 +19,7 @@ from whet.client import (
     SOURCES,
     TARGETS,
 )
-from whet.live import forget_user
+from whet.live import erased_completely, forget_user
 from whet.live.database import iso, microseconds
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
@@ -197,10 +197,12 @@ class CountsSchema(Struct):
 
 
 class ErasedSchema(Struct):
-    """How many rows of a user were deleted."""
+    """How many rows of a user were deleted. `complete` is false while a reader of the database keeps SQLite's log from being
+    emptied; the server empties it when the reader is done."""
 
     inferences: int
     feedback: int
+    complete: bool
 
 
 router = EndpointRouter()
@@ -266,4 +268,5 @@ def forget(call: RequestContext) -> Response:
     """Delete every inference and all feedback of one user of the applications."""
     user = call.path("user")
     gone = forget_user(call.state.live.database, user, actor=call.name)
-    return json_answer({"inferences": gone.inferences, "feedback": gone.feedback})
+    complete = erased_completely(call.state.live.database)
+    return json_answer({"inferences": gone.inferences, "feedback": gone.feedback, "complete": complete})

@@ -1,0 +1,36 @@
+"""`whet serve backup`: a copy of a database that is in use."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.command_line import whet_here
+
+from whet.client.records import Feedback
+from whet.errors import UsageError
+from whet.live import open_live
+
+
+def test_the_copy_holds_every_row_that_was_acknowledged_while_the_database_is_in_use(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/whet.db"
+    with open_live(url) as live:
+        for i in range(300):
+            live.traffic.add([], [Feedback("comment", f"answer-{i}", text=f"text {i}", id=f"f{i}")])
+        done = whet_here(tmp_path, "serve", "backup", str(tmp_path / "copy.db"), "--database", url)
+        assert done.returncode == 0 and "Wrote" in done.stdout
+    with open_live(f"sqlite:///{tmp_path}/copy.db") as copy:
+        assert [copy.traffic.feedback(f"f{i}") is not None for i in range(300)] == [True] * 300
+    assert sqlite3.connect(tmp_path / "copy.db").execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert (tmp_path / "copy.db").stat().st_mode & 0o077 == 0
+
+
+def test_a_copy_overwrites_nothing_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    with open_live(f"sqlite:///{tmp_path}/whet.db") as live:
+        (tmp_path / "there.db").write_text("mine")
+        with pytest.raises(UsageError, match=r"there\.db exists"):
+            live.database.back_up(tmp_path / "there.db")
+        with pytest.raises(UsageError, match="cannot be opened: No such file or directory"):
+            live.database.back_up(tmp_path / "nowhere" / "copy.db")
+    assert (tmp_path / "there.db").read_text() == "mine" and not list(tmp_path.glob("*.part"))
