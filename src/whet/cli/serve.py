@@ -115,9 +115,7 @@ _BY = "command line"
 )
 @learner_options()
 @_DATABASE
-@click.pass_context
 def serve(
-    context: click.Context,
     learn: bool,
     every: float,
     connections: int,
@@ -127,7 +125,7 @@ def serve(
     **values: Any,
 ) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
-    if context.invoked_subcommand is not None:
+    if click.get_current_context().invoked_subcommand is not None:
         return
     from whet.live.server import ServeOptions, quotas
     from whet.live.server import serve as run
