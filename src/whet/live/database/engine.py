@@ -116,11 +116,12 @@ class Database:
         pages. Whether no deleted word is left in it; True where there is no such log."""
         if self.dialect != "sqlite":
             return True
-        with contextlib.closing(sqlite3.connect(str(self.url.database), isolation_level=None)) as raw:
+        with contextlib.closing(
+            sqlite3.connect(str(self.url.database), seconds, isolation_level=None)
+        ) as raw:
             try:
                 if raw.execute("PRAGMA user_version").fetchone()[0] != _ERASED:
                     return True
-                raw.execute(f"PRAGMA busy_timeout = {int(1000 * seconds)}")
                 busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 if not busy:
                     raw.execute("PRAGMA user_version = 0")
@@ -334,9 +335,10 @@ def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.I
 
 
 def mark_erased(connection: Connection) -> None:
-    """Note in this transaction that SQLite's write-ahead log holds deleted words until `Database.clear_log` has emptied it."""
+    """Note in this transaction, as `_ERASED`, that SQLite's write-ahead log holds deleted words until `Database.clear_log` has
+    emptied it."""
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(f"PRAGMA user_version = {_ERASED}")
+        connection.exec_driver_sql("PRAGMA user_version = 1")
 
 
 def put(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
