@@ -67,6 +67,7 @@ $(INTEGRATIONS)/.done: requirements/integrations.txt pyproject.toml
 
 demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/python-docs --control random_search
+	@printf '\nwhet is installed in this folder: $(BIN)/whet --help\nOr, so that the shell finds it: . $(BIN)/activate && whet --help\n'
 
 train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another task: about two minutes, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style

@@ -8,7 +8,8 @@ import click
 
 from whet.cli.common import emit, examples, json_option, visible
 from whet.cli.interrupt import run
-from whet.doctor import FAIL, MOST_CALLS, OK, WARN, Checkup, endpoints_of, examine
+from whet.doctor import FAIL, MOST_CALLS, OK, WARN, Checkup, Symptom, endpoints_of, examine
+from whet.reporting import displayed
 from whet.task import Task
 
 _COLORS = {OK: "green", WARN: "yellow", FAIL: "red"}
@@ -38,19 +39,18 @@ def doctor(task: str | None, lm: str | None, base_url: str | None, no_calls: boo
     paid = [address for address, _ in endpoints if address.startswith("openai")]
     if paid and not no_calls:
         click.echo(f"at most {MOST_CALLS} short calls to each of: {', '.join(paid)}", err=True)
-    checkup = run(examine(loaded, endpoints, calls=not no_calls))
+    with displayed(None) as progress:
+        findings = Checkup(begin=progress.begin) if as_json else Checkup(tell=show, begin=progress.begin)
+        checkup = run(examine(loaded, endpoints, calls=not no_calls, checkup=findings))
     if as_json:
         emit(checkup.as_json())
-    else:
-        show(checkup)
     if not checkup.healthy:
         click.get_current_context().exit(2)
 
 
-def show(checkup: Checkup) -> None:
-    """One line for each finding, its remedy below it."""
-    for symptom in checkup.symptoms:
-        status = click.style(f"{symptom.status:<4}", fg=_COLORS[symptom.status])
-        click.echo(f"{status}  {symptom.check}: {visible(symptom.text)}")
-        if symptom.remedy:
-            click.echo(f"      -> {symptom.remedy}")
+def show(symptom: Symptom) -> None:
+    """One line for a finding, its remedy below it."""
+    status = click.style(f"{symptom.status:<4}", fg=_COLORS[symptom.status])
+    click.echo(f"{status}  {symptom.check}: {visible(symptom.text)}")
+    if symptom.remedy:
+        click.echo(f"      -> {symptom.remedy}")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from whet.doctor.checkup import FAIL, OK, WARN, Checkup
+from whet.doctor.checkup import FAIL, OK, WARN, Checkup, Symptom
 from whet.doctor.endpoint import MOST_CALLS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward, graded
@@ -20,7 +20,18 @@ from whet.models.providers import OPENAI, PROVIDERS
 from whet.task import Task
 from whet.version import __version__
 
-__all__ = ["FAIL", "MOST_CALLS", "OK", "PORTS", "WARN", "Checkup", "endpoints_of", "examine", "graded"]
+__all__ = [
+    "FAIL",
+    "MOST_CALLS",
+    "OK",
+    "PORTS",
+    "WARN",
+    "Checkup",
+    "Symptom",
+    "endpoints_of",
+    "examine",
+    "graded",
+]
 
 EXTRAS: Mapping[str, Sequence[str]] = {
     "embedded": ("torch", "tokenizers", "safetensors"),
@@ -60,22 +71,30 @@ def endpoints_of(task: Task | None, lm: str | None, base_url: str | None) -> End
 
 
 async def examine(
-    task: Task | None, endpoints: Endpoints, *, calls: bool = True, ports: Mapping[str, int] = PORTS
+    task: Task | None,
+    endpoints: Endpoints,
+    *,
+    calls: bool = True,
+    ports: Mapping[str, int] = PORTS,
+    checkup: Checkup | None = None,
 ) -> Checkup:
-    """Every check. It pays at most MOST_CALLS short calls for each endpoint; none where `calls` is false."""
-    checkup = Checkup()
+    """Every check. It pays at most MOST_CALLS short calls for each endpoint; none where `calls` is false. `checkup` gets the
+    findings, each when it is made."""
+    checkup = checkup or Checkup()
     _packages(checkup)
     _keys(checkup)
     for (address, base_url), price in endpoints.items():
         await _model(checkup, address, base_url, price, calls)
     if not endpoints:
         checkup.ok("model", "none is named: --lm openai/NAME examines one, and so does `models:` in a task")
+    checkup.begin("looking for model servers on this machine")
     await examine_ports(checkup, ports)
     if task is not None:
         sizes = (("train", task.train), ("validation", task.validation), ("test", task.test))
         checkup.ok("task", f"{task.name}: " + ", ".join(f"{len(rows)} {name}" for name, rows in sizes))
         for warning in task.warnings:
             checkup.warn("task", warning, "see docs/task-folder.md")
+        checkup.begin(f"trying the reward {task.reward.name} on a few rows")
         await examine_reward(checkup, task)
     return checkup
 
@@ -119,6 +138,7 @@ async def _model(
             checkup.ok(address, what + (", runs in this process" if model.local else ""))
             return
         if calls:
+            checkup.begin(f"waiting for answers of {address} at {model.base_url}")
             await examine_endpoint(checkup, model)
         else:
             checkup.ok(address, f"not called (--no-calls); it would be reached at {model.base_url}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,21 +21,30 @@ class Symptom:
 
 @dataclass
 class Checkup:
-    """Findings in the order in which they were made. `healthy`: none of them failed."""
+    """Findings in the order in which they were made. `healthy`: none of them failed.
+
+    `tell` is called with each finding when it is made, `begin` with what is examined next, where that may take a while.
+    """
 
     symptoms: list[Symptom] = field(default_factory=list)
+    tell: Callable[[Symptom], None] = lambda symptom: None
+    begin: Callable[[str], None] = lambda what: None
 
     def ok(self, check: str, text: str) -> None:
         """Note what is as it should be, or what is only worth knowing."""
-        self.symptoms.append(Symptom(check, OK, text))
+        self._note(Symptom(check, OK, text))
 
     def warn(self, check: str, text: str, remedy: str) -> None:
         """Note what a run survives."""
-        self.symptoms.append(Symptom(check, WARN, text, remedy))
+        self._note(Symptom(check, WARN, text, remedy))
 
     def fail(self, check: str, text: str, remedy: str) -> None:
         """Note what stops a run or makes it worthless."""
-        self.symptoms.append(Symptom(check, FAIL, text, remedy))
+        self._note(Symptom(check, FAIL, text, remedy))
+
+    def _note(self, symptom: Symptom) -> None:
+        self.symptoms.append(symptom)
+        self.tell(symptom)
 
     @property
     def healthy(self) -> bool:

@@ -333,7 +333,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
 def _spending(plan: Mapping[str, Any]) -> str:
     """Tokens and dollars, and what their numbers are worth."""
     tokens, known = plan["tokens"], not plan["price_unknown"]
-    priced = known and any(end is not None for end in plan["cost_usd"].values())
+    priced = known and any(plan["cost_usd"].values())
     money = f", {_ends(plan['cost_usd'], dollars=True)}" if priced else ""
     all_used = (
         " if it uses all its calls" if "optimizer" in plan["calls"] and tokens["expected"] is not None else ""

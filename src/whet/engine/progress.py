@@ -130,7 +130,7 @@ class Progress:
 
 
 @dataclass
-class Pace:
+class Speed:
     """How fast a run spends, by samples that a reader takes now and then.
 
     `clock` counts seconds. `sample` is called before anything is read."""

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from whet.reporting import Record, read_run
-from whet.results import RunResult
+from whet.results import MethodComparison, RunResult
 from whet.running import find_run
 
+COMPARISON = "comparison.json"
 _SCORED = ("baseline", "best", "control", "improvement", "objectives", "usage")
-_FILES = ("result.json", "report.html", "best.md")
+_FILES = (
+    "result.json",
+    "report.html",
+    "best.md",
+    *(f"comparison.{kind}" for kind in ("html", "json", "csv", "md", "tex")),
+)
 
 
 @dataclass(frozen=True)
@@ -33,11 +41,18 @@ class RunFigures:
         return [path for name in _FILES if (path := self.folder / name).is_file()]
 
 
-def read_figures(run: RunResult | str | Path, root: str | Path = "runs") -> RunFigures:
-    """The figures of a result, of a run folder, or of a run's name below `root`; also while the run goes on.
+def read_figures(run: RunResult | MethodComparison | str | Path, root: str | Path = "runs") -> RunFigures:
+    """The figures of a result, of the folder of a run or of a comparison, or of its name below `root`; of a run also while it
+    goes on.
 
-    Raises UsageError where there is no run.
+    Raises UsageError where there is neither.
     """
+    if isinstance(run, MethodComparison):
+        return _of_comparison(run.folder)
+    if not isinstance(run, RunResult):
+        for place in (Path(run), Path(root) / str(run)):
+            if (place / COMPARISON).is_file():
+                return _of_comparison(place)
     folder = run.run if isinstance(run, RunResult) else find_run(run, root)
     record = read_run(folder)
     result = record.result
@@ -52,6 +67,27 @@ def read_figures(run: RunResult | str | Path, root: str | Path = "runs") -> RunF
         tuple(_points(record)),
         {name: text for name, text in texts.items() if text is not None},
     )
+
+
+def _of_comparison(folder: Path) -> RunFigures:
+    """The figures of the methods and of their pairs, the curves of all runs, and the best prompt of each."""
+    result = orjson.loads((folder / COMPARISON).read_bytes())
+    runs = [(f"{run['method']}-{run['seed']}", run) for run in result["runs"]]
+    parameters = {
+        "task": result["task"],
+        "methods": ", ".join(row["method"] for row in result["methods"]),
+        "seeds": ", ".join(dict.fromkeys(str(run["seed"]) for _, run in runs)),
+        **{f"model.{role}": model for role, model in runs[0][1]["models"].items()},
+    }
+    pairs = {f"{pair['a']} - {pair['b']}": pair for pair in result.get("pairs", ())}
+    numbers = {"methods": {row["method"]: row for row in result["methods"]}, "pairs": pairs}
+    points: list[tuple[str, int, float]] = []
+    for name, run in runs:
+        place = folder / name if (folder / name).is_dir() else Path(run["run"])
+        if (place / "journal.sqlite").is_file():
+            points += [(f"{label}.{name}", calls, value) for label, calls, value in _points(read_run(place))]
+    prompts = {f"{name}.md": run["best"]["prompt"] for name, run in runs}
+    return RunFigures(folder, parameters, dict(_numbers(numbers)), tuple(points), prompts)
 
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:

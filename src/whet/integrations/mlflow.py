@@ -13,17 +13,20 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.integrations.figures import read_figures
-from whet.results import RunResult
+from whet.results import MethodComparison, RunResult
 
 
-def log(run: RunResult | str | Path, *, root: str | Path = "runs", **options: Any) -> str:
-    """Log a run of whet, and return the id of the MLflow run: the active one, else a new one.
+def log(run: RunResult | MethodComparison | str | Path, *, root: str | Path = "runs", **options: Any) -> str:
+    """Log a run of whet or a comparison, and return the id of the MLflow run: the active one, else a new one.
 
-    run: a result, a run folder, or a run's name below `root`. options: what mlflow.start_run takes (experiment_id, tags, ...).
+    run: a result, the folder of a run or of a comparison, or its name below `root`. options: what mlflow.start_run takes
+    (experiment_id, tags, ...).
 
     Parameters are task, method, seed, models and how it ended; metrics the numbers of result.json, named by their path
     (`best.test.mean`, `improvement.low`), and `search.*`, whose steps are model calls; artifacts, below `whet/`, the
-    prompt before and after, result.json and the report. Raises UsageError where there is no run, or no MLflow.
+    prompt before and after, result.json and the report. Of a comparison the metrics are those of its methods and pairs, the
+    curves those of all runs, the artifacts its files and the best prompt of each run. Raises UsageError where there is no run,
+    or no MLflow.
     """
     if importlib.util.find_spec("mlflow") is None:
         raise UsageError("whet.integrations.mlflow needs MLflow. Install it with: pip install mlflow")

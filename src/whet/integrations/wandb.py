@@ -11,13 +11,14 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.integrations.figures import read_figures
-from whet.results import RunResult
+from whet.results import MethodComparison, RunResult
 
 
-def log(run: RunResult | str | Path, *, root: str | Path = "runs", **options: Any) -> str:
-    """Log a run of whet, and return the id of the W&B run: the active one, else a new one, which is finished.
+def log(run: RunResult | MethodComparison | str | Path, *, root: str | Path = "runs", **options: Any) -> str:
+    """Log a run of whet or a comparison, and return the id of the W&B run: the active one, else a new one, which is finished.
 
-    run: a result, a run folder, or a run's name below `root`. options: what wandb.init takes (project, entity, mode, ...).
+    run: a result, the folder of a run or of a comparison, or its name below `root`. options: what wandb.init takes
+    (project, entity, mode, ...).
 
     The config holds task, method, seed, models and how it ended; the summary the numbers of result.json, named by their path
     (`best.test.mean`, `improvement.low`); the history `search.*` against `calls`, model calls; an artifact of the type

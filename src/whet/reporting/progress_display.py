@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.engine.forecast import plan_lines
-from whet.engine.progress import STALLED, Pace, Progress, waits
+from whet.engine.progress import STALLED, Progress, Speed, waits
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
 """When plain lines are written, in seconds; then every 30 s."""
@@ -48,7 +48,7 @@ class Display:
 
     def __init__(self, subject: str = "", warn: Callable[[str], None] | None = None) -> None:
         """`subject`: what is read at first. `warn`: how a warning is printed."""
-        self.subject, self.pace, self._started = subject, Pace(), time.monotonic()
+        self.subject, self.pace, self._started = subject, Speed(), time.monotonic()
         self.progress = Progress(warn=warn or self._warn, planned=self._plan)
 
     @contextmanager
@@ -112,6 +112,8 @@ class ProgressScreen:
     def remove(self, display: Display) -> None:
         """Show it no more; the last one closes the screen."""
         with self._lock:
+            if self._cell is not None:
+                self._said.append(display.line())
             self._shown.remove(display)
             if not self._shown:
                 self._close()
@@ -222,7 +224,7 @@ def _write(*lines: str) -> None:
         sys.stderr.flush()
 
 
-def line(progress: Progress, seconds: float, pace: Pace | None = None, phase: str | None = None) -> str:
+def line(progress: Progress, seconds: float, pace: Speed | None = None, phase: str | None = None) -> str:
     """One line: the phase, best against baseline, the newest rollouts, how training goes, calls, pace, cost, waits, time."""
     parts = [progress.title, _phase(progress) if phase is None else phase, _best(progress)]
     core = progress.core
@@ -232,7 +234,7 @@ def line(progress: Progress, seconds: float, pace: Pace | None = None, phase: st
         elif latest := list(progress.latest):
             parts.append(f"latest rollouts {sum(latest) / len(latest):.2f}")
     if core is not None:
-        parts += _spending(progress, pace or Pace())
+        parts += _spending(progress, pace or Speed())
     parts += [f"{duration(seconds)}", progress.note]
     return " · ".join(part for part in parts if part)
 
@@ -262,7 +264,7 @@ def _calls(progress: Progress) -> tuple[int, int | None]:
     return progress.earlier + budget.spent.total_calls, progress.planned_calls or budget.limits.calls
 
 
-def _spending(progress: Progress, pace: Pace) -> list[str]:
+def _spending(progress: Progress, pace: Speed) -> list[str]:
     """Calls, pace, dollars, waits, and the time that is left where that can be said."""
     core = progress.core
     assert core is not None

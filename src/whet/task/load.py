@@ -121,6 +121,8 @@ def make_task(
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     place = folder / (keys["prompt"].raw if "prompt" in keys else "")
     warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
+    if program is None and environment is None:
+        warnings += _without_slots(prompt, splits["train"][0])
     content = _fingerprinted(prompt, splits, labels, (reward, second), _content(keys, environment, program))
     return Task(
         folder=folder,
@@ -144,6 +146,16 @@ def make_task(
         **words,
         **_gate(keys, reward),
     )
+
+
+def _without_slots(prompt: Prompt, row: Example) -> list[str]:
+    """A warning where the prompt names no key of rows that have several: it may have been meant to."""
+    if prompt.slots or len(row.values) < 2:
+        return []
+    return [
+        f"The prompt uses no slot, and the inputs have several keys ({', '.join(row.values)}): all of them go to the model, as "
+        f"`key: value` lines below the prompt. Where one key is meant, write its slot, such as {{{{{next(iter(row.values))}}}}}."
+    ]
 
 
 def _words(keys: Mapping[str, Node]) -> dict[str, Any]:

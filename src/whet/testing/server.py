@@ -454,6 +454,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except OSError as error:  # a port that is taken, or one that only the administrator may use
+        sys.stderr.write(
+            f"The server could not start: {error.strerror or error}. Name another --port; 0 takes a free one.\n"
+        )
+        return UsageError.exit_code
     return 0
 
 

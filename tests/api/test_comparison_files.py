@@ -1,0 +1,90 @@
+"""What a comparison says before it pays, and the files that it leaves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.integrations.figures import read_figures
+
+METHODS: list[Any] = [whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1), "random_search"]
+
+
+def compare(root: Path, **changes: Any) -> Any:
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Counted(), "optimizer_lm": writer}
+    words |= {"budget": whet.Budget(calls=400), "seeds": 2, "root": root, "name": "reviews & more"}
+    return whet.compare(PROMPT, METHODS, reader="none", **{**words, **changes})
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compare(tmp_path_factory.mktemp("runs"))
+
+
+def test_one_plan_for_all_runs_is_said_before_any_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = compare(tmp_path, dry_run=True)
+    told = capsys.readouterr().err
+    assert told.count("4 runs together") == 1 and "at most 1,600 calls in all" in told
+    each = [row["plan"] for row in planned["runs"]]
+    total = planned["plan"]
+    assert total["calls"]["task"]["most"] == sum(plan["calls"]["task"]["most"] for plan in each)
+    assert total["tokens"]["expected"] == sum(plan["tokens"]["expected"] for plan in each)
+    assert planned.status == "planned" and not list(tmp_path.rglob("comparison.*"))
+
+
+def test_the_files_hold_the_figures_of_the_result(compared: Any) -> None:
+    folder = compared.folder
+    with (folder / "comparison.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["method"], row["seed"]) for row in table] == [
+        (run.method, str(run.seed)) for run in compared.runs
+    ]
+    assert [float(row["best_test"]) for row in table] == [run.best.test.mean for run in compared.runs]
+    mean = f"{compared.methods['opro']['test_mean']:.3f}"
+    for kind in ("html", "md", "tex"):
+        text = (folder / f"comparison.{kind}").read_text("utf-8")
+        assert mean in text and "opro" in text and "random" in text, kind
+    assert json.loads((folder / "comparison.json").read_text()) == {
+        key: value for key, value in compared.to_dict().items() if key != "folder"
+    }
+    assert r"reviews \& more" in (folder / "comparison.tex").read_text()
+
+
+def test_the_page_loads_nothing_and_draws_every_run(compared: Any) -> None:
+    page = (compared.folder / "comparison.html").read_text("utf-8")
+    assert "default-src &#x27;none" in page and not re.search(r"<script| src=|url\(", page)
+    assert page.count('class="curve series-') == 2 * (len(compared.runs) + len(compared.methods)) - 2
+    for run in compared.runs:
+        assert f'href="{run.run.name}/report.html"' in page and (run.run / "report.html").is_file()
+    assert "reviews &amp; more" in page
+
+
+def test_the_same_comparison_again_pays_nothing_and_writes_the_same(compared: Any) -> None:
+    model = Counted()
+    before = (compared.folder / "comparison.html").read_bytes()
+    again = compare(compared.folder.parent, lm=model)
+    assert model.calls == 0 and again.to_dict() == compared.to_dict()
+    assert (compared.folder / "comparison.html").read_bytes() == before
+
+
+def test_a_comparison_shows_itself_in_a_notebook_and_goes_into_sinks(compared: Any) -> None:
+    page = compared._repr_html_()
+    assert "<table>" in page and "opro" in page and "<script" not in page
+    figures = read_figures(compared.folder)
+    assert figures.metrics["methods.opro.test_mean"] == compared.methods["opro"]["test_mean"]
+    assert figures.parameters["seeds"] == "0, 1"
+    curves = {name for name, _, _ in figures.points}
+    assert {f"search.best_validation.{run.run.name}" for run in compared.runs} <= curves
+    assert {path.name for path in figures.files} == {
+        f"comparison.{kind}" for kind in ("html", "csv", "md", "tex", "json")
+    }
+    assert read_figures(compared).metrics == figures.metrics
