@@ -152,7 +152,7 @@ async def _play(job: Job, root: Path) -> list[Trial]:
         sizes = plan_budget(task, limits, assembly.env, plan.config, assembly.clients)
         opened = open_run(folder, plan, assembly.clients, assembly.cache(folder, options), lambda *_: None)
         try:
-            result = await execute(plan, assembly.env, opened, sizes, OpeningLedger(root), Progress())
+            result = await execute(plan, assembly.env, opened, sizes, OpeningLedger(), Progress())
         finally:
             opened.core.caller.cache.close()
             opened.core.journal.close()

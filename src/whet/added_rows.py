@@ -8,28 +8,33 @@ limits of the run hold for them once more.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from whet.comparison import found_candidate, used
 from whet.engine.assemble import Assembly, TransferModel
 from whet.engine.budget import answers_of
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import elapsed_row, summary, usage
+from whet.engine.final_evaluation import elapsed_row, usage
 from whet.engine.journal import read_events
-from whet.engine.openings import Family, Opening, OpeningLedger, row_hashes, run_id
+from whet.engine.openings import (
+    Family,
+    Opening,
+    OpeningLedger,
+    SealedComparison,
+    row_hashes,
+    run_id,
+)
 from whet.engine.pairs import (
-    LARGEST_FAILED_SHARE,
     Answers,
     Side,
-    counted,
+    decide_pairs_anytime,
     evaluate_pairs,
     example_clusters,
-    missing,
-    too_few,
+    summary,
 )
 from whet.engine.run_folder import Opened, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
@@ -37,9 +42,9 @@ from whet.engine.transfer import left
 from whet.errors import BudgetExceeded, UsageError
 from whet.options import Options
 from whet.prompt.document import MASK
-from whet.rewards import TARGET, Objectives
+from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget
-from whet.stats import Improvement, decide_anytime
+from whet.stats import Improvement
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.rows import read_rows
 from whet.task.spec import SECOND, SPLITS, Task
@@ -122,11 +127,34 @@ class Batch:
 
     rows: Sequence[Example]
     answers: Answers
+    times: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether both prompts have an answer to every row."""
+        return all(r.answered for side in self.answers for r in side)
+
+    async def asked_again(self, run: DurableRun, sides: tuple[Side, Side]) -> Batch:
+        """The batch with its missing answers asked for once more."""
+        missing = [
+            i for i, pair in enumerate(zip(*self.answers, strict=True)) if not all(r.answered for r in pair)
+        ]
+        fresh = await evaluate_pairs(run, sides, [self.rows[i] for i in missing])
+        before, after = (
+            [old if old.answered else new[missing.index(i)] for i, old in enumerate(side)]
+            for side, new in zip(self.answers, fresh, strict=True)
+        )
+        return Batch(self.rows, (before, after), self.times + 1)
 
     def as_json(self) -> dict[str, Any]:
         """What the journal holds of it."""
         baseline, best = ([asdict(r) for r in side] for side in self.answers)
-        return {"rows": [asdict(row) for row in self.rows], "baseline": baseline, "best": best}
+        return {
+            "rows": [asdict(row) for row in self.rows],
+            "baseline": baseline,
+            "best": best,
+            "times": self.times,
+        }
 
     @staticmethod
     def read(value: Mapping[str, Any]) -> Batch:
@@ -135,7 +163,21 @@ class Batch:
             [Rollout(**{**r, "usage": Usage(**r["usage"])}) for r in value[name]]
             for name in ("baseline", "best")
         ]
-        return Batch([Example(**row) for row in value["rows"]], (sides[0], sides[1]))
+        rows = [Example(**row) for row in value["rows"]]
+        return Batch(rows, (sides[0], sides[1]), value.get("times", 1))
+
+
+def _batches(journal: Path) -> list[Batch]:
+    """The batches in a journal, each as it was when it was asked for last."""
+    batches: dict[str, Batch] = {}
+    for event in read_events(journal, [MORE]):
+        batch = Batch.read(event.value)
+        batches[_name(batch.rows)] = batch
+    return list(batches.values())
+
+
+def _name(rows: Sequence[Example]) -> str:
+    return content_hash(sorted(row_hashes(rows)))[:16]
 
 
 class AddedRows:
@@ -157,10 +199,11 @@ class AddedRows:
         if result["best"]["id"] == result["baseline"]["id"]:
             raise UsageError(f"{folder}: its best prompt is its baseline; more rows have nothing to compare.")
         journal = folder / MORE / "journal.sqlite"
-        earlier = [Batch.read(e.value) for e in read_events(journal, [MORE])] if journal.is_file() else []
-        ledger = OpeningLedger(folder.parent)
+        earlier = _batches(journal) if journal.is_file() else []
+        ledger = OpeningLedger()
         rows = self._fresh(f"{run_id(folder)}-{MORE}", ledger, earlier)
-        if not rows and result.get(MORE, {}).get("rows") == sum(len(batch.rows) for batch in earlier):
+        whole = all(batch.whole for batch in earlier)
+        if not rows and whole and result.get(MORE, {}).get("rows") == sum(len(b.rows) for b in earlier):
             return dict(result)
         if rows and result["improvement"]["promoted"]:
             raise UsageError(f"{folder}: its best prompt is promoted already; more rows cannot do more.")
@@ -231,16 +274,26 @@ async def _tested(
     """Answers to the new rows, and the verdict on all."""
     core, task = opened.core, plan.task
     earlier, rows = batches
-    name = content_hash(sorted(row_hashes(rows)))[:16]
-    run = DurableRun(core, f"/{MORE}/{name}", Budget())
+    times = sum(batch.times for batch in earlier)
+    run = DurableRun(core, f"/{MORE}/{_name(rows)}" + ("" if rows else f"/{times}"), Budget())
     done = list(earlier)
+    folder = core.journal.path.parent.parent
+    comparison = SealedComparison(f"{run_id(folder)}-{MORE}", folder, rows)
     try:
-        opening = await _open(run.branch("opening"), plan, opened, ledger, rows)
+        await asyncio.to_thread(ledger.reserve, comparison)
+        for i, batch in enumerate(earlier):
+            if not batch.whole:
+                place = DurableRun(core, f"/{MORE}/{_name(batch.rows)}/again-{batch.times}", Budget())
+                done[i] = await batch.asked_again(place.branch("pairs"), sides)
+                place.branch("answers").log(MORE, done[i].as_json())
         if rows:
             batch = Batch(rows, await evaluate_pairs(run.branch("pairs"), sides, rows))
             run.branch("answers").log(MORE, batch.as_json())
             done.append(batch)
+        opening = await _settle(run.branch("opening"), plan.task.alpha, ledger, comparison)
         opinion = await _verdict(run.branch("second"), plan, sides, done, opening)
+        if opinion.verdict.withheld:
+            await asyncio.to_thread(ledger.release, comparison)
     finally:
         await core.caller.drain()
         await core.journal.commit([elapsed_row(core)])
@@ -263,14 +316,13 @@ async def _tested(
     }
 
 
-async def _open(
-    run: DurableRun, plan: RunPlan, opened: Opened, ledger: OpeningLedger, rows: Sequence[Example]
+async def _settle(
+    run: DurableRun, alpha: float, ledger: OpeningLedger, comparison: SealedComparison
 ) -> Opening:
     """The opening of all added rows of the run, with these rows in it."""
-    name = f"{run_id(opened.core.journal.path.parent.parent)}-{MORE}"
 
     async def opening() -> Any:
-        return asdict(await asyncio.to_thread(ledger.open, name, plan.task.alpha, rows))
+        return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
     value: Any = await run.effect("opening", opening)
     return Opening(**value)
@@ -279,42 +331,44 @@ async def _open(
 async def _verdict(
     run: DurableRun, plan: RunPlan, sides: tuple[Side, Side], batches: Sequence[Batch], opening: Opening
 ) -> Opinion:
-    """The anytime-valid test of all pairs that count, one value for each cluster, and the second opinion on a promotion."""
+    """The anytime-valid test of all pairs, clusters as large as their rows, and the second opinion on a promotion by the same
+    test, so that neither gains from being asked again."""
     task = plan.task
     rows = [row for batch in batches for row in batch.rows]
     born = [number for number, batch in enumerate(batches) for _ in batch.rows]
-    answers = [r for b in batches for r in b.answers[0]], [r for b in batches for r in b.answers[1]]
     clusters = example_clusters(sides, rows)
-    pairs = counted(answers)
     first = {cluster: number for cluster, number in reversed(list(zip(clusters, born, strict=True)))}
-    units: dict[int, list[int]] = {}
-    for i in pairs:
-        if first[clusters[i]] == born[i]:  # what joins a unit that was tested before cannot change it
-            units.setdefault(clusters[i], []).append(i)
-    before, after = ([fmean(side[i].reward for i in unit) for unit in units.values()] for side in answers)
-    if too_few(answers) or not units:
-        return Opinion(_no_verdict(missing(answers), len(rows), opening.alpha))
-    reward = task.reward
-    verdict = decide_anytime(before, after, reward.low, reward.high, opening.alpha, task.minimum_effect)
+    # what joins a unit that was tested before cannot change it
+    kept = [i for i, cluster in enumerate(clusters) if first[cluster] == born[i]]
+    sealed = Counter(example_clusters(sides, task.test))
+
+    def decide(
+        answers: Answers, reward: RewardFunction, clusters: Sequence[int], alpha: float
+    ) -> Improvement:
+        effect = task.minimum_effect if reward is task.reward else 0.0
+        return decide_pairs_anytime(answers, reward, clusters, alpha, effect, max(sealed.values()))
+
+    every = [[r for b in batches for r in b.answers[side]] for side in (0, 1)]
+    answers = [every[0][i] for i in kept], [every[1][i] for i in kept]
+    units = [clusters[i] for i in kept]
+    verdict = decide(answers, task.reward, units, opening.alpha)
+    judge = plan.addresses.get(SECOND)
     try:
-        return await second_opinion(
+        opinion = await second_opinion(
             run,
             task.second_opinion,
-            plan.addresses.get(SECOND),
-            rows,
+            judge,
+            [rows[i] for i in kept],
             answers,
             verdict,
             opening.alpha,
-            clusters,
+            units,
+            decide,
         )
     except BudgetExceeded as error:
         reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
         return Opinion(replace(verdict, promoted=False, reason=reason))
-
-
-def _no_verdict(lost: int, n: int, alpha: float) -> Improvement:
-    reason = (
-        f"Not promoted: no verdict. {lost} of {n} pairs of added rows have no answer; above "
-        f"{100 * LARGEST_FAILED_SHARE:g}% an outage could decide. Add other rows when the provider answers."
-    )
-    return Improvement(0.0, 0.0, 0.0, False, reason, 1.0, n - lost, 0, 0, 0, 1.0, n - lost, alpha, "none")
+    if opinion.verdict.withheld:
+        reason = f"{opinion.verdict.reason} Add other rows, or give the same ones again, when the provider answers."
+        return replace(opinion, verdict=replace(opinion.verdict, reason=reason))
+    return opinion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,9 @@ from whet.types import Message
 class MeanEstimate:
     """A mean over n examples with its 95 % interval. Only `mean` and `n` are known of a run that an endpoint ended.
 
-    `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`.
+    `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`. `answered` of `of`
+    rows enter the mean: those that neither the provider nor a limit kept an answer from, in a comparison for either prompt.
+    Where none was answered, the mean is not a number.
     """
 
     mean: float
@@ -24,10 +27,20 @@ class MeanEstimate:
     high: float | None
     n: int
     method: str | None = None
+    answered: int | None = None
+    of: int | None = None
+
+    def __post_init__(self) -> None:
+        """A mean that result.json does not know is not a number here."""
+        if self.mean is None:
+            object.__setattr__(self, "mean", math.nan)
 
     def __str__(self) -> str:
         ends = "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.mean:.3f}{ends}"
+        gaps = (
+            "" if self.of is None or self.answered == self.of else f" ({self.answered} of {self.of} answered)"
+        )
+        return f"{self.mean:.3f}{ends}{gaps}"
 
 
 @dataclass(frozen=True)

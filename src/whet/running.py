@@ -13,7 +13,7 @@ from whet.added_rows import AddedRows
 from whet.arguments import check_path
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, assemble
-from whet.engine.budget import plan_budget, with_default_limit
+from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute
 from whet.engine.final_evaluation import execute_evaluation, stopped
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
@@ -32,8 +32,9 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.trained_policy import check_policy
-from whet.errors import ProviderError, UsageError, did_you_mean, parameter
-from whet.methods import configure, get_method
+from whet.engine.transfer import left
+from whet.errors import ProviderError, StorageError, UsageError, did_you_mean, parameter
+from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, configure, get_method
 from whet.options import Options
 from whet.prompt import Prompt
 from whet.reporting import write_report
@@ -55,7 +56,7 @@ async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[s
     if added is not None and not opts.dry_run:
         folder = Path(result["run"])
         _write_result(folder, {key: value for key, value in result.items() if key != "run"})
-    if opts.control is None or opts.dry_run or "control" in result:
+    if opts.control is None or opts.dry_run or "control" in result or result["status"] == "stopped":
         return result
     return await _add_control(task, opts, result, progress)
 
@@ -65,6 +66,8 @@ async def _add_control(
 ) -> dict[str, Any]:
     """Run the control beside a finished run and write result and report again with it inside."""
     method, folder = str(opts.control), Path(result["run"])
+    limits = opts.limits(with_gate(task, opts.alpha, opts.minimum_effect))
+    budget = _left_for_control(limits, control_share(limits, _optimizes(method)), result["usage"], folder)
     progress.begin_part(f"control: {method}")
     settings = _control_settings(task, result, method)
     out = folder.with_name(f"{folder.name}-control")
@@ -72,26 +75,72 @@ async def _add_control(
         "method": method,
         "config": None,
         "settings": settings,
-        "budget": Budget(),
+        "budget": budget,
         "run": out,
         "fork": None,
         "control": None,
         "more": None,
         "policy": None,
         "processes": 1,
-        "default_limit": False,
     }
     control = await run_task(task, dataclasses.replace(opts, **own), progress)
+    if control["status"] == "stopped":
+        raise StorageError(control["improvement"]["reason"])
     kept = ("method", "best", "improvement", "usage", "run")
+    alone = result["usage"]
     names = {result["method"]: folder, f"control {method}": Path(control["run"])}
     answers = {name: [sealed_answers(run)] for name, run in names.items()}
     result = {
         **{k: v for k, v in result.items() if k != "run"},
         "control": {k: control[k] for k in kept},
+        "usage": {
+            **total_usage(alone, control["usage"]),
+            "parts": {"run": alone, "control": control["usage"]},
+        },
         "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
     }
     _write_result(folder, result)
     return {**result, "run": str(folder)}
+
+
+def _optimizes(method: str) -> bool:
+    """Whether a method asks the optimizer model."""
+    return bool({OPTIMIZER, OPTIMIZER_OPTIONAL} & set(get_method(method).entry.needs))
+
+
+def _left_for_control(limits: Budget, share: Budget, spent: Mapping[str, Any], folder: Path) -> Budget:
+    """What was kept for a control of the limits, which hold for both runs, or what a run left where that is less. Raises
+    UsageError where nothing is left of one."""
+    rest = left(limits, spent)
+    if limits.seconds is not None:
+        rest = dataclasses.replace(rest, seconds=max(0.0, limits.seconds - spent["seconds"]))
+    kept = {
+        name: None if amount is None else min(amount, getattr(rest, name))
+        for name, amount in dataclasses.asdict(share).items()
+    }
+    for name, amount in kept.items():
+        if amount is not None and amount <= 0:
+            limit = parameter(f"budget.{name}", getattr(limits, name))
+            raise UsageError(
+                f"{folder} used all of {limit}, which holds for its control too. Its result is kept; give a larger limit and "
+                f"another {parameter('run')}, with {parameter('control')} from the beginning."
+            )
+    return Budget(**kept)
+
+
+def total_usage(*usages: Mapping[str, Any]) -> dict[str, Any]:
+    """What several runs used together."""
+    unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
+    names = dict.fromkeys(name for one in usages for name in one if name not in ("price_unknown", "parts"))
+    whole: dict[str, Any] = {}
+    for name in names:
+        values = [one[name] for one in usages if name in one]
+        if isinstance(values[0], Mapping):
+            roles = dict.fromkeys(role for value in values for role in value)
+            whole[name] = {role: sum(value.get(role, 0) for value in values) for role in roles}
+        else:
+            whole[name] = round(sum(values), 6)
+    return whole | ({"price_unknown": unknown} if unknown else {})
 
 
 def _control_settings(task: Task, result: Mapping[str, Any], method: str) -> dict[str, Any]:
@@ -159,13 +208,17 @@ async def run_task(
         folder = _folder(opts, plan)
         check_folder(folder)
         finished = _finished(folder)
-        if finished is not None and _is_of(folder, plan):
+        ended = finished is not None and _is_of(folder, plan)
+        if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
             if measurements is None or opts.dry_run:
                 return finished
             return await measurements.measured(plan, assembly, finished)
-        sizes = plan_budget(task, plan.limits, *facts, other)
+        control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
+        sizes = plan_budget(task, plan.limits, *facts, other, control)
         known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
         foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known)
+        if control is not None:
+            foreseen["control"] = {"method": opts.control, "kept": control.as_json()}
         progress.planned(foreseen)
         if opts.dry_run:
             return _planned(plan, foreseen)
@@ -176,9 +229,7 @@ async def run_task(
         )
         with opened.closing():
             try:
-                ledger = OpeningLedger(
-                    _beside(folder, opts), None if measurements is None else measurements.family
-                )
+                ledger = OpeningLedger(None if measurements is None else measurements.family)
                 result = {
                     **await execute(plan, assembly.env, opened, sizes, ledger, progress),
                     "plan": foreseen,
@@ -188,6 +239,8 @@ async def run_task(
                 raise
         _write_result(folder, result)
         result = {**result, "run": str(named)}
+        if result["status"] == "stopped" and measurements is not None:
+            raise StorageError(result["improvement"]["reason"])
         return result if measurements is None else await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
@@ -254,11 +307,6 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
         if header is None or not differences(header, plan.header()):
             return folder
         number += 1
-
-
-def _beside(folder: Path, opts: Options) -> Path:
-    """Where openings of the sealed test are counted if the user's own folder cannot be written."""
-    return Path(opts.root).absolute() if opts.run is None else folder.absolute().parent
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
@@ -345,7 +393,7 @@ async def evaluate_task(
                 opened,
                 splits[split],
                 split,
-                OpeningLedger(_beside(run, opts)),
+                OpeningLedger(),
                 progress,
             )
         result = {**result, "plan": foreseen}

@@ -201,7 +201,7 @@ class _Trials:
             if side["failed"]:
                 self.warnings.append(
                     f"{other.address}: {side['failed']} of {len(self.rows)} answers failed and count as the lowest reward; rows "
-                    "without an answer are left out of the difference."
+                    "without an answer count in no mean, and in the interval at their worst and at their best."
                 )
         return {
             "model": other.address,
@@ -214,10 +214,10 @@ class _Trials:
 
     async def _open(self, other: TransferModel) -> None:
         """Count an opening of the sealed test, once for a run and a model."""
-        if self.split != "test":
+        if self.split != "test" or self.same:
             return
         name = content_hash([run_id(self.folder), TRANSFER, other.address])
-        ledger = OpeningLedger(self.folder.absolute().parent)
+        ledger = OpeningLedger()
         opening = await asyncio.to_thread(ledger.open, name, self.task.alpha, self.rows)
         self.warnings += [
             *opening.warnings,

@@ -229,7 +229,8 @@ class Score:
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> Score:
-    """Mean reward and mean parts of rollouts (at least one)."""
+    """Mean reward and mean parts of the rollouts that were answered, and their number; of all (at least one) where none was."""
+    rollouts = [r for r in rollouts if r.answered] or rollouts
     n = len(rollouts)
     names = sorted({name for r in rollouts for name in r.parts})
     parts = {name: sum(r.parts.get(name, 0.0) for r in rollouts) / n for name in names}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +108,11 @@ def test_further_openings_spend_less_and_say_so(folder: Path) -> None:
         "opening 2 of these test rows" in other.improvement.reason and "new rows" in other.improvement.reason
     )
     test = dict(data=rows(), reward=right, lm=Counted(), split="test")
+    assert not whet.evaluate(PROMPT, **test).warnings, (
+        "a run has compared this prompt, so that its mean is no news"
+    )
     for _ in range(2):
-        assert "opening 3" in whet.evaluate(PROMPT, **test).warnings[-1]
+        assert "opening 3 of them" in whet.evaluate(f"By hand. {PROMPT}", **test).warnings[-1]
     more_rows = whet.optimize(
         PROMPT, **words(seed=2, data=[*rows(), {"input": "Dish 99 was good.", "target": "positive"}])
     )
@@ -131,8 +136,12 @@ def test_compared_methods_open_the_test_once_and_stand_in_pairs() -> None:
         reader="none",
         **{k: v for k, v in words().items() if k != "method"},
     )
-    assert {run["improvement"]["opening"] for run in compared.runs} == {1}
-    assert {run["improvement"]["alpha"] for run in compared.runs} == {opening_alpha(0.05, 1) / 4}
+    tested = [run["improvement"] for run in compared.runs if run["best"]["id"] != run["baseline"]["id"]]
+    assert {one["opening"] for one in tested} == {1} and 0 < len(tested) < 4
+    assert {one["alpha"] for one in tested} == {opening_alpha(0.05, 1) / 4}
+    assert {run["improvement"]["opening"] for run in compared.runs} == {0, 1}, (
+        "one that found nothing opens nothing"
+    )
     (pair,) = compared["pairs"]
     means = {name: row["test_mean"] for name, row in compared.methods.items()}
     assert (pair["a"], pair["b"]) == ("opro", "random_search")
@@ -249,3 +258,112 @@ def test_the_command_line_takes_them_all(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2 and "alpha is the chance" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", [134, 200, 420])
+def test_a_limit_bounds_run_and_control_together_and_their_sum_is_in_the_result(limit: int) -> None:
+    model, optimizer = Counted(), Counted()
+
+    def write(messages: list[whet.Message], request: Any = None) -> str:
+        optimizer.calls += 1
+        return writer(messages, request)
+
+    more = {
+        "lm": model,
+        "optimizer_lm": write,
+        "budget": whet.Budget(calls=limit),
+        "control": "random_search",
+    }
+    result = whet.optimize(PROMPT, **words(**more))
+    assert model.calls + optimizer.calls <= limit
+    whole = result.usage.calls
+    assert (whole["task"], whole["optimizer"]) == (model.calls, optimizer.calls)
+    parts = result["usage"]["parts"]
+    assert (
+        parts["control"]["calls"] == result["control"]["usage"]["calls"]
+        and parts["control"]["calls"]["task"] > 0
+    )
+    assert parts["run"]["calls"]["task"] + parts["control"]["calls"]["task"] == model.calls
+    assert result["plan"]["control"]["kept"]["calls"] == (limit + 1) // 2
+
+
+def test_a_limit_without_room_for_the_control_is_refused_before_anything_is_paid() -> None:
+    model = Counted()
+    with pytest.raises(
+        whet.UsageError, match=r"budget\.calls=133 is too small.*the control run as much.*at least 134"
+    ):
+        whet.optimize(PROMPT, **words(lm=model, budget=whet.Budget(calls=133), control="random_search"))
+    assert model.calls == 0
+
+
+def test_a_control_that_comes_later_is_refused_where_nothing_is_left_for_it() -> None:
+    call = words(budget=whet.Budget(calls=110))
+    whet.optimize(PROMPT, **call)
+    with pytest.raises(whet.UsageError, match="calls"):
+        whet.optimize(PROMPT, **call, control="random_search")
+
+
+class Failing(Counted):
+    """Fails on some rows of the sealed test for the candidate, until it is mended."""
+
+    broken = True
+
+    def __call__(self, messages: list[whet.Message]) -> str:
+        text = " ".join(m.content for m in messages)
+        if self.broken and "careful" in text and any(f"Dish {i} " in text for i in range(0, 20, 2)):
+            self.calls += 1
+            raise whet.ProviderError("HTTP 503", status=503)
+        return super().__call__(messages)
+
+
+def test_a_verdict_that_is_withheld_is_had_by_running_again_and_spends_nothing(folder: Path) -> None:
+    model = Failing()
+    first = whet.optimize(PROMPT, **words(lm=model))
+    improvement = first["improvement"]
+    assert improvement["withheld"] and not first.promoted and improvement["missing"] > 5
+    assert (
+        "no verdict" in first.improvement.reason and "Run the same command again" in first.improvement.reason
+    )
+    assert first.best.test is not None and first.best.test.answered == first.best.test.n < first.best.test.of
+    assert f"({first.best.test.n} of {first.best.test.of} answered)" in str(first.best.test)
+    model.broken, model.calls = False, 0
+    again = whet.optimize(PROMPT, **words(lm=model))
+    assert again.promoted and again.run == first.run and again["improvement"]["opening"] == 1
+    assert model.calls == improvement["missing"], "only what was missing is asked for"
+    other = whet.optimize(PROMPT, **words(seed=5, lm=model))
+    assert other["improvement"]["opening"] == 2
+    assert whet.optimize(PROMPT, **words(lm=model)) == again
+
+
+def test_without_a_ledger_the_result_is_kept_and_the_verdict_waits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "file").write_text("no folder")
+    good = os.environ["WHET_STATE"]
+    monkeypatch.setenv("WHET_STATE", str(folder / "file"))
+    model = Counted()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        first = whet.optimize(PROMPT, **words(lm=model))
+    assert any("WHET_STATE" in str(one.message) for one in said) or first.status == "stopped"
+    assert first.status == "stopped" and not first.promoted and "careful" in first.best.prompt.text
+    assert "careful" in (first.run / "best.md").read_text() and first.best.test is None
+    assert (
+        "ledger of openings" in first["ended_by"]
+        and "running the same command again" in first.improvement.reason
+    )
+    monkeypatch.setenv("WHET_STATE", good)
+    paid = model.calls
+    second = whet.optimize(PROMPT, **words(lm=model))
+    assert second.promoted and second["improvement"]["opening"] == 1
+    assert model.calls == paid + 48, "the search is not paid again"
+
+
+def test_a_run_that_found_nothing_opens_nothing() -> None:
+    def same(messages: list[whet.Message], request: Any = None) -> str:
+        return "<PROMPT>Sort the review.</PROMPT>"
+
+    barren = whet.optimize(PROMPT, **words(optimizer_lm=same))
+    assert barren["improvement"]["opening"] == 0 and barren.best.id == barren.baseline.id
+    assert barren.baseline.test is not None, "the mean of the start prompt alone is looked at"
+    assert whet.optimize(PROMPT, **words(seed=1))["improvement"]["opening"] == 1

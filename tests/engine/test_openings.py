@@ -7,13 +7,16 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from whet.engine.openings import LEDGER, OpeningLedger, state_folder
+from whet.engine import openings
+from whet.engine.openings import LEDGER, LedgerUnavailable, OpeningLedger, SealedComparison, state_folder
 from whet.stats import holm, opening_alpha
 from whet.types import Example
 
@@ -37,7 +40,7 @@ def test_holm_is_that_of_the_textbook() -> None:
 
 
 def test_an_opening_is_counted_in_all_folders_by_content_and_once_for_a_run(tmp_path: Path) -> None:
-    one, other = OpeningLedger(tmp_path / "a"), OpeningLedger(tmp_path / "b")
+    one, other = OpeningLedger(), OpeningLedger()
     assert one.open("first", 0.05, rows(range(20))).number == 1
     assert one.open("first", 0.05, rows(range(20))).number == 1, "a resume is the same opening"
     assert other.open("second", 0.05, rows(range(20))).number == 2, "another folder, other ids"
@@ -45,19 +48,20 @@ def test_an_opening_is_counted_in_all_folders_by_content_and_once_for_a_run(tmp_
     assert third.number == 3 and third.alpha == opening_alpha(0.05, 3), "added rows do not reset it"
     assert one.open("fourth", 0.05, rows(range(200, 220))).number == 1, "new rows start anew"
     assert one.open("fifth", 0.05, rows(range(20), target="u")).number == 1, "another target is another row"
-    assert state_folder() == Path(os.environ["WHET_STATE"]) and not (tmp_path / "a").exists()
+    assert state_folder() == Path(os.environ["WHET_STATE"])
 
 
 def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
-    ledger = OpeningLedger(tmp_path)
-    ledger.open("first", 0.05, rows(range(10)), rows(range(10, 40)))
+    ledger = OpeningLedger()
+    ledger.settle(SealedComparison("first", tmp_path, rows(range(10)), rows(range(10, 40))), 0.05)
     assert ledger.moved("second", rows(range(10)), rows(range(10, 40))) == []
     assert ledger.moved("first", rows(range(10, 20)), rows(range(10))) == [], "a run is no other run"
     sealed, seen = ledger.moved("second", rows(range(7, 12)), rows(range(7)))
     assert sealed.startswith("7 of the 7 rows to learn from were sealed") and "seed" in sealed
     assert seen.startswith("2 of the 5 sealed test rows were seen")
-    assert ledger.open("second", 0.05, rows(range(7, 12)), rows(range(7))).seen == 2
-    assert ledger.open("second", 0.05, rows(range(7, 12)), rows(range(7))).seen == 2, "also when it goes on"
+    second = SealedComparison("second", tmp_path, rows(range(7, 12)), rows(range(7)))
+    assert ledger.settle(second, 0.05).seen == 2
+    assert ledger.settle(second, 0.05).seen == 2, "also when it goes on"
 
 
 def test_two_processes_never_get_the_same_number(tmp_path: Path) -> None:
@@ -65,7 +69,7 @@ def test_two_processes_never_get_the_same_number(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from whet.engine.openings import OpeningLedger as L\n"
         "from whet.types import Example\n"
         "rows = [Example('x', {'input': 'q'}, 't', {}, 'q')]\n"
-        "print(*[L(Path('.')).open(f'{sys.argv[1]}-{i}', 0.05, rows).number for i in range(20)])"
+        "print(*[L().open(f'{sys.argv[1]}-{i}', 0.05, rows).number for i in range(20)])"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     running = [
@@ -76,36 +80,115 @@ def test_two_processes_never_get_the_same_number(tmp_path: Path) -> None:
     assert sorted(numbers) == list(range(1, 41))
 
 
-def test_where_the_ledger_cannot_be_written_it_stands_beside_the_runs_and_a_warning_says_so(
+def test_a_ledger_that_cannot_be_written_is_said_and_counts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("WHET_STATE", str(tmp_path / "file"))
-    ledger = OpeningLedger(tmp_path / "runs")
+    ledger = OpeningLedger()
     assert ledger.moved("a", rows(range(3)), rows(range(3))) == []
-    opening = ledger.open("a", 0.05, rows(range(3)))
-    assert opening.number == 1 and "WHET_STATE" in opening.warnings[0]
-    assert ledger.open("b", 0.05, rows(range(3))).number == 2
+    assert "WHET_STATE" in ledger.check() and "no verdict" in ledger.check()
+    with pytest.raises(LedgerUnavailable, match="WHET_STATE"):
+        ledger.reserve(SealedComparison("a", tmp_path, rows(range(3))))
     monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / LEDGER).write_bytes(b"this is no database at all, but something else" * 9)
     assert ledger.known("c", rows(range(3))) == [], "a broken ledger breaks no run"
-    assert ledger.open("c", 0.05, rows(range(3))).number == 3 and ledger.open("c", 0.05, []).warnings
+    with pytest.raises(LedgerUnavailable, match="not a database"):
+        ledger.open("c", 0.05, rows(range(3)))
+
+
+def test_a_locked_ledger_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openings, "WAIT_SECONDS", 0.01)
+    assert OpeningLedger().check() == ""
+    with closing(sqlite3.connect(state_folder() / LEDGER, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        assert "another process has locked it for 0.01 s" in OpeningLedger().check()
+        with pytest.raises(LedgerUnavailable, match="locked"):
+            OpeningLedger().open("a", 0.05, rows(range(3)))
+    assert OpeningLedger().open("a", 0.05, rows(range(3))).number == 1
+
+
+def run_folder(path: Path, name: str) -> Path:
+    """A folder that holds the run `name`, as far as the ledger looks."""
+    path.mkdir()
+    with closing(sqlite3.connect(path / "journal.sqlite")) as db:
+        db.execute("CREATE TABLE meta(key TEXT, value TEXT)")
+        db.execute("INSERT INTO meta VALUES ('run', ?)", (name,))
+        db.commit()
+    return path
+
+
+def test_what_was_reserved_and_not_compared_counts_as_no_opening(tmp_path: Path) -> None:
+    ledger = OpeningLedger()
+    killed = SealedComparison("killed", run_folder(tmp_path / "run", "killed"), rows(range(9)))
+    ledger.reserve(killed)
+    assert ledger.open("other", 0.05, rows(range(9))).number == 1
+    assert ledger.settle(replace(killed, digest="x"), 0.05).number == 2, "it goes on later, and counts then"
+    assert ledger.settle(replace(killed, digest="x"), 0.05).number == 2, "a resume is the same comparison"
+
+
+def test_copies_of_a_killed_run_are_openings_of_their_own(tmp_path: Path) -> None:
+    ledger = OpeningLedger()
+    original = SealedComparison(
+        "run", run_folder(tmp_path / "run", "run"), rows(range(9)), digest="same answers"
+    )
+    ledger.reserve(original)
+    places = [run_folder(tmp_path / f"copy-{i}", "run") for i in range(3)]
+    numbers = []
+    for place in (tmp_path / "run", *places):
+        ledger.reserve(replace(original, place=place))
+        numbers.append(ledger.settle(replace(original, place=place), 0.05).number)
+    assert numbers == [1, 2, 3, 4]
+    assert ledger.settle(replace(original, place=places[1]), 0.05).number == 3
+    assert ledger.settle(replace(original, digest="other answers"), 0.05).number == 5, (
+        "put back and run again"
+    )
+
+
+def test_a_run_that_was_moved_is_the_same(tmp_path: Path) -> None:
+    ledger = OpeningLedger()
+    run = SealedComparison("run", run_folder(tmp_path / "run", "run"), rows(range(9)))
+    ledger.reserve(run)
+    assert ledger.settle(run, 0.05).number == 1
+    moved = replace(run, place=(tmp_path / "run").rename(tmp_path / "moved"))
+    assert ledger.settle(moved, 0.05).number == 1
+
+
+def test_a_withheld_verdict_gives_its_opening_back(tmp_path: Path) -> None:
+    ledger = OpeningLedger()
+    first = SealedComparison("first", tmp_path, rows(range(9)), digest="a")
+    assert ledger.settle(first, 0.05).number == 1
+    ledger.release(first)
+    assert ledger.settle(replace(first, digest="b"), 0.05).number == 1
+    assert ledger.settle(SealedComparison("second", tmp_path, rows(range(9))), 0.05).number == 2
+
+
+def test_the_mean_of_one_prompt_is_no_opening_and_that_of_a_second_one_is(tmp_path: Path) -> None:
+    ledger = OpeningLedger()
+    assert ledger.look("start", 0.05, rows(range(9))) is None
+    assert ledger.look("start", 0.05, rows(range(9))) is None
+    compared = SealedComparison("run", tmp_path, rows(range(9)), prompts=("start", "best"))
+    assert ledger.settle(compared, 0.05).number == 1
+    assert ledger.look("best", 0.05, rows(range(9))) is None, "the run has compared it"
+    third = ledger.look("by hand", 0.05, rows(range(9)))
+    assert third is not None and third.number == 2
+    assert ledger.look("by hand", 0.05, rows(range(9))) == third, "the same look again is no other"
 
 
 def test_an_opening_that_was_cut_off_leaves_no_half_of_itself(tmp_path: Path) -> None:
-    OpeningLedger(tmp_path).open("a", 0.05, rows(range(3)))
+    OpeningLedger().open("a", 0.05, rows(range(3)))
     db = sqlite3.connect(state_folder() / LEDGER)
     db.execute("BEGIN IMMEDIATE")
     db.execute("INSERT INTO openings VALUES ('b', 0, 2, 0.1)")
     db.close()  # as a killed process does
-    assert OpeningLedger(tmp_path).open("c", 0.05, rows(range(3))).number == 2
+    assert OpeningLedger().open("c", 0.05, rows(range(3))).number == 2
 
 
 def test_of_thirty_null_runs_on_one_split_any_is_promoted_at_most_with_alpha(tmp_path: Path) -> None:
     """30 equally good prompts, each tested on the same 100 rows by the exact McNemar test at its own level: 2,000 times."""
     rng, alpha, times = np.random.default_rng(3), 0.1, 2000
-    ledger = OpeningLedger(tmp_path)
+    ledger = OpeningLedger()
     levels = [ledger.open(f"run-{k}", alpha, rows(range(100))).alpha for k in range(30)]
     baseline = rng.integers(0, 2, (times, 1, 100))
     gaps = rng.integers(0, 2, (times, 30, 100)) - baseline

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.engine.world import Model, close, open_core, run_of
-from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters
+from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters, summary
 from whet.environments.environment import Environment
 from whet.errors import ProviderError
 from whet.prompt import Prompt
@@ -16,8 +17,9 @@ from whet.rewards import Objectives, RewardFailed
 from whet.rewards.objectives import OUTPUT_TOKENS, Objective
 from whet.rewards.text import ExactMatch
 from whet.run import Budget
+from whet.stats import decide
 from whet.stats.joint import Goal
-from whet.types import Completion, Example, Request, Rollout
+from whet.types import Completion, Example, Request, Rollout, mean_score
 
 PROMPTS = Prompt.parse("Old."), Prompt.parse("New.")
 REWARD = ExactMatch()
@@ -101,18 +103,70 @@ def answers(n: int, missing: int, error: str = "provider: HTTP 503") -> tuple[li
     return before, [Rollout("b", f"r{i}", "x", 1.0) for i in range(n)]
 
 
-def test_pairs_without_an_answer_do_not_count_and_above_two_percent_there_is_no_verdict() -> None:
-    few = decide_pairs(answers(100, 2), REWARD, range(100))
-    assert few.promoted
-    assert (few.n, few.wins) == (98, 98)
-    many = decide_pairs(answers(100, 3), REWARD, range(100))
-    assert not many.promoted
-    assert many.reason.startswith("Not promoted: no verdict. 3 of 100 pairs have no answer")
-    assert "Make a new run" in many.reason
+def test_a_verdict_on_missing_answers_is_given_where_the_worst_case_does_not_change_it() -> None:
+    few = decide_pairs(answers(100, 20), REWARD, range(100))
+    assert few.promoted and not few.withheld
+    assert (few.n, few.wins, few.missing, few.difference) == (80, 80, 20, 1.0)
+    assert few.p_value == decide([1.0] * 20 + [0.0] * 80, [1.0] * 100, 0, 1).p_value, (
+        "each missing row at its worst"
+    )
+    assert "20 of 100 pairs have no answer" in few.reason and few.low < 0.8 < few.high
+    before, after = answers(100, 30)
+    after = [replace(r, reward=float(i < 34)) for i, r in enumerate(after)]
+    open_ = decide_pairs((before, after), REWARD, range(100))
+    assert (open_.promoted, open_.withheld, open_.n, open_.missing) == (False, True, 70, 30)
+    assert open_.reason.startswith("Not promoted: no verdict. 30 of 100 pairs have no answer")
+    worse = decide_pairs((after, before), REWARD, range(100))
+    assert not worse.promoted and not worse.withheld, "no answer that is missing could promote it"
     none = decide_pairs(answers(10, 10), REWARD, range(10))
-    assert not none.promoted
-    parsed = decide_pairs(answers(100, 30, "parse: no label"), REWARD, range(100))
-    assert (parsed.n, parsed.promoted) == (100, True), "an answer that cannot be read is an answer"
+    assert (none.promoted, none.withheld, none.n, none.difference) == (False, True, 0, 0.0)
+
+
+@pytest.mark.parametrize("error", ["model: refused: no", "model: empty answer", "parse: no label"])
+def test_what_the_model_answered_is_an_answer_with_the_lowest_reward(error: str) -> None:
+    """3 of 90 refused, .43 to .965: the refusals count for both prompts alike, and block nothing."""
+    before = [Rollout("a", f"r{i}", "x", float(i % 100 < 43)) for i in range(90)]
+    after = [Rollout("b", f"r{i}", "x", 1.0) for i in range(90)]
+    for side in (before, after):
+        side[:3] = [replace(r, output="", reward=0.0, error=error) for r in side[:3]]
+    verdict = decide_pairs((before, after), REWARD, range(90))
+    assert verdict.promoted and (verdict.n, verdict.missing, verdict.losses) == (90, 0, 0)
+
+
+def test_a_mean_is_that_of_the_answered_rows_and_says_of_how_many() -> None:
+    before, _ = answers(10, 4)
+    assert summary(before, 0, 1) | {"low": 0, "high": 0} == {
+        "mean": 0.0,
+        "low": 0,
+        "high": 0,
+        "n": 6,
+        "method": "Wilson",
+        "answered": 6,
+        "of": 10,
+    }
+    assert summary(before[:4], 0, 1)["mean"] is None
+    assert mean_score([*before[:4], Rollout("a", "x", "x", 1.0)]).mean == 1.0
+
+
+def test_the_first_verdict_after_any_number_of_withheld_ones_promotes_an_equal_prompt_as_rarely_as_it_should() -> (
+    None
+):
+    """Every run loses the answers of 10 rows of 60 and is repeated, with another candidate, until there is a verdict."""
+    chance, promoted, alpha = random.Random(5), 0, 0.1
+    for _ in range(400):
+        baseline = [float(chance.random() < 0.5) for _ in range(60)]
+        while True:
+            candidate = [float(chance.random() < 0.5) for _ in range(60)]
+            sides = [
+                [Rollout(name, f"r{i}", "x", r) for i, r in enumerate(side)]
+                for name, side in (("a", baseline), ("b", candidate))
+            ]
+            sides[1][:10] = [replace(r, error="provider: HTTP 503") for r in sides[1][:10]]
+            verdict = decide_pairs((sides[0], sides[1]), REWARD, range(60), alpha)
+            if not verdict.withheld:
+                break
+        promoted += verdict.promoted
+    assert promoted <= 400 * alpha / 2
 
 
 def test_rows_that_the_provider_refuses_to_the_candidate_alone_count_against_it() -> None:
@@ -121,8 +175,8 @@ def test_rows_that_the_provider_refuses_to_the_candidate_alone_count_against_it(
     refused = [Rollout("b", f"r{i}", "", 0.0, error="provider: HTTP 400") for i in range(980, 1000)]
     after = [Rollout("b", f"r{i}", "x", 1.0) for i in range(980)] + refused
     verdict = decide_pairs((before, after), REWARD, range(1000))
-    assert not verdict.promoted and (verdict.n, verdict.wins, verdict.losses) == (1000, 20, 20)
-    assert verdict.difference == 0
+    assert not verdict.promoted and (verdict.n, verdict.wins, verdict.missing) == (980, 20, 20)
+    assert verdict.low < 0 < verdict.high, "at worst the refused rows are lost, and outweigh the others"
 
 
 @pytest.mark.parametrize("parts", [{}, {"right": 0.0, "length": 0.0}])
@@ -140,7 +194,9 @@ def test_objectives_hold_a_refused_row_against_the_candidate_which_is_not_short_
     ]
     verdict = decide_jointly((before, after), reward, range(1000))
     assert verdict is not None and not verdict.promoted
-    assert [one.difference for one in verdict.objectives.values()] == [0.0, 0.0]
+    right, length = verdict.objectives.values()
+    assert right.low < 0 < right.high and right.verdict == "not worse"
+    assert length.difference == 0.0, "a refused row is not short for that"
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.3])

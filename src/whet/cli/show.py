@@ -40,9 +40,15 @@ def shown(task: str) -> AbstractContextManager[Progress]:
     return displayed(None, task, warn=partial(warn, err=True))
 
 
-def interval(score: Mapping[str, Any]) -> str:
-    """A score with its 95 % interval and the number of examples."""
-    return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  n={score['n']}"
+def interval(score: Mapping[str, Any] | None) -> str:
+    """A score with its 95 % interval and the number of examples, or how many of them were answered."""
+    if score is None:
+        return "not tested"
+    answered, of = score.get("answered"), score.get("of")
+    count = f"n={score['n']}" if answered == of else f"{answered} of {of} answered"
+    if score["mean"] is None:
+        return count
+    return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  {count}"
 
 
 def result(values: Mapping[str, Any]) -> None:
@@ -75,6 +81,10 @@ def result(values: Mapping[str, Any]) -> None:
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
+    if parts := usage.get("parts"):
+        own = parts["control"]
+        dollars = f", ${own['cost_usd']:.4f}" if own["cost_usd"] else ""
+        cost += f" (of these the control: {sum(own['calls'].values())} calls{dollars})"
     say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
     for warning in values["warnings"]:
         warn(warning)

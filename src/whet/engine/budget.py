@@ -24,6 +24,7 @@ RETRY_SLACK = 1.1
 SHARE = 0.1
 """Part of what the search may spend, at most, that is kept to measure which region earned the gain."""
 GROWTH_TOKENS = 256
+BESIDE = ", and the control run as much"
 DEFAULT_CALLS = 1000
 """Calls of a run that nobody limited, beside its sealed test."""
 
@@ -181,6 +182,15 @@ def with_default_limit(
     return replace(limits, calls=test + kept + DEFAULT_CALLS * calls)
 
 
+def control_share(limits: Budget, optimizes: bool) -> Budget:
+    """What of each limit a control run keeps for itself: half, of calls of the optimizer only where it `optimizes`."""
+    halves = {
+        name: None if limit is None else limit / 2 if name in ("cost_usd", "seconds") else (limit + 1) // 2
+        for name, limit in asdict(limits).items()
+    }
+    return Budget(**halves | ({} if optimizes else {"optimizer_calls": None}))
+
+
 def plan_budget(
     task: Task,
     limits: Budget,
@@ -188,13 +198,19 @@ def plan_budget(
     config: Any,
     clients: Mapping[str, ModelClient],
     other: ModelClient | None = None,
+    control: Budget | None = None,
+    whole: Budget | None = None,
 ) -> BudgetPlan:
     """Reserve the sealed test of baseline and best, and choose how many validation rows a tight budget allows.
 
     A validation costs at most a tenth of what the test leaves (at least 5 rows). `other`: a model that the best prompt
-    is tried with afterwards, for which as much is kept as its answers to the test may take. Raises UsageError
-    naming the smallest workable number when a limit is too small.
+    is tried with afterwards, for which as much is kept as its answers to the test may take. `control`: what is kept for a control
+    run (`control_share`), and `whole` what it has in common with this run. Raises UsageError naming the smallest workable
+    number when a limit is too small.
     """
+    runs = 1 if whole is None else 2
+    if control is not None:
+        return _plan_beside(task, limits, env, config, clients, other, control)
     turns = answer_calls(env, config)
     each = row_calls(env, turns)
     rows = _test_rows(2 * len(task.test), clients["task"])
@@ -207,10 +223,10 @@ def plan_budget(
         needed = (rows + 2 * smallest) * calls + extra[name] + getattr(kept, name) + again[name]
         if limit is not None and limit < needed:
             raise UsageError(
-                f"{parameter(f'budget.{name}', limit)} is too small: the sealed test of baseline and best "
-                f"({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
+                f"{parameter(f'budget.{name}', getattr(whole or limits, name))} is too small: the sealed test of baseline "
+                f"and best ({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
                 f"{' and of transfer' if other else ''} and a first validation need "
-                f"{needed}. Give at least {needed}. Fewer test rows (`splits`) need fewer."
+                f"{needed}{BESIDE * (runs > 1)}. Give at least {needed * runs}. Fewer test rows (`splits`) need fewer."
             )
     bounded = [(getattr(limits, n), c, again[n]) for n, c in each.items() if c]
     room = [(limit - used) / c - rows for limit, c, used in bounded if limit is not None]
@@ -219,7 +235,7 @@ def plan_budget(
         count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
     tokens, cost = _worst_test(task, env, clients["task"], rows, turns)
     tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost_usd or 0.0)
-    _refuse_small(limits, tokens, cost)
+    _refuse_small(limits, tokens, cost, whole)
     held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
     ablation = (1 + len(task.prompt.regions)) * count * each["calls"] if len(task.prompt.regions) > 1 else 0
     if any(
@@ -230,6 +246,31 @@ def plan_budget(
         ablation = 0
     held_back = Budget(**held, tokens=tokens, cost_usd=cost)
     return BudgetPlan(tuple(task.validation[:count]), held_back, kept, ablation)
+
+
+def _plan_beside(
+    task: Task,
+    limits: Budget,
+    env: Environment,
+    config: Any,
+    clients: Mapping[str, ModelClient],
+    other: ModelClient | None,
+    control: Budget,
+) -> BudgetPlan:
+    """The plan of a run in what a control leaves of its limits, with the share of the control kept and held."""
+    own, shares = asdict(limits), asdict(control)
+    rest = {name: limit if shares[name] is None else limit - shares[name] for name, limit in own.items()}
+    plan = plan_budget(task, Budget(**rest), env, config, clients, other, whole=limits)
+    held, kept = (
+        Budget(
+            **{
+                n: amount if shares[n] is None else (amount or 0) + shares[n]
+                for n, amount in asdict(b).items()
+            }
+        )
+        for b in (plan.held, plan.kept)
+    )
+    return replace(plan, held=held, kept=kept)
 
 
 def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, int]:
@@ -292,16 +333,18 @@ def _worst_test(
     return usage.input_tokens + usage.output_tokens, client.cost(usage)
 
 
-def _refuse_small(limits: Budget, tokens: int, cost: float) -> None:
-    """A token or cost limit must hold the test at its worst, and a fifth more to search with."""
+def _refuse_small(limits: Budget, tokens: int, cost: float, whole: Budget | None) -> None:
+    """A token or cost limit must hold the test at its worst, and a fifth more to search with; of a `whole` limit, twice."""
+    runs, beside = (1, "") if whole is None else (2, BESIDE)
+    whole = whole or limits
     if limits.tokens is not None and limits.tokens < 1.2 * tokens:
         least = math.ceil(1.2 * tokens)
         raise UsageError(
-            f"{parameter('budget.tokens', limits.tokens)} is too small: at worst the sealed test alone uses {tokens} tokens. "
-            f"Give at least {least}, or lower models.task.max_tokens in task.yaml."
+            f"{parameter('budget.tokens', whole.tokens)} is too small: at worst the sealed test alone uses {tokens} "
+            f"tokens{beside}. Give at least {least * runs}, or lower models.task.max_tokens in task.yaml."
         )
     if limits.cost_usd is not None and limits.cost_usd < 1.2 * cost:
         raise UsageError(
-            f"{parameter('budget.cost_usd', limits.cost_usd)} is too small: at worst the sealed test alone costs ${cost:.4f}. "
-            f"Give at least {1.2 * cost:.4f}, or lower models.task.max_tokens in task.yaml."
+            f"{parameter('budget.cost_usd', whole.cost_usd)} is too small: at worst the sealed test alone costs "
+            f"${cost:.4f}{beside}. Give at least {1.2 * cost * runs:.4f}, or lower models.task.max_tokens in task.yaml."
         )

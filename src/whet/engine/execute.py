@@ -133,7 +133,9 @@ async def _early_warnings(
     """What a person should know before all is paid, beside the warnings of the task. Raises UsageError for a reward that
     cannot be used."""
     tried = await try_reward(root.branch("trial"), plan.task)
-    moved = await _moved_rows(root.branch("moved"), plan, core, ledger)
+    if why := await asyncio.to_thread(ledger.check):
+        progress.warn(why)
+    moved = [] if why else await _moved_rows(root.branch("moved"), plan, core, ledger)
     for warning in (*plan.task.warnings, *moved, *tried):
         progress.warn(warning)
     if tried:

@@ -20,15 +20,16 @@ from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
 from whet.engine.objectives import calibrated, objective_figures, timed
-from whet.engine.openings import Opening, OpeningLedger, run_id
+from whet.engine.openings import LedgerUnavailable, Opening, OpeningLedger, SealedComparison, run_id
 from whet.engine.pairs import (
-    counted,
+    answered_pairs,
     decide_jointly,
     decide_pairs,
     evaluate_pairs,
     evaluate_within,
     example_clusters,
     hold_no_text,
+    summary,
 )
 from whet.engine.progress import Progress
 from whet.engine.run_folder import Opened, RunPlan
@@ -43,13 +44,13 @@ from whet.prompt.document import AUTO
 from whet.rewards.text import targets_of
 from whet.run import Budget
 from whet.search.archive import Candidate, candidate_of
-from whet.stats import JointVerdict, interval
+from whet.stats import JointVerdict
 from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import Example, Rollout, content_hash, mean_score
 
-_LOWEST = "count as the lowest reward"
-_LOST = {"baseline": "do not count", "best": f"{_LOWEST} where the baseline has one"}
+UNTESTED = "The best prompt is kept, and its test is made by running the same command again."
+AGAIN = "Run the same command again when the provider answers: it asks for what is missing only, and spends no alpha of its own."
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Tested:
             "operator": self.candidate.operator,
             **({} if self.candidate.system is None else {"system": self.candidate.system}),
             "validation": summary(self.validation, low, high),
-            "test": summary([self.test[i] for i in pairs] or self.test, low, high),
+            "test": {**summary([self.test[i] for i in pairs], low, high), "of": len(self.test)},
         }
 
 
@@ -91,21 +92,43 @@ async def final_evaluation(
     search: SearchResult,
     ledger: OpeningLedger,
 ) -> dict[str, Any]:
-    """Open the sealed test for baseline and best, let the gate decide, and return the result as JSON.
+    """Compare baseline and best on the sealed test, let the gate decide, and return the result as JSON.
 
-    `baseline` are the rollouts of the start prompt on validation.
+    `baseline` are the rollouts of the start prompt on validation. A run whose verdict was withheld asks again for what was
+    missing. Without a ledger of openings nothing is compared, and the run is stopped where it is.
     """
     core, task = opened.core, plan.task
     core.budget.release()
     final = DurableRun(core, "/final", Budget())
+    withheld = [e for e in read_events(core.journal.path, ["final"]) if e.value.get("withheld")]
+    again = f"-{len(withheld)}" if withheld else ""
     warnings = [*task.warnings, *search.warnings]
-    opening = await _open_test(final.branch("opening"), plan, core, ledger)
-    start, best = await _both(plan, env, core, search, baseline, final, warnings)
-    prompt = best.candidate.prompt
-    clusters = example_clusters(((env, start.candidate.prompt), (env, prompt)), task.test)
-    opinion, joint = await _verdict(final.branch("second"), plan, env, (start, best), clusters, opening)
-    if hold_no_text((*start.test, *best.test)):
-        core.caller.refuse_silence()
+    comparison = SealedComparison(
+        run_id(core.journal.path.parent), core.journal.path.parent, task.test, (*task.train, *task.validation)
+    )
+    opening = Opening(0, task.alpha)
+    try:
+        if search.best.id != task.prompt.id:
+            await asyncio.to_thread(ledger.reserve, comparison)
+        start, best = await _both(plan, env, core, search, baseline, final, warnings, len(withheld))
+        if hold_no_text((*start.test, *best.test)):
+            core.caller.refuse_silence()
+        prompt = best.candidate.prompt
+        if best is not start:
+            comparison = replace(
+                comparison, digest=_digest(start, best), prompts=(start.candidate.id, best.candidate.id)
+            )
+            opening = await _settle(final.branch(f"opening{again}"), task.alpha, ledger, comparison)
+        clusters = example_clusters(((env, start.candidate.prompt), (env, prompt)), task.test)
+        opinion, joint = await _verdict(
+            final.branch(f"second{again}"), plan, env, (start, best), clusters, opening
+        )
+        if opinion.verdict.withheld:
+            await asyncio.to_thread(ledger.release, comparison)
+    except LedgerUnavailable as error:
+        result = stopped(plan, core, "the ledger of openings, which cannot be written")
+        reason = f"Not promoted: no verdict. {error} {UNTESTED}"
+        return {**result, "improvement": {**result["improvement"], "withheld": True, "reason": reason}}
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *search_warnings(core, low, high)]
@@ -113,11 +136,11 @@ async def final_evaluation(
     warnings += barren_warnings(core, start.candidate.id, search.best.id)
     answers = [*start.test, *(() if best is start else best.test)]
     warnings += [*thought_warnings(answers), *label_warnings(answers)]
-    pairs = counted((start.test, best.test))
+    pairs = answered_pairs((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     rows |= {"examples": [_example(e) for e in task.test]}
-    rows |= {"low": low, "high": high, "clusters": list(clusters)}
-    final.branch("report").log("final", rows)
+    rows |= {"low": low, "high": high, "clusters": list(clusters), "withheld": opinion.verdict.withheld}
+    final.branch(f"report{again}").log("final", rows)
     await core.journal.commit([elapsed_row(core)])
     return {
         **_identity(plan, core),
@@ -168,6 +191,7 @@ async def _both(
     baseline: list[Rollout],
     final: DurableRun,
     warnings: list[str],
+    again: int,
 ) -> tuple[Tested, Tested]:
     """Baseline and best on the sealed test; baseline alone where best is the same or the budget does not suffice."""
     task, candidate = plan.task, search.best
@@ -179,12 +203,12 @@ async def _both(
                 other, final.branch("validation"), candidate.prompt, env.validation
             )
             sides = (env, start.prompt), (other, candidate.prompt)
-            before, after = await evaluate_pairs(final.branch("pairs"), sides, task.test)
+            before, after = await evaluate_pairs(final.branch("pairs"), sides, task.test, again)
             return Tested(start, baseline, before), Tested(candidate, validation, after)
         except BudgetExceeded as error:
             name = candidate.id
             warnings.append(f"The best prompt ({name}) could not be tested within the budget: {error}")
-    test = await evaluate_within(env, final.branch("baseline"), start.prompt, task.test)
+    test = await evaluate_within(env, final.branch("baseline"), start.prompt, task.test, again)
     alone = Tested(start, baseline, test)
     return alone, alone
 
@@ -204,8 +228,9 @@ async def _verdict(
     verdict = decide_pairs(answers, env.reward, clusters, alpha, before is after, task.minimum_effect)
     joint = decide_jointly(answers, env.reward, clusters, alpha)
     if joint is not None and before is not after:
-        verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason, more_examples=None)
-    if opening.number > 1:
+        verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason, withheld=joint.withheld)
+        verdict = replace(verdict, more_examples=None)
+    if opening.number > 1 and not verdict.withheld:
         verdict = replace(verdict, reason=f"{verdict.reason} {_looks(opening, task.alpha)}")
     judge = plan.addresses.get(SECOND)
     try:
@@ -215,6 +240,9 @@ async def _verdict(
     except BudgetExceeded as error:
         reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
         opinion = Opinion(replace(verdict, promoted=False, reason=reason))
+    if opinion.verdict.withheld:
+        verdict = opinion.verdict
+        opinion = replace(opinion, verdict=replace(verdict, reason=f"{verdict.reason} {AGAIN}"))
     return opinion, joint
 
 
@@ -255,13 +283,19 @@ def deployed(plan: RunPlan, env: Environment, core: Core, search: SearchResult) 
     return made
 
 
-async def _open_test(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> Opening:
-    """Count this run's opening of the sealed test, once in its life, before any of its rows is answered."""
-    task = plan.task
+def _digest(start: Tested, best: Tested) -> str:
+    """What tells one comparison from another one of the same run: the two prompts and what they earned."""
+    sides = [[one.candidate.id, [[r.reward, r.error] for r in one.test]] for one in (start, best)]
+    return content_hash(sides)
+
+
+async def _settle(
+    run: DurableRun, alpha: float, ledger: OpeningLedger, comparison: SealedComparison
+) -> Opening:
+    """The opening that the comparison is, once in the life of a run."""
 
     async def opening() -> Any:
-        name, seen = run_id(core.journal.path.parent), (*task.train, *task.validation)
-        return asdict(await asyncio.to_thread(ledger.open, name, task.alpha, task.test, seen))
+        return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
     value: Any = await run.effect("opening", opening)
     return Opening(**value)
@@ -322,31 +356,20 @@ def _row(r: Rollout) -> dict[str, Any]:
     }
 
 
-def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
-    """Mean reward in [low, high] with its 95 % interval, the number of rollouts and how the interval was made."""
-    bounds = interval([r.reward for r in rollouts], low, high)
-    return {
-        "mean": bounds.mean,
-        "low": bounds.low,
-        "high": bounds.high,
-        "n": bounds.n,
-        "method": bounds.method,
-    }
-
-
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     warnings = []
     for name, rollouts in evaluated.items():
         missing = [r.error for r in rollouts if not r.answered]
         if missing:
             warnings.append(
-                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and "
-                f"{_LOST.get(name, _LOWEST)}; the first: {missing[0]}"
+                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count in no mean; "
+                f"the first: {missing[0]}"
             )
         failed = [r.error for r in rollouts if r.error is not None and r.answered]
         if failed:
             warnings.append(
-                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and {_LOWEST}; the first: {failed[0]}"
+                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and count as the lowest reward; "
+                f"the first: {failed[0]}"
             )
     return warnings
 
@@ -365,13 +388,18 @@ async def execute_evaluation(
     ledger: OpeningLedger,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Evaluate the plan's prompt on given examples; opening the test split is counted, once for the same evaluation."""
+    """Evaluate the plan's prompt on given examples. A look at the test split is written down, and is an opening where another
+    prompt was looked at on these rows."""
     core, task = opened.core, plan.task
     progress.core = core
     progress.begin(f"{split} rows", len(examples))
-    opening = None
+    opening, uncounted = None, list[str]()
     if split == "test":
-        opening = ledger.open(content_hash(plan.header()), task.alpha, examples)
+        try:
+            opening = ledger.look(task.prompt.id, task.alpha, examples)
+        except LedgerUnavailable as error:
+            uncounted.append(f"This look at the test rows is not counted: {error}")
+            progress.warn(uncounted[0])
     try:
         async with core.draining():
             core.caller.timed = timed(env.reward)
@@ -382,16 +410,19 @@ async def execute_evaluation(
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
             with watching(progress.on_rollout):
-                rollouts = await env.evaluate(run, task.prompt, examples)
+                rollouts = await evaluate_within(env, run, task.prompt, examples)
             if hold_no_text(rollouts):
                 core.caller.refuse_silence()
     finally:
         core.journal.append([elapsed_row(core)])
     refuse_broken_reward(rollouts)
     env, rollouts = calibrated(env, rollouts)
-    warnings = [*task.warnings, *tried, *_failure_warnings({split: rollouts}), *label_warnings(rollouts)]
+    warnings = [*task.warnings, *uncounted, *tried, *_failure_warnings({split: rollouts})]
+    warnings += label_warnings(rollouts)
     if opening is not None:
-        warnings += [*opening.warnings, f"This is opening {opening.number} of these test rows."]
+        warnings.append(
+            f"Another prompt was looked at on these test rows, so that this is a comparison: opening {opening.number} of them."
+        )
     return {
         "task": task.name,
         "method": "evaluate",

@@ -306,6 +306,16 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             f"plan: prompts are validated on {used}: one validation may take {VALIDATION_SHARE:.0%} of what the sealed test "
             "leaves, and the limits pay for no more"
         )
+    if control := plan.get("control"):
+        shares = [f"{n:,} {name.replace('_', ' ')}" for name, n in control["kept"].items() if n is not None]
+        lines.append(
+            f"plan: control {control['method']}: "
+            + (
+                f"the limits hold for both runs; kept for it: {', '.join(shares)}"
+                if shares
+                else "a run of its own, of the same size"
+            )
+        )
     if "ablation" in plan:
         kept_calls = plan["ablation"]
         kept = (

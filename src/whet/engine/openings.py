@@ -1,7 +1,11 @@
-"""The ledger of openings: who looked at which sealed rows, and which part of alpha that spent.
+"""The ledger of openings: which two prompts were compared on which sealed rows, and which part of alpha that spent.
 
 One file for all run folders of a user. Rows are known by the content of their input and target, so that neither other ids nor
 added rows, another split or another folder make rows unseen that were seen.
+
+A run reserves before its first sealed call, and settles when both prompts have answered: only then it has a number, and spends
+alpha. What was killed in between has compared nothing and spends nothing. A copy of a killed run that goes on elsewhere, and one
+that goes on to other answers, settle as openings of their own. A verdict that is withheld gives its opening back.
 """
 
 from __future__ import annotations
@@ -9,21 +13,22 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from whet.engine.journal import read_rows
-from whet.errors import StorageError
+from whet.errors import StorageError, UsageError
 from whet.stats import opening_alpha
 from whet.task.examples import input_hash
 from whet.types import Example, content_hash
 
 STATE = "WHET_STATE"
 LEDGER = "openings.sqlite"
-SEALED, SEEN = "test", "train"
-_WAIT_SECONDS = 60
+SEALED, SEEN, LOOKED = "test", "train", "look"
+WAIT_SECONDS = 3.0
+"""How long the ledger is waited for while another process writes to it."""
 _DIGITS = 16
 _TABLES = """
 CREATE TABLE IF NOT EXISTS openings(run TEXT PRIMARY KEY, time REAL NOT NULL, number INTEGER NOT NULL, alpha REAL NOT NULL);
@@ -31,18 +36,37 @@ CREATE TABLE IF NOT EXISTS rows(hash TEXT NOT NULL, run TEXT NOT NULL, split TEX
 WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS members(family TEXT NOT NULL, run TEXT NOT NULL, opening TEXT NOT NULL, PRIMARY KEY (family, run))
 WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reserved(run TEXT PRIMARY KEY, time REAL NOT NULL, place TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS compared(run TEXT PRIMARY KEY, digest TEXT NOT NULL);
 """
+
+
+class LedgerUnavailable(StorageError):
+    """The ledger of openings is locked or cannot be written: without it there is no verdict."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The opening number `number` of its rows; `alpha` is what each of its tests may spend. `seen` of the rows were rows to learn
-    from in an earlier run."""
+    """The opening number `number` of its rows (0: none was charged); `alpha` is what each of its tests may spend. `seen` of the
+    rows were rows to learn from in an earlier run."""
 
     number: int
     alpha: float
     warnings: tuple[str, ...] = ()
     seen: int = 0
+
+
+@dataclass(frozen=True)
+class SealedComparison:
+    """What a run compares on sealed rows: its id, where its folder lies, the rows, and those that it has learned from. `digest`:
+    that of the prompts and their answers, once these are known."""
+
+    run: str
+    place: Path
+    sealed: Sequence[Example]
+    seen: Sequence[Example] = ()
+    digest: str = ""
+    prompts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -69,38 +93,74 @@ class Member:
 
 @dataclass(frozen=True)
 class OpeningLedger:
-    """The ledger of the user, or that in the folder `beside` where the user's cannot be written."""
+    """The ledger of the user."""
 
-    beside: Path
     family: Family | None = None
 
-    def open(
-        self, run: str, alpha: float, sealed: Sequence[Example], seen: Sequence[Example] = ()
-    ) -> Opening:
-        """Write down that `run` opens the rows `sealed` after having seen the rows `seen`; the same run again is no other.
-
-        Of the level of the opening each test of the family gets an equal part. Raises StorageError.
-        """
-        tests = 1 if self.family is None else self.family.tests
-        warnings = []
-        hashes = {SEALED: row_hashes(sealed), SEEN: row_hashes(seen)}
-        member = None if self.family is None else Member(self._name(run), run, tests)
+    def check(self) -> str:
+        """Why the ledger cannot be written, what follows and what to do; an empty text where it can."""
         try:
-            number, level = _record(state_folder(), member or run, alpha, hashes)
-        except (OSError, RuntimeError, sqlite3.Error) as error:
-            warnings.append(
-                f"The openings of test rows are counted in {self.beside / LEDGER} only, for {_place()} could not be written "
-                f"({error}). Set {STATE} to a folder that can be: what other folders' runs opened is not known."
-            )
-            try:
-                number, level = _record(self.beside, member or run, alpha, hashes)
-            except (OSError, sqlite3.Error) as second:
-                path = self.beside / LEDGER
-                raise StorageError(
-                    f"{path}: the opening of the test rows could not be written: {second}."
-                ) from second
-        learned = len(self.known(self._name(run), sealed, (SEEN,)))
-        return Opening(number, level / tests, tuple(warnings), learned)
+            with _writing():
+                return ""
+        except LedgerUnavailable as error:
+            return f"{error} Without it the sealed test gives no verdict: mend that while the run goes on, or run it again later."
+
+    def reserve(self, comparison: SealedComparison) -> None:
+        """Write down that a run is about to ask its sealed rows; the same run again is no other. Raises LedgerUnavailable."""
+        with _writing() as db:
+            row = (comparison.run, time.time(), str(comparison.place.absolute()))
+            db.execute("INSERT OR IGNORE INTO reserved VALUES (?,?,?)", row)
+
+    def settle(self, comparison: SealedComparison, alpha: float) -> Opening:
+        """The opening that the comparison of two prompts is; the same comparison again is no other.
+
+        Of the level of the opening each test of the family gets an equal part. Raises LedgerUnavailable.
+        """
+        hashes = {SEALED: row_hashes(comparison.sealed), SEEN: row_hashes(comparison.seen)}
+        with _writing() as db:
+            member = _own_name(db, comparison)
+            run = self._opening_of(db, member)
+            row = db.execute("SELECT number, alpha FROM openings WHERE run = ?", (run,)).fetchone()
+            if row is None:
+                number = 1 + len(_sharing(db, hashes[SEALED]) - {run})
+                row = number, opening_alpha(alpha, number)
+                db.execute("INSERT INTO openings VALUES (?,?,?,?)", (run, time.time(), *row))
+            db.execute("INSERT OR IGNORE INTO compared VALUES (?,?)", (member, comparison.digest))
+            rows = [(one, run, split) for split, values in hashes.items() for one in values]
+            rows += [(one, prompt, LOOKED) for prompt in comparison.prompts for one in hashes[SEALED]]
+            db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
+        tests = 1 if self.family is None else self.family.tests
+        learned = len(self.known(self._name(comparison.run), comparison.sealed, (SEEN,)))
+        return Opening(int(row[0]), float(row[1]) / tests, (), learned)
+
+    def release(self, comparison: SealedComparison) -> None:
+        """Give back the opening of a comparison that got no verdict. Raises LedgerUnavailable."""
+        with _writing() as db:
+            member = _own_name(db, comparison)
+            run = self._opening_of(db, member)
+            db.execute("DELETE FROM compared WHERE run = ?", (member,))
+            db.execute("DELETE FROM members WHERE run = ?", (member,))
+            if not db.execute("SELECT 1 FROM members WHERE opening = ?", (run,)).fetchone():
+                db.execute("DELETE FROM openings WHERE run = ?", (run,))
+
+    def open(self, run: str, alpha: float, sealed: Sequence[Example]) -> Opening:
+        """The opening `run` of the rows, reserved and settled at once. Raises LedgerUnavailable."""
+        return self.settle(SealedComparison(run, Path(), sealed), alpha)
+
+    def look(self, prompt: str, alpha: float, sealed: Sequence[Example]) -> Opening | None:
+        """Write down that the mean of one prompt on the rows is looked at. None where that compares nothing: no other prompt was
+        looked at, or a run has compared this one. Raises LedgerUnavailable."""
+        hashes = row_hashes(sealed)
+        name = content_hash(["look", prompt, sorted(hashes)])
+        sql = "SELECT run FROM rows WHERE hash = ? AND split = ?"
+        with _writing() as db:
+            opened = db.execute("SELECT 1 FROM openings WHERE run = ?", (name,)).fetchone()
+            known = {str(run) for one in hashes for (run,) in db.execute(sql, (one, LOOKED))}
+            looked = [(one, prompt, LOOKED) for one in hashes]
+            db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", looked)
+        if not opened and (prompt in known or not known):
+            return None
+        return self.open(name, alpha, sealed)
 
     def moved(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
         """Warnings about rows that changed sides since an earlier opening by another run; nothing is written."""
@@ -121,18 +181,31 @@ class OpeningLedger:
             )
         return warnings
 
-    def known(self, run: str, rows: Sequence[Example], splits: Sequence[str] = (SEALED, SEEN)) -> list[int]:
+    def known(
+        self, run: str, rows: Sequence[Example], splits: Sequence[str] = (SEALED, SEEN, LOOKED)
+    ) -> list[int]:
         """Positions of the rows that stand in one of these splits of an opening by another run than `run`."""
-        folder = _readable(self.beside)
-        if folder is None:
-            return []
         sql = "SELECT split FROM rows WHERE hash = ? AND run != ?"
         try:
-            with closing(_connect(folder)) as db:
+            path = state_folder() / LEDGER
+            if not os.access(path, os.R_OK):
+                return []
+            with closing(_connect(path)) as db:
                 splits_of = [{str(split) for (split,) in db.execute(sql, (h, run))} for h in row_hashes(rows)]
-        except sqlite3.Error:  # `open` says so
+        except (RuntimeError, sqlite3.Error):  # `check` says so
             return []
         return [i for i, where in enumerate(splits_of) if where & set(splits)]
+
+    def _opening_of(self, db: sqlite3.Connection, run: str) -> str:
+        """The opening that a run is part of: of a family, the first `tests` runs are the first, as many after them the next."""
+        if self.family is None:
+            return run
+        family, tests = self._name(run), self.family.tests
+        known = dict(db.execute("SELECT run, opening FROM members WHERE family = ?", (family,)).fetchall())
+        part = len(known) // tests
+        opening = known.get(run) or (f"{family}/{part}" if part else family)
+        db.execute("INSERT OR IGNORE INTO members VALUES (?,?,?)", (family, run, opening))
+        return str(opening)
 
     def _name(self, run: str) -> str:
         """The run, or the family that opens the test together with it."""
@@ -159,56 +232,58 @@ def state_folder() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "whet"
 
 
-def _place() -> str:
+@contextmanager
+def _writing() -> Iterator[sqlite3.Connection]:
+    """The ledger in one transaction: two processes never get the same number. Raises LedgerUnavailable."""
+    place: Path | str = "the ledger of openings of test rows"
     try:
-        return str(state_folder() / LEDGER)
-    except RuntimeError:  # no home
-        return "the ledger of the user"
+        place = state_folder() / LEDGER
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch(mode=0o600)
+        with closing(_connect(place)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES.split(";")[:-1]:
+                db.execute(statement)
+            yield db
+            db.execute("COMMIT")
+    except (OSError, RuntimeError, sqlite3.Error) as error:
+        locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+        reason = f"another process has locked it for {WAIT_SECONDS:g} s" if locked else str(error)
+        raise LedgerUnavailable(
+            f"{place}, which counts openings of test rows, cannot be written ({reason}). End what holds it, or set {STATE} to "
+            "a folder that can be written."
+        ) from error
 
 
-def _readable(beside: Path) -> Path | None:
-    """The folder of the ledger that is there, the user's before the one beside the runs."""
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
+
+
+def _own_name(db: sqlite3.Connection, comparison: SealedComparison) -> str:
+    """The name under which a run settles: its id, or one of its own for a copy of a run.
+
+    A copy lies elsewhere while the original is still there, or has other answers than those that were compared under its name.
+    """
+    name, place = comparison.run, str(comparison.place.absolute())
+    row = db.execute("SELECT place FROM reserved WHERE run = ?", (name,)).fetchone()
+    if row is not None and row[0] != place and _holds(Path(row[0]), name):
+        name = content_hash([name, place])[:_DIGITS]
+    row = db.execute("SELECT digest FROM compared WHERE run = ?", (name,)).fetchone()
+    if row is not None and row[0] != comparison.digest:
+        name = content_hash([name, comparison.digest])[:_DIGITS]
+    return name
+
+
+def _holds(folder: Path, run: str) -> bool:
+    """Whether a folder holds this run."""
     try:
-        own = state_folder()
-    except RuntimeError:
-        own = beside
-    return next((folder for folder in (own, beside) if os.access(folder / LEDGER, os.R_OK)), None)
-
-
-def _connect(folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(folder / LEDGER, isolation_level=None, timeout=_WAIT_SECONDS)
-
-
-def _record(folder: Path, who: str | Member, alpha: float, hashes: dict[str, list[str]]) -> tuple[int, float]:
-    """Number and level of the run's opening, in one transaction: two processes never get the same number."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / LEDGER).touch(mode=0o600)
-    with closing(_connect(folder)) as db:
-        db.execute("PRAGMA synchronous = FULL")
-        db.executescript(_TABLES)
-        db.execute("BEGIN IMMEDIATE")
-        run = who if isinstance(who, str) else _opening_of(db, who)
-        earlier = db.execute("SELECT number, alpha FROM openings WHERE run = ?", (run,)).fetchone()
-        if earlier is None:
-            number = 1 + len(_sharing(db, hashes[SEALED]))
-            earlier = number, opening_alpha(alpha, number)
-            db.execute("INSERT INTO openings VALUES (?,?,?,?)", (run, time.time(), *earlier))
-        rows = [(one, run, split) for split, values in hashes.items() for one in values]
-        db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
-        db.execute("COMMIT")
-    return int(earlier[0]), float(earlier[1])
-
-
-def _opening_of(db: sqlite3.Connection, member: Member) -> str:
-    """The opening that a run of a family is part of: the first `tests` runs are the first, as many after them the next."""
-    known = dict(db.execute("SELECT run, opening FROM members WHERE family = ?", (member.family,)).fetchall())
-    part = len(known) // member.tests
-    opening = known.get(member.run) or (f"{member.family}/{part}" if part else member.family)
-    db.execute("INSERT OR IGNORE INTO members VALUES (?,?,?)", (member.family, member.run, opening))
-    return str(opening)
+        return run_id(folder) == run
+    except (UsageError, IndexError):
+        return False
 
 
 def _sharing(db: sqlite3.Connection, hashes: Iterable[str]) -> set[str]:
-    """The runs that opened any of the rows."""
-    sql = "SELECT run FROM rows WHERE hash = ? AND split = ?"
+    """The openings of any of the rows."""
+    sql = "SELECT run FROM rows JOIN openings USING (run) WHERE hash = ? AND split = ?"
     return {str(run) for one in hashes for (run,) in db.execute(sql, (one, SEALED))}

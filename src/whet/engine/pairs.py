@@ -4,7 +4,7 @@ pairs, on the answers of their best prompts."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -18,48 +18,63 @@ from whet.errors import BudgetExceeded
 from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Run
-from whet.stats import Improvement, JointVerdict, clusters_of, decide, holm
+from whet.stats import (
+    Improvement,
+    JointVerdict,
+    clusters_of,
+    decide,
+    decide_answered,
+    decide_anytime,
+    holm,
+    interval,
+)
 from whet.stats.paired import p_value, paired_test
 from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 
 LARGEST_UNPAID_SHARE = 0.1
-LARGEST_FAILED_SHARE = 0.02
 
 Side = tuple[Environment, Prompt]
 Answers = tuple[Sequence[Rollout], Sequence[Rollout]]
+Decide = Callable[[Answers, RewardFunction, Sequence[int], float], Improvement]
+"""A test of pairs: the answers, their reward, the cluster of each pair, and alpha."""
 
 
 async def evaluate_within(
-    env: Environment, run: Run, prompt: Prompt, examples: Sequence[Example]
+    env: Environment, run: Run, prompt: Prompt, examples: Sequence[Example], again: int = 0
 ) -> list[Rollout]:
-    """Evaluate; a rollout whose retries the budget cannot pay is a failed rollout, and one that failed is asked for again.
+    """Evaluate; a rollout whose retries the budget cannot pay is a failed rollout, and one that failed is asked for again, and
+    `again` times more.
 
     Raises BudgetExceeded when the budget cannot pay more than a tenth of them.
     """
     if env.scores or env.asks_together:
         return await env.evaluate(run, prompt, examples)
-    return await _rollouts(run, [(env, prompt, example) for example in examples])
+    return await _rollouts(run, [(env, prompt, example) for example in examples], again)
 
 
-async def evaluate_pairs(run: Run, sides: tuple[Side, Side], examples: Sequence[Example]) -> Answers:
+async def evaluate_pairs(
+    run: Run, sides: tuple[Side, Side], examples: Sequence[Example], again: int = 0
+) -> Answers:
     """Both prompts on every example, the calls for a pair one after the other, and every second pair the other way round.
 
-    What happens to the provider while this goes on happens to both prompts. Raises BudgetExceeded as `evaluate_within` does.
+    What happens to the provider while this goes on happens to both prompts. `again` and what it raises as in `evaluate_within`.
     """
     if any(env.scores or env.asks_together for env, _ in sides):
         first, second = [await env.evaluate(run, prompt, examples) for env, prompt in sides]
         return first, second
     order = [(i, side) for i in range(len(examples)) for side in ((0, 1), (1, 0))[i % 2]]
-    rollouts = await _rollouts(run, [(*sides[side], examples[i]) for i, side in order])
+    rollouts = await _rollouts(run, [(*sides[side], examples[i]) for i, side in order], again)
     placed = dict(zip(order, rollouts, strict=True))
     first, second = [[placed[i, side] for i in range(len(examples))] for side in (0, 1)]
     return first, second
 
 
-async def _rollouts(run: Run, items: Sequence[tuple[Environment, Prompt, Example]]) -> list[Rollout]:
+async def _rollouts(
+    run: Run, items: Sequence[tuple[Environment, Prompt, Example]], again: int
+) -> list[Rollout]:
     refused: list[BudgetExceeded] = []
 
-    async def one(branch: Run, item: tuple[Environment, Prompt, Example]) -> Rollout:
+    async def ask(branch: Run, item: tuple[Environment, Prompt, Example]) -> Rollout:
         env, prompt, example = item
         try:
             return await env.rollout(branch, prompt, example)
@@ -67,11 +82,13 @@ async def _rollouts(run: Run, items: Sequence[tuple[Environment, Prompt, Example
             refused.append(error)
             return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")
 
-    rollouts = await run.map(one, items)
-    again = [i for i, rollout in enumerate(rollouts) if not rollout.answered]
-    refused.clear()
-    for i, rollout in zip(again, await run.map(one, [items[i] for i in again]), strict=True):
-        rollouts[i] = rollout
+    async def ask_missing(branch: Run, i: int) -> Rollout:
+        return rollouts[i] if rollouts[i].answered else await ask(branch, items[i])
+
+    rollouts = await run.map(ask, items)
+    for _ in range(1 + again):
+        refused.clear()
+        rollouts = await run.map(ask_missing, range(len(items)))
     if len(refused) > LARGEST_UNPAID_SHARE * len(items):
         raise refused[0]
     return rollouts
@@ -82,18 +99,33 @@ def hold_no_text(rollouts: Iterable[Rollout]) -> bool:
     return all(not r.answered or (r.error or "").startswith(NO_TEXT) for r in rollouts)
 
 
-def counted(answers: Answers) -> list[int]:
-    """The positions of the pairs that count: those in which the baseline was answered.
-
-    Where the candidate alone was not, also when it was asked again, it has the lowest reward: a provider that refuses certain
-    requests refuses what the candidate makes of certain rows, and to leave those out would choose the rows by their outcome.
-    """
-    return [i for i, rollout in enumerate(answers[0]) if rollout.answered]
+def answered_pairs(answers: Answers) -> list[int]:
+    """The positions of the pairs of which both prompts have an answer. The others enter no mean; what they may hold is counted
+    against a promotion (`decide_pairs`)."""
+    return [i for i, pair in enumerate(zip(*answers, strict=True)) if all(r.answered for r in pair)]
 
 
-def missing(answers: Answers) -> int:
-    """The number of pairs in which one of the prompts was not answered."""
-    return sum(not first.answered or not second.answered for first, second in zip(*answers, strict=True))
+def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
+    """Mean reward in [low, high] with its 95 % interval over the rollouts that were answered, their number, how the interval was
+    made, and of how many rollouts they are. The mean of none is None."""
+    rewards = [r.reward for r in rollouts if r.answered]
+    counts = {"answered": len(rewards), "of": len(rollouts)}
+    if not rewards:
+        return {"mean": None, "low": None, "high": None, "n": 0, "method": None, **counts}
+    bounds = interval(rewards, low, high)
+    return {
+        "mean": bounds.mean,
+        "low": bounds.low,
+        "high": bounds.high,
+        "n": bounds.n,
+        "method": bounds.method,
+        **counts,
+    }
+
+
+def known_rewards(rollouts: Sequence[Rollout]) -> list[float | None]:
+    """The reward of each rollout, None for one without an answer."""
+    return [r.reward if r.answered else None for r in rollouts]
 
 
 def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> list[int]:
@@ -117,29 +149,56 @@ def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> l
 def decide_jointly(
     answers: Answers, reward: RewardFunction, clusters: Sequence[int], alpha: float = 0.05
 ) -> JointVerdict | None:
-    """The verdict on every objective; None where the reward has none, or where too few pairs were answered for any verdict."""
-    kept = counted(answers)
-    if not isinstance(reward, Objectives) or too_few(answers):
+    """The verdict on every objective; None where the reward has none.
+
+    Where answers are missing it is the verdict of the worst case, and withheld where the best case would promote.
+    """
+    if not isinstance(reward, Objectives):
         return None
-    before, after = ([rollouts[i] for i in kept] for rollouts in answers)
-    after = [_worst(reward, *pair) for pair in zip(before, after, strict=True)]
-    return reward.decide(before, after, [clusters[i] for i in kept], alpha)
-
-
-def _worst(reward: Objectives, before: Rollout, after: Rollout) -> Rollout:
-    """The candidate's rollout; without an answer it has the lowest rewards, and the baseline's cost and time."""
-    if after.answered:
-        return after
-    known = {
-        **before.parts,
-        **{i.name: after.parts[i.name] for i in reward.items if i.goal.exact and after.parts},
+    whole = answered_pairs(answers)
+    if len(whole) == len(clusters):
+        return reward.decide(*answers, clusters, alpha)
+    worst, best = (
+        reward.decide(*_filled(answers, reward, against), clusters, alpha) for against in (True, False)
+    )
+    before, after = ([rollouts[i] for i in whole] for rollouts in answers)
+    seen = reward.decide(before, after, [clusters[i] for i in whole], alpha) if whole else worst
+    figures = {
+        name: replace(
+            one,
+            baseline=seen.objectives[name].baseline,
+            best=seen.objectives[name].best,
+            difference=seen.objectives[name].difference,
+            low=min(one.low, best.objectives[name].low),
+            high=max(one.high, best.objectives[name].high),
+        )
+        for name, one in worst.objectives.items()
     }
-    return replace(after, parts=known | {i.name: i.worst for i in reward.items if i.metric is None})
+    lost = f"{len(clusters) - len(whole)} of {len(clusters)} pairs have no answer"
+    withheld = best.promoted and not worst.promoted
+    reason = f"{worst.reason} {lost}; they count in the worst case for the new prompt."
+    if withheld:
+        reason = f"Not promoted: no verdict. {lost}. What they hold would decide."
+    return replace(worst, objectives=figures, reason=reason, withheld=withheld)
 
 
-def too_few(answers: Answers) -> bool:
-    """Whether so many pairs have no answer that an outage could decide."""
-    return missing(answers) > LARGEST_FAILED_SHARE * len(answers[0])
+def _filled(answers: Answers, reward: Objectives, against: bool) -> Answers:
+    """The pairs with the extreme rewards where an answer is missing, `against` the candidate or for it, and the cost and time of
+    the pair's other answer."""
+    poor = {i.name: i.worst for i in reward.items if i.metric is None}
+    rich = {i.name: i.best for i in reward.items if i.metric is None}
+    fillings = (rich, poor) if against else (poor, rich)
+    exact = [i.name for i in reward.items if i.goal.exact]
+    own = [
+        next(({name: r.parts[name] for name in exact} for r in side if r.answered), {}) for side in answers
+    ]
+    filled: tuple[list[Rollout], list[Rollout]] = ([], [])
+    for pair in zip(*answers, strict=True):
+        other = next((r.parts for r in pair if r.answered), {i.name: 0.0 for i in reward.items})
+        for side, rollout, known, ends in zip(filled, pair, own, fillings, strict=True):
+            parts = rollout.parts if rollout.answered else {**other, **known, **ends}
+            side.append(replace(rollout, parts=parts))
+    return filled
 
 
 def decide_pairs(
@@ -150,29 +209,50 @@ def decide_pairs(
     same: bool = False,
     minimum_effect: float = 0.0,
 ) -> Improvement:
-    """`decide` on the pairs that count; no verdict when more than 2 % were not answered."""
-    n = len(clusters)
-    kept = counted(answers) or list(range(n))
-    before, after = ([rollouts[i].reward for i in kept] for rollouts in answers)
-    own = [clusters[i] for i in kept]
-    verdict = decide(before, after, reward.low, reward.high, alpha, same, minimum_effect, own)
-    if same or not too_few(answers):
-        return verdict
-    reason = (
-        f"Not promoted: no verdict. {missing(answers)} of {n} pairs have no answer, also after they were asked for again; above "
-        f"{100 * LARGEST_FAILED_SHARE:g}% an outage could decide. Make a new run (another --out) when the provider "
-        "answers and the budget allows for retries; what was answered comes from the cache."
-    )
-    return replace(verdict, promoted=False, reason=reason)
+    """`decide` on pairs some of which may have no answer: see `whet.stats.decide_answered`."""
+    low, high = reward.low, reward.high
+
+    def test(before: Sequence[float], after: Sequence[float], own: Sequence[int]) -> Improvement:
+        return decide(before, after, low, high, alpha, same, minimum_effect, own)
+
+    if same:
+        first, second = ([r.reward for r in rollouts] for rollouts in answers)
+        return test(first, second, clusters)
+    before, after = map(known_rewards, answers)
+    return decide_answered(test, before, after, low, high, list(clusters), minimum_effect)
+
+
+def decide_pairs_anytime(
+    answers: Answers,
+    reward: RewardFunction,
+    clusters: Sequence[int],
+    alpha: float = 0.05,
+    minimum_effect: float = 0.0,
+    largest: int = 1,
+) -> Improvement:
+    """`decide_anytime` on pairs some of which may have no answer; `largest` as there."""
+    low, high = reward.low, reward.high
+
+    def test(before: Sequence[float], after: Sequence[float], own: Sequence[int]) -> Improvement:
+        return decide_anytime(before, after, low, high, alpha, minimum_effect, own, largest)
+
+    before, after = map(known_rewards, answers)
+    return decide_answered(test, before, after, low, high, list(clusters), minimum_effect)
 
 
 @dataclass(frozen=True)
 class SealedAnswers:
-    """Rewards of a run's best prompt by row, without the rows that have no answer, and the cluster of each row."""
+    """Rewards of a run's best prompt by row (None: no answer), the cluster of each row, and the range of the reward."""
 
-    rewards: Mapping[str, float]
+    rewards: Mapping[str, float | None]
     clusters: Mapping[str, int]
-    width: float
+    low: float
+    high: float
+
+    def means(self, name: str) -> tuple[float, float]:
+        """The least and the largest reward that a row may have: those of the range where nobody answered."""
+        reward = self.rewards[name]
+        return (self.low, self.high) if reward is None else (reward, reward)
 
 
 def sealed_answers(run: Path) -> SealedAnswers:
@@ -181,9 +261,10 @@ def sealed_answers(run: Path) -> SealedAnswers:
     rows = event["best"]
     clusters = event.get("clusters", range(len(rows)))
     return SealedAnswers(
-        {row["id"]: row["reward"] for row in rows if not lacks_answer(row["error"])},
+        {row["id"]: None if lacks_answer(row["error"]) else row["reward"] for row in rows},
         {row["id"]: cluster for row, cluster in zip(rows, clusters, strict=True)},
-        event["high"] - event["low"],
+        event["low"],
+        event["high"],
     )
 
 
@@ -193,7 +274,8 @@ def compare_pairs(
     """Each pair of methods by the paired test, the rewards of a row averaged over the runs of a method.
 
     `p` is two-sided, `p_adjusted` by Holm over the pairs; the intervals hold together with the confidence 1 - alpha, each
-    alone with 1 minus its own `alpha`. Rows that any run of the two has no answer to are left out.
+    alone with 1 minus its own `alpha`. The difference is that of the `n` rows (`of` so many) that all runs have an answer to; p
+    and interval are those of the worst case for each direction.
     """
     pairs = list(itertools.combinations(methods, 2))
     rows = [_compared(methods[a], methods[b], alpha / max(1, len(pairs))) for a, b in pairs]
@@ -206,20 +288,32 @@ def compare_pairs(
 def _compared(
     first: Sequence[SealedAnswers], second: Sequence[SealedAnswers], alpha: float
 ) -> dict[str, Any]:
-    runs, width = (*first, *second), first[0].width
-    ids = [name for name in first[0].rewards if all(name in run.rewards for run in runs)]
-    if not ids:
-        nothing = {"difference": 0.0, "low": -width, "high": width, "p": 1.0, "n": 0, "clusters": 0}
-        return {**nothing, "alpha": alpha, "method": "none"}
-    gaps = [
-        (fmean(run.rewards[name] for run in first) - fmean(run.rewards[name] for run in second)) / width
-        for name in ids
-    ]
-    clusters = [runs[0].clusters[name] for name in ids]
+    runs, width = (*first, *second), first[0].high - first[0].low
+    ids = list(first[0].rewards)
+    clusters: Sequence[int] = [runs[0].clusters[name] for name in ids]
     for run in runs[1:]:  # together in one of the runs is together
         clusters = clusters_of(clusters, [str(run.clusters[name]) for name in ids])
-    test = paired_test(gaps, clusters, 0.0, alpha)
-    p = min(1.0, 2 * min(test.p_value, p_value([-gap for gap in gaps], clusters)))
-    ends = {name: getattr(test, name) * width for name in ("difference", "low", "high")}
-    sizes = {"n": len(ids), "clusters": test.clusters}
-    return {**ends, "p": p, **sizes, "alpha": alpha, "method": test.method}
+
+    def gaps(mine: int, other: int) -> list[float]:
+        """The differences of the rows where the first has its least (0) or largest (1) rewards, and the second its own."""
+        return [
+            (fmean(run.means(name)[mine] for run in first) - fmean(run.means(name)[other] for run in second))
+            / width
+            for name in ids
+        ]
+
+    least, largest = gaps(0, 1), gaps(1, 0)
+    whole = [a for a, b in zip(least, largest, strict=True) if a == b]
+    below = paired_test(least, clusters, 0.0, alpha)
+    above = below if least == largest else paired_test(largest, clusters, 0.0, alpha)
+    return {
+        "difference": fmean(whole) * width if whole else 0.0,
+        "low": below.low * width,
+        "high": above.high * width,
+        "p": min(1.0, 2 * min(below.p_value, p_value([-gap for gap in largest], clusters))),
+        "n": len(whole),
+        "of": len(ids),
+        "clusters": below.clusters,
+        "alpha": alpha,
+        "method": below.method,
+    }

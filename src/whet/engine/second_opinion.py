@@ -12,10 +12,10 @@ from typing import Any
 
 from whet.engine.assemble import with_encoder
 from whet.engine.durable import DurableRun
-from whet.engine.pairs import counted, decide_pairs
+from whet.engine.pairs import Answers, Decide, answered_pairs, decide_pairs, summary
 from whet.rewards import JUDGE, RewardFailed, RewardFunction
 from whet.run import Run
-from whet.stats import Improvement, confirmed, interval
+from whet.stats import Improvement, confirmed
 from whet.task.spec import SECOND
 from whet.types import Completion, Example, Rollout
 
@@ -34,16 +34,18 @@ async def second_opinion(
     reward: RewardFunction | None,
     judge: str | None,
     examples: Sequence[Example],
-    answers: tuple[Sequence[Rollout], Sequence[Rollout]],
+    answers: Answers,
     verdict: Improvement,
     alpha: float = 0.05,
     clusters: Sequence[int] | None = None,
+    decide: Decide = decide_pairs,
 ) -> Opinion:
     """Hold a promotion to what `reward` says of the `answers` of baseline and candidate to the same `examples`.
 
     `judge` is the address of its model, that of the role `second`; None where it asks none. An answer that
-    failed, or that cannot be graded, has the lowest reward; a pair without an answer of the baseline does not count.
-    `clusters` as in `whet.stats.decide`. Raises BudgetExceeded.
+    failed, or that cannot be graded, has the lowest reward; what nobody answered is counted as by `decide`, the test that the
+    first opinion came from: one that looks once, or one whose promise holds at all looks. `clusters` as in `whet.stats.decide`.
+    Raises BudgetExceeded.
     """
     if reward is None or not verdict.promoted:
         return Opinion(verdict)
@@ -51,15 +53,15 @@ async def second_opinion(
     rows = [(e, r) for rollouts in answers for e, r in zip(examples, rollouts, strict=True)]
     graded = await grade_again(run.asking({JUDGE: SECOND}), reward, rows)
     halves = graded[: len(examples)], graded[len(examples) :]
-    second = decide_pairs(halves, reward, clusters or range(len(examples)), alpha)
-    pairs = counted(halves) or range(len(examples))
-    before, after = ([half[i].reward for i in pairs] for half in halves)
+    second = decide(halves, reward, clusters or range(len(examples)), alpha)
+    pairs = answered_pairs(halves)
     means = {
-        "baseline": asdict(interval(before, reward.low, reward.high)),
-        "best": asdict(interval(after, reward.low, reward.high)),
+        side: {**summary([half[i] for i in pairs], reward.low, reward.high), "of": len(half)}
+        for side, half in zip(("baseline", "best"), halves, strict=True)
     }
-    summary = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
-    return Opinion(confirmed(verdict, second, name), summary, _warnings(graded))
+    figures = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
+    whole = replace(confirmed(verdict, second, name), withheld=second.withheld)
+    return Opinion(whole, figures, _warnings(graded))
 
 
 async def grade_again(

@@ -17,17 +17,17 @@ import orjson
 from whet.engine.assemble import TransferModel
 from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import elapsed_row, summary, usage
+from whet.engine.final_evaluation import elapsed_row, usage
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
-from whet.engine.pairs import evaluate_within
+from whet.engine.pairs import evaluate_within, summary
 from whet.engine.progress import Progress
 from whet.engine.run_folder import RESULT, Opened, RunPlan, differences, open_run, read_header, write_result
 from whet.environments.environment import Environment, watching
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.stats import decide
+from whet.stats import Improvement, decide, decide_answered
 from whet.types import content_hash
 from whet.version import __version__
 
@@ -152,13 +152,18 @@ def compared(
 ) -> dict[str, float]:
     """What the second of two trials on the same rows gains over the first, with the 95 % interval of the paired difference.
 
-    `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to are left
-    out. `same`: both are one trial.
+    `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to enter
+    the interval at their worst and at their best. `same`: both are one trial.
     """
-    lost = {i for one in sides for i in one.get("unanswered", ())}
-    kept = [i for i in range(len(clusters)) if i not in lost] or list(range(len(clusters)))
-    before, after = ([one["rewards"][i] for i in kept] for one in sides)
-    gain = decide(before, after, *ends, same=same, clusters=[clusters[i] for i in kept])
+
+    def test(before: Sequence[float], after: Sequence[float], own: Sequence[int]) -> Improvement:
+        return decide(before, after, *ends, same=same, clusters=own)
+
+    before, after = (
+        [None if i in one.get("unanswered", ()) else value for i, value in enumerate(one["rewards"])]
+        for one in sides
+    )
+    gain = decide_answered(test, before, after, *ends, list(clusters))
     return {"difference": gain.difference, "low": gain.low, "high": gain.high}
 
 

@@ -30,10 +30,20 @@ def cost(record: Record) -> Section:
         "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
         "flight when an earlier session was killed, and is counted at its worst price. "
         "Answers from the cache cost nothing. "
-        f"The run took {number_format.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
+        f"{_control(record)}The run took {number_format.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
     )
     roles = table("Model calls by role", head, rows, foot=_row(total, bool(record.unpriced)))
     return Section("cost", "Cost", join(roles, caption, *_stages(record)))
+
+
+def _control(record: Record) -> str:
+    """That the control's calls are not among these, and how many they are."""
+    used = side(side(record.result, "control"), "usage")
+    if not used:
+        return ""
+    calls = sum(number for number in side(used, "calls").values() if isinstance(number, int))
+    price = number_format.price(float(used.get("cost_usd") or 0.0), bool(used.get("price_unknown")))
+    return f"The control took {calls:,} calls more ({price}), which are not among them. "
 
 
 def _stages(record: Record) -> list[Child]:

@@ -51,6 +51,11 @@ class Objective:
         """The value of an answer that could not be graded; of rewards only."""
         return self.low if self.goal.maximise else self.low + (self.goal.width or 0.0)
 
+    @property
+    def best(self) -> float:
+        """The largest worth that a reward can have."""
+        return self.low + (self.goal.width or 0.0) if self.goal.maximise else self.low
+
     def worth(self, value: float, baseline: float | None) -> float:
         """What a value is worth, in [0, 1]. `baseline` is the mean of the baseline; a metric without one is worth one half."""
         if self.goal.width is not None:

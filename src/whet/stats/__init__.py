@@ -1,7 +1,7 @@
 """The gate: intervals for mean rewards, and the rule by which a candidate may replace a prompt."""
 
 from whet.stats.betting import EProcess, confidence_sequence
-from whet.stats.gate import Improvement, confirmed, decide, decide_anytime
+from whet.stats.gate import Improvement, confirmed, decide, decide_answered, decide_anytime
 from whet.stats.intervals import Interval, difference_interval, interval, percent
 from whet.stats.joint import Bound, Goal, JointVerdict, ObjectiveVerdict, decide_objectives
 from whet.stats.multiplicity import holm, opening_alpha
@@ -20,6 +20,7 @@ __all__ = [
     "confidence_sequence",
     "confirmed",
     "decide",
+    "decide_answered",
     "decide_anytime",
     "decide_objectives",
     "difference_interval",

@@ -176,6 +176,46 @@ def confidence_sequence(
     return max(low, low + width * below), min(high, low + width * above)
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterBets:
+    """The bets of `EProcess` on clusters of rows, whose mean over *rows* is in question.
+
+    `sums` are those of the differences of each cluster, `sizes` their rows, `largest` at least the largest of these. A cluster
+    with the sum S of n rows stakes (S - n null) / (largest (1 + null)): as if it were filled up to the largest size with rows
+    at `null`. Its expectation is at most 0 exactly if the mean over rows is at most `null`: clusters weigh what their rows do.
+    """
+
+    sums: Array
+    sizes: Array
+    largest: float
+
+    def against(self, null: float) -> EProcess:
+        """The evidence against "the mean over rows is at most null"."""
+        filled = (self.sums + null * (self.largest - self.sizes)) / self.largest
+        return EProcess(null).update(filled)
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The means over rows that neither of two gamblers has refuted, as in `confidence_sequence`."""
+        if self.largest == 1:
+            return confidence_sequence(self.sums, -1.0, 1.0, alpha)
+        threshold = math.log(2.0 / alpha)
+        mirrored = ClusterBets(-self.sums, self.sizes, self.largest)
+        return self._lower(threshold), -mirrored._lower(threshold)
+
+    def _lower(self, threshold: float) -> float:
+        """The largest mean that is refuted, on the safe side by 1e-11: the capital falls as the mean grows."""
+        refuted, open_ = -1.0, float(self.sums.sum() / self.sizes.sum())
+        while open_ - refuted > _LAST_STEP:
+            middle = (open_ + refuted) / 2
+            if not -1.0 < middle < 1.0:
+                break
+            if self.against(middle).log_e_value >= threshold:
+                refuted = middle
+            else:
+                open_ = middle
+        return refuted
+
+
 def _lower_end(unit: Array, counts: Array, threshold: float) -> float:
     """The mean m below the sample mean at which log K(m) = threshold; 0 if there is none above 1e-12.
 

@@ -9,15 +9,15 @@ that is not better with a probability of at most alpha/2, at one look and at all
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from whet.errors import UsageError
-from whet.stats.betting import MOST_EXAMPLES, Array, EProcess, confidence_sequence, unit_values
+from whet.stats.betting import MOST_EXAMPLES, Array, ClusterBets, unit_values
 from whet.stats.intervals import SEQUENCE, percent, rounded
-from whet.stats.paired import GUARDED, fewest_clusters, paired_test
+from whet.stats.paired import GUARDED, cluster_sums, fewest_clusters, paired_test
 
 _TIE = 1e-12
 
@@ -31,7 +31,8 @@ class Improvement:
     alpha/2; the e-value of the same differences is the evidence of the anytime-valid test, which needs 2/alpha.
     `clusters` are the independent units among the examples; `wins`, `losses` and `ties` count examples. `reason` is one
     sentence for people. `more_examples`: where a gain was seen and not shown, how many more would show it if it stays like this,
-    roughly; None where nothing can be said.
+    roughly; None where nothing can be said. `missing` pairs have no answer (`decide_answered`); `withheld`: what they hold would
+    decide, so that there is no verdict.
     """
 
     difference: float
@@ -49,6 +50,8 @@ class Improvement:
     alpha: float
     method: str
     more_examples: int | None = None
+    missing: int = 0
+    withheld: bool = False
 
 
 def decide(
@@ -82,7 +85,7 @@ def decide(
     verdict = replace(
         verdict,
         promoted=test.p_value <= alpha / 2,
-        e_value=EProcess(minimum).update(differences).e_value,
+        e_value=_bets(differences, clusters, 1).against(minimum).e_value,
         p_value=float(f"{test.p_value:.9g}"),
         clusters=test.clusters,
         method=test.method,
@@ -98,21 +101,95 @@ def decide_anytime(
     high: float,
     alpha: float = 0.05,
     minimum_effect: float = 0.0,
+    clusters: Sequence[int] | None = None,
+    largest: int = 1,
 ) -> Improvement:
-    """As `decide`, of independent examples, with a verdict that holds at every look while examples are added."""
+    """As `decide`, with a verdict that holds at every look while examples are added.
+
+    The claim is about the mean over examples, as in `decide`, and a cluster is staked as one value, by `ClusterBets`. `largest`:
+    the most examples that one cluster is known to have, beside those that are here; later clusters should not be larger.
+    """
     differences, width = _differences(baseline, candidate, low, high, alpha, minimum_effect)
-    evidence = EProcess(minimum_effect / width).update(differences)
-    verdict = _improvement(differences, width, alpha, confidence_sequence(differences, -1.0, 1.0, alpha))
+    bets = _bets(differences, clusters, largest)
+    evidence = bets.against(minimum_effect / width)
+    verdict = _improvement(differences, width, alpha, bets.interval(alpha))
     verdict = replace(
         verdict,
         promoted=verdict.low > minimum_effect,
         e_value=evidence.e_value,
         p_value=float(f"{min(1.0, math.exp(-evidence.log_e_value)):.9g}"),
+        clusters=len(bets.sums),
     )
-    fewest = EProcess(evidence.null).update([1.0]).examples_needed(2.0 / alpha)
+    clearest = ClusterBets(np.ones(1), np.ones(1), 1.0).against(evidence.null)
+    fewest = clearest.examples_needed(2.0 / alpha)
     total = evidence.examples_needed(2.0 / alpha)
-    more = None if total is None else total - verdict.n
+    more = None if total is None else (total - verdict.clusters) * verdict.n / verdict.clusters
     return _explained(verdict, minimum_effect, fewest or MOST_EXAMPLES, more)
+
+
+def _bets(differences: Array, clusters: Sequence[int] | None, largest: int) -> ClusterBets:
+    sums, sizes = cluster_sums(differences, clusters)
+    return ClusterBets(sums, sizes, max(float(largest), float(sizes.max())))
+
+
+Test = Callable[[Sequence[float], Sequence[float], Sequence[int]], Improvement]
+"""A comparison of rewards, paired by position, whose last argument numbers the cluster of each pair."""
+
+
+def decide_answered(
+    test: Test,
+    baseline: Sequence[float | None],
+    candidate: Sequence[float | None],
+    low: float,
+    high: float,
+    clusters: Sequence[int],
+    minimum_effect: float = 0.0,
+) -> Improvement:
+    """The verdict of `test` where some rewards are missing (None: nobody answered).
+
+    Difference and counts are those of the pairs that have both rewards. A promotion must hold in the worst case, with `high` for
+    each missing reward of the baseline and `low` for each of the candidate: then the p-value and the lower end are those of
+    the worst case, and the upper end is that of the best one. Where the best case would promote and the worst would not, the
+    verdict is withheld.
+    """
+    pairs = list(zip(baseline, candidate, strict=True))
+    whole = [i for i, pair in enumerate(pairs) if None not in pair]
+    missing = len(pairs) - len(whole)
+    if not missing:
+        return test([a or 0.0 for a, _ in pairs], [b or 0.0 for _, b in pairs], clusters)
+    worst, best = (
+        test([x if a is None else a for a, _ in pairs], [y if b is None else b for _, b in pairs], clusters)
+        for x, y in ((high, low), (low, high))
+    )
+    seen = worst
+    if whole:
+        known = [[pairs[i][side] or 0.0 for i in whole] for side in (0, 1)]
+        seen = test(known[0], known[1], [clusters[i] for i in whole])
+    if not whole:
+        seen = replace(seen, difference=0.0, n=0, wins=0, losses=0, ties=0, clusters=0)
+    verdict = replace(
+        seen,
+        low=worst.low,
+        high=best.high,
+        p_value=worst.p_value,
+        e_value=worst.e_value,
+        promoted=worst.promoted,
+        missing=missing,
+        withheld=best.promoted and not worst.promoted,
+    )
+    return replace(verdict, reason=_reason_with_missing(verdict, seen, len(pairs), minimum_effect))
+
+
+def _reason_with_missing(verdict: Improvement, seen: Improvement, of: int, minimum_effect: float) -> str:
+    """The reason of a verdict on pairs of which some have no answer."""
+    lost = f"{verdict.missing:,} of {of:,} pairs have no answer"
+    if verdict.withheld:
+        figures = f"; the others differ by {rounded(seen.difference)} on average" if verdict.n else ""
+        return f"Not promoted: no verdict. {lost}{figures}. What they hold would decide."
+    if verdict.promoted:
+        words = _reason(verdict, minimum_effect, 0, None)
+        return f"{words} {lost}; interval and p-value count them in the worst case for the new prompt."
+    return f"{seen.reason} {lost}, and whatever they hold would not promote it."
 
 
 def _differences(

@@ -117,11 +117,13 @@ class ObjectiveVerdict:
 
 @dataclass(frozen=True, slots=True)
 class JointVerdict:
-    """Whether the candidate may replace the baseline, one sentence why, and the verdict on each objective."""
+    """Whether the candidate may replace the baseline, one sentence why, and the verdict on each objective. `withheld`: answers
+    that are missing would decide, so that there is no verdict."""
 
     promoted: bool
     reason: str
     objectives: Mapping[str, ObjectiveVerdict]
+    withheld: bool = False
 
 
 def decide_objectives(

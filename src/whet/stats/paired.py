@@ -37,6 +37,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from whet.errors import UsageError
+
 Array = NDArray[np.float64]
 
 SKEWED = 2.0
@@ -90,6 +92,19 @@ def clusters_of(requests: Sequence[Hashable], groups: Sequence[str | None]) -> l
     return [numbers.setdefault(root(("request", request)), len(numbers)) for request in requests]
 
 
+def cluster_sums(differences: Array, clusters: Sequence[int] | None) -> tuple[Array, Array]:
+    """The sum of the differences of each cluster, and its number of rows; numbers of clusters may have gaps. Raises UsageError
+    where there is not one number for each difference."""
+    if clusters is None:
+        return differences, np.ones(len(differences))
+    if len(clusters) != len(differences):
+        raise UsageError(
+            f"clusters has {len(clusters)} numbers for {len(differences)} rows; each row needs one."
+        )
+    _, index, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
+    return np.bincount(index, weights=differences).astype(np.float64), sizes.astype(np.float64)
+
+
 def paired_test(
     differences: Sequence[float] | Array,
     clusters: Sequence[int] | None = None,
@@ -138,10 +153,9 @@ class _Sample:
     def __init__(
         self, differences: Sequence[float] | Array, clusters: Sequence[int] | None, draws: int
     ) -> None:
-        d = np.round(np.asarray(differences, dtype=np.float64), _DIGITS)
-        index = np.arange(len(d)) if clusters is None else np.asarray(clusters)
-        self.sizes: Array = np.bincount(index).astype(np.float64)
-        self.sums: Array = np.round(np.bincount(index, weights=d), _DIGITS)
+        d = np.asarray(np.round(np.asarray(differences, dtype=np.float64), _DIGITS), dtype=np.float64)
+        sums, self.sizes = cluster_sums(d, clusters)
+        self.sums: Array = np.round(sums, _DIGITS)
         exact = bool(self.sizes.max() == 1.0 and np.isin(d, (-1.0, 0.0, 1.0)).all())
         self.guarded = {sign: exact or _skewed(sign * self.sums, self.sizes) for sign in (1.0, -1.0)}
         self.method = EXACT if exact else GUARDED if self.guarded[1.0] else FLIPS
