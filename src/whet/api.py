@@ -41,7 +41,7 @@ from whet.task import SPLITS, Task, TaskKeywords, prompt_of, task_of
 
 @checked
 async def aoptimize(
-    task: str | Path | Prompt | Task | Mapping[str, Any],
+    task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     *,
     data: Any = None,
     reward: Any = None,
@@ -80,7 +80,7 @@ async def aoptimize(
 ) -> RunResult:
     """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
 
-    The task. `task`: the text of a prompt, a Prompt, a Task, or a task folder. With a prompt go:
+    The task. `task`: the text of a prompt, its messages, a prompt file, a Prompt, a Task, or a task folder. With a prompt go:
       data: a list of dicts, a data frame, a datasets.Dataset, a path (.jsonl, .json, .csv, .py), or a dict of these with the
         keys train, validation, test. A row has `input` (a text, or a dict that fills the slots), `target`, and anything
         else; a row without `input` whose keys fill the slots will do. The rows of a frame or data set are all input but for
@@ -127,9 +127,9 @@ async def aoptimize(
 
 @checked
 async def aevaluate(
-    task: str | Path | Prompt | Task | Mapping[str, Any],
+    task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     *,
-    prompt: str | Path | Prompt | Mapping[str, Any] | None = None,
+    prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any] | None = None,
     split: str = "validation",
     data: Any = None,
     reward: Any = None,
@@ -156,8 +156,8 @@ async def aevaluate(
 ) -> Evaluation:
     """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
 
-    `prompt`: a text, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening of the
-    sealed test is counted and spends its part of `alpha`). The rest, and what it raises, is as in `whet.optimize`.
+    `prompt`: a text, messages, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an
+    opening of the sealed test is counted and spends its part of `alpha`). The rest, and what it raises, is as in `whet.optimize`.
     """
     arguments = locals()
     if split not in SPLITS:
@@ -173,7 +173,7 @@ async def aevaluate(
 
 @checked
 async def acompare(
-    task: str | Path | Prompt | Task | Mapping[str, Any],
+    task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     methods: Sequence[MethodChoice],
     *,
     seeds: int = 1,

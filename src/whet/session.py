@@ -80,7 +80,7 @@ class Session:
     @checked
     def __init__(
         self,
-        task: str | Path | Prompt | Task,
+        task: str | Path | Prompt | Task | Sequence[Any],
         *,
         data: Any = None,
         reward: Any = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,3 +87,20 @@ def read_file(path: Path) -> bytes:
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError(errno.EINVAL, "it is a pipe or a device; save what it gives in a file")
     return path.read_bytes()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable where its file system can do that; Windows and some mounts cannot.
+
+    Either way a file that was renamed there is in its place, and only a loss of power could take the new name back. Raises
+    OSError for a disk that is broken or full.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC):
+            raise

@@ -293,7 +293,7 @@ def test_the_example_runs_as_it_stands() -> None:
 
 def test_a_terminal_is_asked_for_what_no_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "_on_terminal", lambda: True)
-    typed = f"{table('a.csv', ';')}\nBody\nteam\nWhich team? {{{{input}}}}\nopenai/m\n"
+    typed = f"{table('a.csv', ';')}\nteam\nBody\nWhich team? {{{{input}}}}\nopenai/m\n"
     init(typed=typed)
     task = whet.Task.load("mytask")
     assert task.prompt.text == "Which team? {{input}}" and task.models["task"].address == "openai/m"
@@ -306,6 +306,10 @@ BAD = {
     "no such file": (["--from", "absent.csv"], "absent.csv"),
     "no such column": (["--from", "a.csv", "--target", "teams"], 'Did you mean "team"'),
     "no target": (["--from", "a.csv", "--input", "Subject,Body,team"], "--target"),
+    "a target among the inputs": (
+        ["--from", "a.csv", "--input", "Subject,team", "--target", "team"],
+        "named as an input and as the target",
+    ),
     "one column": (["--from", "one.csv"], "--target"),
     "unknown reward": (
         ["--from", "a.csv", "--target", "team", "--reward", "exakt_match"],

@@ -173,10 +173,10 @@ def test_files(tmp_path: Path) -> None:
         ("f.jsonl", "[1]", "f.jsonl:1: a line must be one object"),
         ("f.jsonl", "", "f.jsonl:1: there are no rows"),
         ("f.csv", "comment\n", "f.csv:1: there are no rows"),
-        ("f.csv", "comment,comment\na,b\n", "f.csv:1: the header names a column twice"),
+        ("f.csv", "comment,comment\na,b\n", 'f.csv:1: the column "comment" appears twice'),
         ("f.csv", "comment,rating\na\n", "f.csv:2: 1 cells"),
         ("f.csv", 'comment\n"a\n', "f.csv:2: not valid CSV"),
-        ("f.csv", "comment,rating\nok,\nx,NaN-\n,\n", "f.csv:4: the row says nothing"),
+        ("f.csv", "input,comment\nq,ok\n,\nq,\n", "f.csv:4: the row says nothing"),
         ("f.txt", "x", "feedback files end in"),
     ],
 )

@@ -11,7 +11,7 @@ from whet.prompt import Prompt
 from whet.search.edits import text_in
 from whet.types import Message
 
-PLAN = "\ufeffPlan it.\r\n<!-- whet:begin -->\nBe brief.\n<!-- whet:end -->\n{{question}}\r\n\n"
+PLAN = "Plan it.\r\n<!-- whet:begin -->\nBe brief.\n<!-- whet:end -->\n{{question}}\r\n\n"
 ANSWER = "<!-- whet:begin rules -->\nUse it.\n<!-- whet:end -->\n<!-- whet:begin shots -->\nQ: A\n<!-- whet:end -->"
 CHAT = Prompt.from_messages((Message("system", "Check it."), Message("user", "{{answer}}")))
 PARTS = {"plan": PLAN, "answer": ANSWER, "check": CHAT}

@@ -19,16 +19,16 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00
 
 
 @given(TEXT)
-def test_a_text_is_kept_byte_for_byte(tmp_path: Path, text: str) -> None:
+def test_a_text_is_kept_but_for_its_byte_order_mark(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prompt.md"
     path.write_bytes(text.encode())
-    assert load_prompt(path).source.encode() == path.read_bytes()
+    assert load_prompt(path).source == text.removeprefix("\ufeff")
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "\ufeffa\r\nb {{input}}\r\n",
+        "a\r\nb {{input}}\r\n",
         "{x} {{7*7}} {{ a.b }} {% if x %} {{{y}}} $z %s \\n",
         "a\r\n<!-- whet:begin -->\r\nb\r\n<!-- whet:end -->\r\n",
         "日本語 é \U0001f600 \u2028",
@@ -73,13 +73,20 @@ def test_block_text_with_slots_and_a_fence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("role: user\ncontent: a\n", r":1: the prompt must be a list"),
+        ("just words", r":1: the prompt must be a list"),
+        ("name: user\n", r":1: this is no prompt of several messages; its keys: name"),
         ("[]", r":1: the prompt has no message"),
         ("- {role: user, content: ' '}", r":1: the prompt is empty"),
         ("- {role: user, content: ~}", r":1: `content` must be text; this is nothing"),
-        ("- {role: user, content: [a]}", r":1: `content` must be text; this is a list"),
-        ("- {role: user, contents: a}", r':1: a message has no key "contents"\. Did you mean "content"'),
-        ("- user: a", r':1: a message has no key "user"'),
+        (
+            "- {role: user, content: [{type: image_url}]}",
+            r":1: this message has a part of the type 'image_url'",
+        ),
+        (
+            "- {role: user, contents: a}",
+            r':1: this message has no `content`\. Did you mean "content" instead of "contents"',
+        ),
+        ("- user: a", r":1: this message has no `role`"),
     ],
 )
 def test_a_broken_list_of_messages_is_refused(tmp_path: Path, text: str, says: str) -> None:

@@ -209,9 +209,7 @@ PROMPT = {
 }
 ROWS = {
     "no data file": Case("task.yaml:3", ("no file", '"data.jsonl"'), files=data("dat.jsonl")),
-    "data kind": Case(
-        "task.yaml:3", (".jsonl, .json, .csv, .py", "x.tsv", "Convert"), files=data("x.tsv", x_tsv="")
-    ),
+    "data kind": Case("task.yaml:3", (".jsonl", ".csv", "x.xls", "Convert"), files=data("x.xls", x_xls="")),
     "data empty": Case("data.jsonl:1", ("no rows", "target"), files={"data.jsonl": "\n\n"}),
     "broken JSON": Case(
         "data.jsonl:2",
@@ -353,7 +351,7 @@ ROWS = {
         files=data("data.csv", data_csv="input,input\na,b\n"),
     ),
     "csv no column name": Case(
-        "data.csv:1", ("no name", "every column"), files=data("data.csv", data_csv="input,\na,b\n")
+        "data.csv:2", ("no name", "Name it"), files=data("data.csv", data_csv="input,\na,b\n")
     ),
     "csv target": Case(
         "data.csv:1", ('mean "answer"', "target"), files=data("data.csv", data_csv="question,answer\na,b\n")

@@ -104,7 +104,9 @@ PROMPTS: Mapping[str, Case] = {
     ),
     "a Jinja comment": prompt("{{input}}\n{# later #}\n", "prompt.md:2", "{# later #}", code=0),
     "a Jinja filter": prompt("Q: {{input|trim}}\n", "prompt.md:1", "{{input|trim}}", "{{input}}", code=0),
-    "a Jinja attribute": prompt("Q: {{ row.input }}\n", "prompt.md:1", "{{ row.input }}", code=0),
+    "a Jinja attribute": prompt(
+        "Q: {{ row.input }}\n", "prompt.md:1", "{{row.input}}", 'Did you mean "input"'
+    ),
     "an ERB slot": prompt("Q: <%= input %>\n", "prompt.md:1", "<%= input %>", code=0),
     "three braces": prompt("Q: {{{input}}}\n", "prompt.md:1", "{{{input}}}", code=0),
     "messages of no role": Case(
@@ -175,14 +177,14 @@ DATA: Mapping[str, Case] = {
     "JSON empty list": data("[]", "data.json:1", "no rows", name="data.json"),
     "CSV empty": data("", "data.csv:1", "empty", name="data.csv"),
     "CSV of a header": data("input,target\n", "data.csv:1", "no rows", name="data.csv"),
-    "CSV semicolons": data("input;target\na;4\nb;5\nc;4\n", "data.csv:1", '";"', "commas", name="data.csv"),
-    "CSV tabs": data("input\ttarget\na\t4\n", "data.csv:1", "tab", "commas", name="data.csv"),
-    "CSV bars": data("input|target\na|4\n", "data.csv:1", '"|"', name="data.csv"),
+    "CSV semicolons": data("input;target\na;4\nb;5;6\n", "data.csv:3", "semicolons", name="data.csv"),
+    "CSV tabs": data("input\ttarget\na\t4\nb\n", "data.csv:3", "tabs", name="data.csv"),
+    "CSV bars": data("input|target\na|4\nb\n", "data.csv:3", "vertical bars", name="data.csv"),
     "CSV semicolons in Excel": data(
-        "sep=;\ninput;target\na;4\n", "data.csv:1", '";"', "commas", name="data.csv"
+        "sep=;\ninput;target\na;4\nb\n", "data.csv:4", "semicolons", name="data.csv"
     ),
     "CSV semicolons, commas in cells": data(
-        "input;target;id\na, b;4;1\n", "data.csv:1", '";"', name="data.csv"
+        "input;target;id\na, b;4;1\nc, d;4\n", "data.csv:3", '";"', name="data.csv"
     ),
     "CSV cells": data("input,target\na,4\na,b,4\n", "data.csv:3", "3 cells", name="data.csv"),
     "CSV quote": data('input,target\n"a,4\n', "data.csv:2", "quote", name="data.csv"),
@@ -190,7 +192,7 @@ DATA: Mapping[str, Case] = {
     "CSV column twice": data("input,input\na,4\n", "data.csv:1", "twice", name="data.csv"),
     "CSV no input": data("id,target\na,4\n", "data.csv:1", '"input"', name="data.csv"),
     "CSV without header": data("what is it,4\nand that,5\nor so,6\n", "data.csv", "target", name="data.csv"),
-    "CSV UTF-16": data("input,target\na,4\n".encode("utf-16"), "data.csv:1", "UTF-8", name="data.csv"),
+    "CSV UTF-16": data("input,target\na\n".encode("utf-16"), "data.csv:2", "1 cells", name="data.csv"),
     "program without rows": data("def row(): ...\n", "data.py:1", "rows()", name="data.py"),
     "program broken": data("def rows(:\n", "data.py:1", "SyntaxError", name="data.py"),
     "program fails": data("\ndef rows():\n    1 / 0\n", "data.py:3", "ZeroDivisionError", name="data.py"),
@@ -346,7 +348,7 @@ FEEDBACK: Mapping[str, Case] = {
     "empty list": feedback("[]", "f.json:1", '"comment"', name="f.json"),
     "CSV empty": feedback("", "f.csv:1", "comment", name="f.csv"),
     "CSV of a header": feedback("input,comment\n", "f.csv:1", "row", name="f.csv"),
-    "CSV semicolons": feedback("input;comment\na;b\n", "f.csv:1", '";"', "commas", name="f.csv"),
+    "CSV semicolons": feedback("input;comment\na;b;c\n", "f.csv:2", "3 cells", "semicolons", name="f.csv"),
     "CSV cells": feedback("input,comment\na,b,c\n", "f.csv:2", "3 cells", name="f.csv"),
     "nowhere": Case(("nowhere.jsonl",), "learn task/prompt.md nowhere.jsonl --yes"),
     "kind of file": feedback("x", "f.txt", ".jsonl", name="f.txt"),

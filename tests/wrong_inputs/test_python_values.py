@@ -228,8 +228,7 @@ def test_a_module_that_changes_folder_and_path_changes_them_for_nobody_else(fold
 
 
 SLOTS = {
-    "Answer {{отзыв}} {{input}}": "{{отзыв}}",
-    "Answer {{ my field }} {{input}}": "{{ my field }}",
+    "Answer {{ 1 }} {{input}}": "{{ 1 }}",
     "Answer {{}} {{input}}": "{{}}",
     "Answer {{input": "{{input",
     "Answer {{input} now": "{{input",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 import sys
 from typing import Any
@@ -10,7 +11,15 @@ import click
 
 from whet.cli.common import examples, output, visible
 from whet.errors import UsageError
-from whet.task import NewTaskChoices, check_folder, guess, read_material, start_task
+from whet.task import (
+    NewTaskChoices,
+    check_folder,
+    describe_columns,
+    guess,
+    read_material,
+    start_task,
+    starting_prompt,
+)
 
 SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datasets:NAME[:split], or example"
 
@@ -55,11 +64,18 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     if source is None and not asks:
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
     material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
-    inputs, target = guess(material, options["prompt"] or material.prompt)
     if asks and material.columns:
-        named = options["inputs"] or ",".join(inputs)
-        options["inputs"] = options["inputs"] or click.prompt("Input columns", named, err=True)
-        options["target"] = options["target"] or click.prompt("Target column", target or "", err=True) or None
+        given = starting_prompt(options["prompt"], material)
+        filled = frozenset() if given is None else given.slots
+        if options["target"] is None:
+            click.echo(f"Columns: {visible(describe_columns(material))}", err=True)
+            options["target"] = (
+                click.prompt("Target column (the right answer)", guess(material, filled)[1] or "", err=True)
+                or None
+            )
+        if options["inputs"] is None:
+            inputs, _ = guess(material, filled, options["target"])
+            options["inputs"] = click.prompt("Input columns", ",".join(inputs), err=True)
     if asks and options["prompt"] is None and material.prompt is None:
         options["prompt"] = click.prompt("Prompt (file or text; empty: a first one)", "", err=True) or None
     if asks and options["lm"] is None and "models" not in material.settings:
@@ -76,8 +92,18 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     known = "task" in task.document.get("models", {})
     splits = {"train": len(task.train), "validation": len(task.validation), "test": len(task.test)}
     lm = "" if known else " --lm openai/NAME"
-    nexts = [f"whet doctor {where}{lm}", f"whet evaluate {where}{lm}", f"whet optimize {where}{lm}"]
-    kept = {"rows": splits, "chosen": list(made.chosen), "warnings": list(task.warnings), "next": nexts}
+    nexts = [
+        f"whet doctor {where}{lm}",
+        f"whet evaluate {where}{lm}",
+        f"whet advise {where}{lm}",
+        f"whet optimize {where}{lm}",
+    ]
+    kept = {
+        "rows": splits,
+        "chosen": list(made.chosen),
+        "warnings": [*made.warnings, *task.warnings],
+        "next": nexts,
+    }
     return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
 
 
@@ -86,7 +112,11 @@ def _on_terminal() -> bool:
 
 
 def _listed(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+    return (
+        None
+        if text is None
+        else [part.strip() for part in next(csv.reader([text], skipinitialspace=True)) if part.strip()]
+    )
 
 
 def _show(values: dict[str, Any]) -> None:

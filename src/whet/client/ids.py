@@ -50,6 +50,8 @@ def microseconds(text: str, where: str = "time") -> int:
     500000
     """
     try:
+        if text[:9].isdigit():
+            raise ValueError("a number of seconds, which `fromisoformat` takes for a year")
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         raise UsageError(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from whet.client.ids import new_id
+from whet.storable import sync_folder
 
 try:
     import fcntl
@@ -145,13 +146,8 @@ def _size(path: Path) -> int:
 
 def _settle(folder: Path) -> None:
     """Make the names in a folder as durable as the files. Where folders cannot be opened, the system does it."""
-    if fcntl is None:
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if fcntl is not None:
+        sync_folder(folder)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from whet.errors import ReplayDiverged, StorageError, parameter
+from whet.storable import sync_folder
 
 
 class Blobs:
@@ -21,7 +22,7 @@ class Blobs:
         return self.folder / f"{digest}.safetensors"
 
     def write(self, data: bytes) -> str:
-        """Store bytes durably (file and folder fsynced) and return their digest. Raises StorageError."""
+        """Store bytes durably (the folder is fsynced where that is possible) and return their digest. Raises StorageError."""
         digest = hashlib.sha256(data).hexdigest()
         target = self.path(digest)
         partial = target.with_suffix(".partial")
@@ -33,11 +34,7 @@ class Blobs:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, target)
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self.folder)
         except OSError as error:
             raise StorageError(f"{target}: the checkpoint could not be written: {error}.") from error
         return digest

@@ -21,10 +21,12 @@ import orjson
 from whet import storable
 from whet.errors import EditRejected, StorageError, UsageError
 from whet.prompt import Prompt
+from whet.prompt.chat import write_messages
 from whet.prompt.events import Event, Read, from_json, to_json
 from whet.prompt.fence import DEFAULT_REGION, MARKER, regions_of
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import newline_of, read_back, render, written
+from whet.storable import sync_folder
 from whet.task import load_prompt
 from whet.types import Message
 
@@ -73,7 +75,9 @@ class Document:
         edited = written(self.prompt, ledger, self.region) if text.strip() else self._emptied(text)
         if self.path.suffix in _YAML:
             return self._yaml_with(edited, text)
-        return edited.messages[0].content.encode("utf-8")
+        mark = "\ufeff" if self.text.startswith("\ufeff") else ""
+        chat = self.text.removeprefix(mark) == write_messages(self.prompt.messages)
+        return (mark + (write_messages(edited.messages) if chat else edited.source)).encode("utf-8")
 
     def _emptied(self, text: str) -> Prompt:
         """The prompt with nothing in its region, as it was before anything was learned: no model empties a
@@ -122,13 +126,19 @@ def open_document(path: Path, region: str | None = None) -> Document:
     """
     prompt = load_prompt(path)
     data = path.read_bytes()
+    text = data.decode("utf-8").removeprefix("\ufeff")
+    if path.suffix not in _YAML and text not in (prompt.source, write_messages(prompt.messages)):
+        raise UsageError(
+            f"{path}: what is learned cannot be written into this form of messages. Put them into prompt.yaml, a list of "
+            "`role` and `content`."
+        )
     if prompt.fenced:
         names = [r.name for r in prompt.regions]
         wanted = region or (DEFAULT_REGION if DEFAULT_REGION in names else names[0])
         return Document(path, data, prompt, prompt.region(wanted).name)
     if region is not None and region != DEFAULT_REGION:
         raise UsageError(f'{path}: the prompt has no fence, so it has no region "{region}". Draw one.')
-    if path.suffix in _YAML:
+    if path.suffix in _YAML or len(prompt.messages) > 1:
         raise UsageError(
             f"{path}: the messages have no fence. Put <!-- whet:begin --> and <!-- whet:end --> on lines of their "
             "own where instructions may stand."
@@ -151,8 +161,6 @@ def drawn_fence(text: str) -> str:
 def prompt_path(prompt: str | Path | Prompt) -> Path | None:
     """The file that a caller names; None for a prompt in memory, which is a Prompt or a text of several lines or with slots."""
     if isinstance(prompt, Prompt):
-        if len(prompt.messages) > 1:
-            raise UsageError("A prompt of several messages learns from its file, prompt.yaml. Give its path.")
         return None
     return None if isinstance(prompt, str) and ("\n" in prompt or "{{" in prompt) else Path(prompt)
 
@@ -270,13 +278,14 @@ def replace_file(path: Path, data: bytes) -> None:
         if target.exists():
             os.chmod(partial, target.stat().st_mode & 0o7777)
         os.replace(partial, target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise StorageError(
             f"{path}: the file could not be written: {error}. The old one is intact."
+        ) from error
+    try:
+        sync_folder(target.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: the new text is in place, and the disk may not keep it: {error}. Look at the file before you go on."
         ) from error

@@ -17,13 +17,13 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.storable import is_number, shown
-from whet.task.files import read_text
-from whet.task.rows import SourceRow, check_delimiter, csv_records, read_rows
+from whet.task.delimited import read_delimited
+from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows
 from whet.types import content_hash
 
 LONGEST = 8000
 MOST_ROWS = 100_000
-_KINDS = (".jsonl", ".json", ".csv")
+_KINDS = (*LINES, ".json", *TABLES)
 
 
 @dataclass(frozen=True)
@@ -143,38 +143,23 @@ def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[Fee
 
 def table_rows(path: Path) -> list[SourceRow]:
     """Rows of a feedback file (.jsonl, .json, .csv), each with its place. Raises UsageError with file and line."""
-    if path.suffix not in _KINDS:
+    if path.suffix.lower() not in _KINDS:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
     good = '{"output": "...", "comment": "..."}'
-    return _csv(path) if path.suffix == ".csv" else read_rows(path, "feedback", example=good)
+    return _csv(path) if path.suffix.lower() in TABLES else read_rows(path, "feedback", example=good)
 
 
 def _csv(path: Path) -> list[SourceRow]:
-    """Rows of a CSV file: the first line names the columns; empty cells are absent."""
-    (line, first), *records = csv_records(path, read_text(path, "").removeprefix("\ufeff")) or [(1, [])]
-    header, rows = _header(first, f"{path}:{line}"), list[SourceRow]()
-    for line, record in records:
-        where = f"{path}:{line}"
-        if len(record) != len(header):
-            raise UsageError(
-                f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
-                "Quote a cell that contains a comma."
-            )
-        rows.append(SourceRow({k: v for k, v in zip(header, record, strict=True) if v.strip()}, where))
+    """Rows of a table: the first line names the columns; empty cells are absent."""
+    table = read_delimited(path)
+    check_columns(table.header, f"{path}:{table.header_line}")
+    rows = [
+        SourceRow({k: v for k, v in zip(table.header, cells, strict=True) if v.strip()}, f"{path}:{line}")
+        for line, cells in table.records
+    ]
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write input,output,comment and rows.")
     return rows
-
-
-def _header(record: list[str], where: str) -> list[str]:
-    check_delimiter(record, where)
-    names = [name.strip() for name in record]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice or not all(names):
-        raise UsageError(
-            f"{where}: the header names a column twice or not at all: {shown(record)}. Correct it."
-        )
-    return names
 
 
 def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool = False) -> FeedbackRow:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from whet.errors import EditRejected, UsageError, did_you_mean
+from whet.prompt.chat import AUTO as AUTO
+from whet.prompt.chat import join_messages, read_messages, read_text, reads_as_chat, write_messages
 from whet.prompt.fence import (
     DEFAULT_REGION,
     LOOKS_LIKE_MARKER,
@@ -18,11 +21,10 @@ from whet.prompt.fence import (
     without_markers,
 )
 from whet.prompt.sections import joined, sections_of
-from whet.prompt.slots import SLOT, fill, slots
+from whet.prompt.slots import SLOT, canonical_name, fill, slot_names, slots, slots_in_addresses
 from whet.storable import shown, whole
 from whet.types import Example, Message, content_hash
 
-AUTO = "auto"
 MASK = "mask"
 
 
@@ -41,11 +43,20 @@ class Prompt:
 
     @classmethod
     def parse(cls, text: str, where: str = "prompt") -> Prompt:
-        """Prompt from one text. Raises UsageError (file:line) for a broken fence or an empty text."""
-        prompt = cls.from_messages((Message(AUTO, text),), where)
+        """Prompt from one text, without its byte-order mark; of several messages where the text lists them (`whet.prompt.chat`:
+        JSON as APIs, Langfuse and LangChain have it, or a line `[system]` above each).
+
+        Raises UsageError (file:line) for a broken fence, an empty text, and messages that cannot be read.
+        """
+        _check_text(text, where)
         if "\x00" in text:
             raise UsageError(f"{where}: a NUL character. Remove it.")
-        return prompt
+        return cls.from_messages(read_text(text, where), where)
+
+    @classmethod
+    def of_chat(cls, value: Any, where: str = "prompt") -> Prompt:
+        """Prompt from a list of messages, or from a template of another tool, as a value of Python or JSON. Raises UsageError."""
+        return cls.from_messages(read_messages(value, where), where)
 
     @classmethod
     def from_messages(cls, messages: tuple[Message, ...], where: str = "prompt") -> Prompt:
@@ -175,7 +186,8 @@ class Prompt:
         """A new prompt with the region's text replaced and every other byte as it was.
 
         Without a fence, a text that carries all slots of its message replaces the whole message; one
-        without slots replaces the largest part of it that has none. Raises EditRejected (never repairs).
+        without slots replaces the largest part of it that has none. The region keeps its slots, each as often as it stood
+        there, and none gets into an address. Raises EditRejected (never repairs).
         """
         if self.parts:
             part, inner = self.part_of(name)
@@ -189,11 +201,12 @@ class Prompt:
         messages = list(self.messages)
         messages[region.message] = Message(messages[region.message].role, new)
         edited = Prompt(tuple(messages), self.focus)
-        if edited.slots != self.slots:
-            lost, invented = sorted(self.slots - edited.slots), sorted(edited.slots - self.slots)
-            problems = [f"lost {{{{{s}}}}}" for s in lost] + [f"invented {{{{{s}}}}}" for s in invented]
+        _check_slots(old, new)
+        if self.fenced:
+            _check_slots(old[region.start : region.stop], text)
+        if edited.messages[0].role == AUTO and reads_as_chat(new) and not reads_as_chat(old):
             raise EditRejected(
-                f"The edit changes the prompt's slots: {', '.join(problems)}. Keep every slot as it is."
+                "The edit turns the text into a list of messages with roles. Keep it one text."
             )
         return edited
 
@@ -233,13 +246,17 @@ class Prompt:
         """The messages that a model receives for one example."""
         if len(self.messages) == 1 and self.messages[0].role == AUTO:
             text = self.clean[0].content
-            if self.slots & example.values.keys():
+            if self._is_filled_by(example):
                 return (Message("user", fill(text, example.values)),)
             return (Message("system", text), Message("user", example.user_text))
         rendered = tuple(Message(m.role, fill(m.content, example.values)) for m in self.clean)
-        if self.slots & example.values.keys():
+        if self._is_filled_by(example):
             return rendered
         return (*rendered, Message("user", example.user_text))
+
+    def _is_filled_by(self, example: Example) -> bool:
+        """Whether the example has a value for a slot."""
+        return bool(self.slots) and not self.slots.isdisjoint(map(canonical_name, example.values))
 
     def render_text(self, values: Mapping[str, str]) -> str:
         """All messages as one text, slots filled, markers removed; unknown slots stay as they are."""
@@ -247,8 +264,8 @@ class Prompt:
 
     @cached_property
     def source(self) -> str:
-        """The document as its author would store it; several messages are headed by their role."""
-        return self._joined([m.content for m in self.messages])
+        """The document as its author would store it; several messages are headed by their role. `parse` reads it back."""
+        return self._joined(self.messages)
 
     @cached_property
     def clean(self) -> tuple[Message, ...]:
@@ -258,7 +275,7 @@ class Prompt:
     @cached_property
     def text(self) -> str:
         """The document without fence markers, slots as they are: the prompt to copy."""
-        return self._joined([m.content for m in self.clean])
+        return self._joined(self.clean)
 
     @cached_property
     def chat(self) -> tuple[Mapping[str, str], ...]:
@@ -270,12 +287,11 @@ class Prompt:
     @cached_property
     def plain(self) -> str:
         """What to paste into an application: the text without markers, or, of several messages, `chat` as JSON."""
-        return json.dumps(self.chat, ensure_ascii=False, indent=2) + "\n" if self.chat else self.text
+        return write_messages(self.clean) if self.chat else self.text
 
-    def _joined(self, contents: Sequence[str]) -> str:
-        if len(self.messages) == 1 and self.messages[0].role == AUTO:
-            return contents[0]
-        return "\n\n".join(f"[{m.role}]\n{text}" for m, text in zip(self.messages, contents, strict=True))
+    @staticmethod
+    def _joined(messages: Sequence[Message]) -> str:
+        return messages[0].content if [m.role for m in messages] == [AUTO] else join_messages(messages)
 
 
 def _free_block(text: str) -> tuple[int, int]:
@@ -295,6 +311,26 @@ def _free_block(text: str) -> tuple[int, int]:
     head = len(block) - len(block.lstrip())
     tail = len(block) - len(block.rstrip())
     return best[0] + head, best[1] - tail
+
+
+def _check_slots(before: str, after: str) -> None:
+    """Raise EditRejected unless both texts have the same slots, each as often, and no more of them inside addresses."""
+    old, new = Counter(slot_names(before)), Counter(slot_names(after))
+    if old != new:
+        problems = [f"lost {{{{{name}}}}}" for name in sorted((old - new).keys() - new.keys())]
+        problems += [f"invented {{{{{name}}}}}" for name in sorted((new - old).keys() - old.keys())]
+        problems += [
+            f"has {{{{{name}}}}} {new[name]} times and not {old[name]}"
+            for name in sorted(old.keys() & new.keys())
+            if old[name] != new[name]
+        ]
+        raise EditRejected(
+            f"The edit changes the prompt's slots: {', '.join(problems)}. Keep every slot as often as it stood there."
+        )
+    if moved := slots_in_addresses(after) - slots_in_addresses(before):
+        raise EditRejected(
+            f"The edit puts {{{{{min(moved)}}}}} into an address, which would carry the input away. Keep it outside."
+        )
 
 
 def _check_text(text: object, where: str) -> None:

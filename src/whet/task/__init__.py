@@ -7,7 +7,14 @@ from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.save import check_folder
 from whet.task.spec import SPLITS, ModelSpec, Task
-from whet.task.starting import NewTaskChoices, StartedTask, guess, start_task
+from whet.task.starting import (
+    NewTaskChoices,
+    StartedTask,
+    describe_columns,
+    guess,
+    start_task,
+    starting_prompt,
+)
 
 __all__ = [
     "SPLITS",
@@ -19,6 +26,7 @@ __all__ = [
     "TaskKeywords",
     "build_task",
     "check_folder",
+    "describe_columns",
     "guess",
     "labels_of",
     "load_prompt",
@@ -26,5 +34,6 @@ __all__ = [
     "prompt_of",
     "read_material",
     "start_task",
+    "starting_prompt",
     "task_of",
 ]

@@ -60,7 +60,9 @@ class DataReader:
             filled = slots - ({MASK} if self.rules.labels else set())
             return make_examples(source_rows(node, self.folder, filled), self.rules, ids)
         path = self.folder / node.text("`data`", "data: data.jsonl, or a file for each split")
-        return make_examples(read_rows(path, node.where, slots), self.rules, ids)
+        notes: list[str] = []
+        examples, warnings = make_examples(read_rows(path, node.where, slots, notes=notes), self.rules, ids)
+        return examples, [*notes, *warnings]
 
     def _by_file(
         self, node: Node, files: Mapping[str, Node]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt.document import MASK
+from whet.prompt.slots import name_values, repeated_name
 from whet.rewards.targets import show_target
 from whet.storable import shown
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
 
+_CHAT_TEXT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"\s*:')
+_DATA_URL = re.compile(r"data:(image|audio|video)/[\w.+-]{1,40};base64,", re.IGNORECASE)
+_MEDIA = {"image": "an image", "audio": "a sound", "video": "a film"}
+_PARTS = frozenset(("image_url", "input_image", "input_audio", "inline_data", "image_bytes", "input_file"))
 MOST_ALIKE = 10
 """Rows from which on one target for all of them is said to be odd."""
 
@@ -77,6 +83,10 @@ def make_examples(
         split, "row has", "rows have", "another target than an earlier row with the same input"
     )
     warnings += _counted(empty, "row has", "rows have", "an empty input")
+    chats = [p.where for p in examples if any(map(_CHAT_TEXT.match, p.example.values.values()))]
+    warnings += _counted(
+        chats, "row holds", "rows hold", "messages as JSON text, which the model gets as one text"
+    )
     return examples, [*warnings, *(_target_warnings(examples) if rules.needs_target else ())]
 
 
@@ -152,6 +162,11 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
     if "input" not in row.value:
         raise UsageError(f'{row.where}: the row has no "input".{_instead(row.value, "input", rules)}')
     value = row.value["input"]
+    if (media := _find_media(value)) is not None:
+        raise UsageError(
+            f"{row.where}: the input holds {media}, and whet sends text: it would arrive as JSON in one message. Write "
+            "what the model should read as texts, one for each slot."
+        )
     if isinstance(value, str):
         return {"input": value}, value
     if not isinstance(value, dict):
@@ -167,7 +182,31 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
         raise UsageError(
             f'{row.where}: the input has a key "mask", but {{{{mask}}}} is where the label goes. Rename it.'
         )
-    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in value.items()}, None
+    if (twice := repeated_name(value)) is not None:
+        raise UsageError(
+            f"{row.where}: the inputs {shown(twice[0])} and {shown(twice[1])} have the same name but for its writing. Rename one."
+        )
+    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in value.items()}
+    return name_values(texts), None
+
+
+def _find_media(value: Any) -> str | None:
+    """What in an input is no text: messages with roles, or an image, a sound, a file; None where there is nothing of that."""
+    if isinstance(value, str):
+        kind = _DATA_URL.search(value)
+        return None if kind is None else f"{_MEDIA[kind[1].lower()]} (base64)"
+    if isinstance(value, Mapping):
+        kind_of_part = str(value.get("type", ""))
+        if kind_of_part in _PARTS or _PARTS & value.keys():
+            return f"a part of the type {kind_of_part or next(iter(_PARTS & value.keys()))}"
+        if {"bytes", "path"} == value.keys():
+            return "a file (bytes and path)"
+        if "role" in value and "content" in value:
+            return "messages (role and content)"
+        return next(filter(None, map(_find_media, value.values())), None)
+    if isinstance(value, list):
+        return next(filter(None, map(_find_media, value)), None)
+    return None
 
 
 def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:

@@ -16,14 +16,23 @@ def read_text(path: Path, named_by: str = "") -> str:
     `named_by` (file:line) says which entry named the file. Raises UsageError when there is no such file, it
     cannot be read, or it is not UTF-8 (with line and byte offset).
     """
+    return decode_text(path, read_bytes(path, named_by))
+
+
+def read_bytes(path: Path, named_by: str = "") -> bytes:
+    """The bytes of a file. Raises UsageError when there is no such file, or it cannot be read."""
     prefix = f"{named_by}: " if named_by else ""
     try:
-        data = read_file(path)
+        return read_file(path)
     except FileNotFoundError:
         raise UsageError(f"{prefix}there is no file {path}.{_nearest(path)}") from None
     except OSError as error:
         reason = "it is a folder" if isinstance(error, IsADirectoryError) else (error.strerror or str(error))
         raise UsageError(f"{prefix}{path} cannot be read: {reason}.{_nearest(path)}") from None
+
+
+def decode_text(path: Path, data: bytes) -> str:
+    """The bytes of a file as text. Raises UsageError with line and offset of the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -32,7 +32,7 @@ from whet.task.dataset import DataReader
 from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
 from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
-from whet.task.prompts import foreign_slots, load_prompt, slot_line
+from whet.task.prompts import check_braced_names, foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
 from whet.task.sources import split_nodes
 from whet.task.spec import (
@@ -120,6 +120,8 @@ def make_task(
             check_targets(one, [example for part in splits.values() for example in part])
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     place = folder / (keys["prompt"].raw if "prompt" in keys else "")
+    fields = frozenset[str]().union(*(e.values.keys() for e in splits["train"]))
+    check_braced_names(prompt, fields, str(place) if place.is_file() else "prompt")
     warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
     if program is None and environment is None:
         warnings += _without_slots(prompt, splits["train"][0])

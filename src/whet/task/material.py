@@ -11,12 +11,11 @@ from whet.arguments import check_path
 from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
 from whet.storable import shown
-from whet.task.files import read_text
-from whet.task.rows import SourceRow, csv_records, read_rows
+from whet.task.delimited import DELIMITERS, read_delimited
+from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows
 from whet.task.sources import load_split
 
 DATASETS = "datasets:"
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "test"}
 
 
@@ -55,9 +54,8 @@ def read_material(source: str) -> Material:
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name the file with the rows, or promptfooconfig.yaml.")
     readers: Mapping[str, Callable[[Path], Material]] = {
-        ".csv": _table,
-        ".tsv": _table,
-        ".jsonl": _objects,
+        **dict.fromkeys(TABLES, _table),
+        **dict.fromkeys(LINES, _objects),
         ".json": _objects,
         ".yaml": _promptfoo,
         ".yml": _promptfoo,
@@ -84,38 +82,23 @@ def example() -> Material:
     return Material({"": rows}, prompt, "exact_match", {}, notes, columns=False, settings=settings)
 
 
-def delimited(path: Path) -> tuple[list[SourceRow], str]:
-    """Rows of a table of texts, and its delimiter: what divides the header most often. A column without a name is left out where
-    it is empty. Raises UsageError."""
-    text = read_text(path).removeprefix("\ufeff")
-    delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
-    (_, names), *records = csv_records(path, text, delimiter) or [(1, [])]
-    header = [name.strip() for name in names]
-    twice = next((name for name in header if name and header.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f'{path}:1: "{twice}" appears twice in the header. Rename one.')
-    rows = []
-    for line, cells in records:
-        if len(cells) != len(header):
-            raise UsageError(
-                f"{path}:{line}: {len(cells)} cells, but the header has {len(header)} columns (divided by "
-                f"{_DELIMITERS[delimiter]}). Put a cell that contains the delimiter in quotes."
-            )
-        nameless = next((n for n, name in enumerate(header) if not name and cells[n].strip()), None)
-        if nameless is not None:
-            raise UsageError(
-                f"{path}:{line}: the cell {shown(cells[nameless])} stands in column {nameless + 1}, which has no name in "
-                "the header. Name it there."
-            )
-        rows.append(SourceRow({k: v for k, v in zip(header, cells, strict=True) if k}, f"{path}:{line}"))
+def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
+    """Rows of a table of texts, and how it was read. Raises UsageError."""
+    table = read_delimited(path)
+    check_columns(table.header, f"{path}:{table.header_line}")
+    rows = [
+        SourceRow(dict(zip(table.header, cells, strict=True)), f"{path}:{line}")
+        for line, cells in table.records
+    ]
     if not rows:
         raise UsageError(f"{path}:1: there are no rows below the header. Write some.")
-    return rows, _DELIMITERS[delimiter]
+    words = DELIMITERS.get(table.delimiter, shown(table.delimiter))
+    return rows, [f"columns divided by {words}", *table.notes]
 
 
 def _table(path: Path) -> Material:
-    rows, delimiter = delimited(path)
-    return Material({"": [row.value for row in rows]}, notes=[f"columns divided by {delimiter}"])
+    rows, notes = read_table(path)
+    return Material({"": [row.value for row in rows]}, notes=notes)
 
 
 def _objects(path: Path) -> Material:

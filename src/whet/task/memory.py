@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,17 +11,22 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.prompt.chat import looks_like_chat
 from whet.storable import shown
 from whet.task.environment import read_environment
 from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
 from whet.task.sources import DATASETS, FILE
-from whet.task.spec import SPLITS, Task
+from whet.task.spec import ALIASES, SPLITS, Task
 from whet.task.table import table_of
 from whet.task.tree import Node
 
 LONGEST_PATH = 1000
-_PROMPT_FILES = (".md", ".txt", ".yaml", ".yml")
+_PROMPT_FILES = (".md", ".txt", ".yaml", ".yml", ".json")
+_FILE_NAME = re.compile(r"\S*[^\s.]\.[A-Za-z][A-Za-z0-9]{0,5}")
+_WORD = re.compile(r"[\w.-]+")
+_PART = r"[^\s/\\<>{}\"']+"
+_WAY = re.compile(rf"(?:\.{{1,2}}|~|[A-Za-z]:)?[/\\]\S*|{_PART}(?:[/\\]{_PART})+[/\\]?|{_PART}[/\\]")
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,9 @@ class TaskKeywords:
 
 
 def task_of(
-    task: str | Path | Prompt | Task | Mapping[str, Any], words: TaskKeywords, needs: Sequence[str] = SPLITS
+    task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
+    words: TaskKeywords,
+    needs: Sequence[str] = SPLITS,
 ) -> Task:
     """The task that a caller names: one in memory, a folder, or the text of a prompt (of several by name) with `words`.
 
@@ -58,36 +67,71 @@ def task_of(
     if isinstance(task, Task):
         _refuse_words(words, f"the task {task.name}")
         return task
-    if isinstance(task, Prompt | Mapping):
+    if isinstance(task, Prompt | Mapping | list | tuple):
         return build_task(prompt_of(task), words, needs)
     if not isinstance(task, str | Path):
         raise UsageError(
             f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
         )
+    if names_prompt_file(str(task)) and not (words.data is None and words.environment is None):
+        return build_task(prompt_of(Path(task)), words, needs)
     if isinstance(task, Path) or _is_folder(task):
         _refuse_words(words, f"the task folder {task}")
         return load_task(task, needs)
     if words.data is None and words.environment is None and _may_be_path(task):
         return _folder_or_refused(task, needs)
-    return build_task(Prompt.parse(task), words, needs)
+    return build_task(prompt_of(task), words, needs)
 
 
-def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any], named_by: str = "") -> Prompt:
-    """A prompt, its text, the file that holds it, or several of these by name. A text of one line that ends like a prompt file
-    names a file. `named_by` is who names it."""
+def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any], named_by: str = "") -> Prompt:
+    """A prompt, its text, its messages, the file that holds it, or several of these by name. A text of one line that is called
+    like a prompt file names a file. `named_by` is who names it. Raises UsageError for a file that is not there, too."""
+    if isinstance(prompt, Prompt):
+        return prompt
+    if isinstance(prompt, list | tuple) or (isinstance(prompt, Mapping) and looks_like_chat(prompt)):
+        return Prompt.of_chat(prompt, named_by or "prompt")
     if isinstance(prompt, Mapping):
         unnamed = [name for name in prompt if not isinstance(name, str)]
         if unnamed or not prompt:
             what = f"this is {shown(unnamed[0])}" if unnamed else "there is none"
             raise UsageError(f"The prompts of a program have names, which are texts; {what}.")
         return Prompt.of_parts({name: prompt_of(part, f'prompt "{name}"') for name, part in prompt.items()})
-    if isinstance(prompt, Prompt):
-        return prompt
-    if isinstance(prompt, Path) or (
-        isinstance(prompt, str) and _may_be_path(prompt) and prompt.endswith(_PROMPT_FILES)
-    ):
+    if isinstance(prompt, Path) or (isinstance(prompt, str) and names_prompt_file(prompt)):
         return load_prompt(Path(prompt), named_by)
-    return Prompt.parse(prompt)
+    if isinstance(prompt, str):
+        _refuse_lost_path(prompt)
+    text: Any = prompt
+    return Prompt.parse(text)
+
+
+def names_prompt_file(text: str) -> bool:
+    """Whether a text of one line is the name of a prompt file, whether there is one or not."""
+    if not _may_be_path(text) or not text.strip():
+        return False
+    suffix = Path(text).suffix.lower()
+    try:
+        there = Path(text).is_file()
+    except (OSError, ValueError):
+        there = False
+    named = suffix in _PROMPT_FILES and Path(text).name not in ("task.yaml", "task.yml")
+    return named and (there or _FILE_NAME.fullmatch(text) is not None)
+
+
+def _refuse_lost_path(text: str) -> None:
+    """Raise UsageError for a text that looks like the path of a task folder or a file, and is none."""
+    if not _may_be_path(text):
+        return
+    path = Path(text)
+    beside = (
+        [p.name for p in Path().iterdir() if (p / "task.yaml").is_file()] if _WORD.fullmatch(text) else []
+    )
+    near = difflib.get_close_matches(text, beside, n=1, cutoff=0.75)
+    if path.is_dir() or _WAY.fullmatch(text) or _FILE_NAME.fullmatch(text) or near:
+        what = "is a folder without a task.yaml" if path.is_dir() else "is no file and no task folder"
+        hint = f' Did you mean "{near[0]}"?' if near else " Correct the path."
+        raise UsageError(
+            f"{shown(text)} {what}.{hint} For the text of a prompt, give whet.Prompt.parse(text)."
+        )
 
 
 def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> Task:
@@ -120,6 +164,9 @@ def _data(data: Any) -> Node:
     """Rows, a path, or one of them for each split, as the value of the key `data`."""
     if isinstance(data, Mapping) and {DATASETS, FILE} & data.keys():
         return Node.of(data, "data")
+    if isinstance(data, Mapping) and type(data).__module__.partition(".")[0] == "datasets":
+        data = {split: rows for split, rows in data.items() if split in (*SPLITS, *ALIASES)} or dict(data)
+        data = next(iter(data.values())) if len(data) == 1 else data
     if isinstance(data, Mapping):
         inner = {str(split): _rows(rows, f'data["{split}"]') for split, rows in data.items()}
         return Node(Path(), 1, 1, inner, "", "data")

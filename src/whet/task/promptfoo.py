@@ -18,7 +18,7 @@ from whet.prompt.slots import fill
 from whet.storable import shown
 from whet.task import promptfoo_reward
 from whet.task.files import read_text
-from whet.task.material import Material, delimited
+from whet.task.material import Material, read_table
 from whet.task.tree import Node, parse_yaml
 
 KINDS = (
@@ -258,7 +258,7 @@ def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
                 f"files of tests name each other more than {DEEPEST} times. Name the file with the tests."
             )
         if file.suffix in (".csv", ".tsv"):
-            for row in delimited(file)[0]:
+            for row in read_table(file)[0]:
                 yield Node.of(_table_row(row.value), row.where)
         elif file.suffix in (".yaml", ".yml", ".json"):
             yield from _tests(parse_yaml(file, item.where, most=MOST_NODES), file, depth + 1)

@@ -3,53 +3,83 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from whet.errors import UsageError, did_you_mean
-from whet.prompt import Prompt
+from whet.errors import UsageError
+from whet.prompt import Prompt, chat
 from whet.prompt.fence import regions_of
-from whet.prompt.slots import SLOT
+from whet.prompt.slots import SLOT, canonical_name, name_slot
 from whet.task.files import read_text
-from whet.task.tree import Node, parse_yaml
-from whet.types import Message
+from whet.task.tree import Node, parse_yaml, write_yaml
+
+YAML = (".yaml", ".yml")
 
 _FOREIGN = re.compile(
     r"\{\{\{[ \t]*\w+[ \t]*\}\}\}|\{%(?:(?!\{%).)*?%\}|\{#(?:(?!\{#).)*?#\}|<%(?:(?!<%).)*?%>"
-    r"|\{\{[ \t]*[A-Za-z_]\w*[ \t]*[.|\[][^{}\n]*\}\}|\$?(?<!\{)\{([A-Za-z_]\w*)\}(?!\})"
+    r"|\{\{[ \t]*[$#^/>&@!.]?-?[ \t]*[^\W\d][\w.]*[ \t]*(?:[.|\[(-][^{}\n]*)?\}\}"
 )
-"""Slots and blocks of other template languages; the group is the name in a single brace."""
+"""Slots and blocks of other template languages."""
+_WORD = r"([^\W\d]\w*)"
+_NAMED = re.compile(
+    rf"[$#]?(?<!\{{)\{{{_WORD}(?:[:!][^{{}}\s]{{0,20}})?\}}(?!\}})|%\(([^()\n]{{1,80}})\)[srdif]|\${_WORD}"
+    rf"|\[\[[ \t]*{_WORD}[ \t]*\]\]|%{_WORD}%|<<?{_WORD}>>?"
+)
+"""What may be a slot of another tool, where its name is that of an input; one of the groups is the name."""
 _NEARLY = re.compile(
     r"\{\{[ \t]*(?:\w[\w \t-]*)?\}\}|\{\{[ \t]*(\w+)\b(?![^{}\n]*\}\})|(?<!\{)\{[ \t]*(\w+)[ \t]*\}\}"
 )
 """What looks like a slot and is none: a name that no slot has, no name, or braces that are not closed; the groups are the name
 of an unclosed one."""
+_BRACED = re.compile(r"\{\{([^{}\n]{1,200})\}\}")
 _MARKER = re.compile(r"whet:(?:begin|end)\b")
-CHAT_ROLES = ("system", "user", "assistant")
 _EXAMPLE = "a list of messages, each with `role` and `content`"
 
 
 def load_prompt(path: Path, named_by: str = "") -> Prompt:
-    """The prompt in a file: `.yaml` or `.yml` is a list of role/content, anything else is one text.
+    """The prompt in a file, in any of the forms of `whet.prompt.chat`: `.yaml`, `.yml` and `.json` list messages or hold a
+    template of another tool, anything else is one text, or lists messages.
 
-    One text is kept byte for byte (byte-order mark, CRLF, braces). Raises UsageError with file and line.
+    One text is kept byte for byte (CRLF, braces) but for its byte-order mark. Raises UsageError with file and line.
     """
     path = Path(path)
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix.lower() in YAML:
         return _from_yaml(path, named_by)
-    text = read_text(path, named_by)
-    if not text.removeprefix("\ufeff").strip():
+    text = read_text(path, named_by).removeprefix("\ufeff")
+    if not text.strip():
         raise UsageError(f"{path}:1: the prompt is empty. Write the text that the model should receive.")
     if "\x00" in text:
         raise UsageError(f"{path}:{_line(text, text.index(chr(0)))}: a NUL character. Remove it.")
-    return Prompt.parse(text, str(path))
+    messages = chat.read_text(text, str(path), json_only=path.suffix.lower() == ".json")
+    return Prompt.from_messages(messages, str(path))
+
+
+def prompt_file(prompt: Prompt, name: str = "prompt") -> tuple[str, bytes]:
+    """The name and the content of the file that `load_prompt` reads as this prompt."""
+    if [m.role for m in prompt.messages] == [chat.AUTO]:
+        return f"{name}.md", prompt.messages[0].content.encode()
+    messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
+    return f"{name}.yaml", write_yaml(messages, blocks=True).encode()
 
 
 def slot_line(path: Path, name: str) -> int:
     """The line (from 1) on which the slot `{{name}}` stands first in the file."""
     text = read_text(path)
-    match = re.search(r"\{\{[ \t]*" + re.escape(name) + r"[ \t]*\}\}", text)
-    return _line(text, match.start()) if match else 1
+    first = (m for m in SLOT.finditer(text) if canonical_name(m[1]) == name)
+    return next((_line(text, match.start()) for match in first), 1)
+
+
+def check_braced_names(prompt: Prompt, fields: Collection[str], where: str) -> None:
+    """Raise UsageError for an input's name in double braces that no slot can have."""
+    for message in prompt.messages:
+        for match in _BRACED.finditer(message.content):
+            name = canonical_name(match[1])
+            if name in fields and not SLOT.fullmatch(match[0]):
+                raise UsageError(
+                    f"{where}: {match[0]} would go to the model as it stands: no slot has such a name. Call the input "
+                    f'"{name_slot(name, fields)}", in the rows and in the prompt.'
+                )
 
 
 def foreign_slots(
@@ -66,9 +96,11 @@ def foreign_slots(
                 f"{where}: {match[0]} goes to the model as it stands: it is no marker of a fence. Write <!-- whet:begin --> and "
                 "<!-- whet:end -->."
             ]
-    for match in _FOREIGN.finditer(text):
-        if match[1] is None or match[1] in names:
-            slot = match[1] or next((n for n in names if re.search(rf"\b{re.escape(n)}\b", match[0])), "name")
+    for match in sorted((*_FOREIGN.finditer(text), *_named(text, names)), key=lambda one: one.start()):
+        if not SLOT.fullmatch(match[0]):
+            slot = next(filter(None, match.groups()), None) or next(
+                (n for n in names if re.search(rf"\b{re.escape(n)}\b", match[0])), "name"
+            )
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
             return [
                 f"{where}: {match[0]} goes to the model as it stands: it is no slot of whet. Slots are written {{{{{slot}}}}}; "
@@ -79,8 +111,8 @@ def foreign_slots(
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
             fields = ", ".join(sorted(fields)) or "none"
             return [
-                f"{where}: {match[0]} goes to the model as it stands: it is no slot. A slot is a name of letters (a to z), "
-                f"digits and _ between {{{{ and }}}}; the inputs of the rows have: {fields}."
+                f"{where}: {match[0]} goes to the model as it stands: it is no slot. A slot is a name between {{{{ and }}}}: "
+                f"letters, digits and _, with blanks, dots and dashes inside; the inputs of the rows have: {fields}."
             ]
     return []
 
@@ -89,30 +121,48 @@ def _line(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
+def _named(text: str, names: Collection[str]) -> Iterator[re.Match[str]]:
+    """Names of inputs in the marks of other tools; in angle brackets where no closing tag makes elements of them."""
+    for match in _NAMED.finditer(text):
+        name = next(filter(None, match.groups()))
+        tag = match[6] is not None and (f"</{name}>" in text or SLOT.search(text) is not None)
+        if name in names and not tag:
+            yield match
+
+
 def _from_yaml(path: Path, named_by: str) -> Prompt:
     root = parse_yaml(path, named_by, f"Write {_EXAMPLE}.")
-    items = root.sequence("the prompt", f"{_EXAMPLE} (one text goes into prompt.md)")
-    if not items:
+    if not isinstance(root.value, list | dict):
+        root.refuse(f"the prompt must be {_EXAMPLE} (one text goes into prompt.md); this is {root.kind()}.")
+    if isinstance(root.value, list) and not root.value:
         root.refuse(f"the prompt has no message. Write {_EXAMPLE}.")
-    messages = tuple(_message(item) for item in items)
+    messages = chat.read_messages(_raw(root), lambda way: _node_at(root, way).where)
     if not any(m.content.strip() for m in messages):
         root.refuse("the prompt is empty. Write the text that the model should receive.")
+    for number, message in enumerate(messages):
+        content = _node_at(root, (number, "content"))
+        first = content.first if content is not root and content.raw == message.content else 1
+        regions_of("\n" * (first - 1) + message.content, str(path))
     return Prompt.from_messages(messages, str(path))
 
 
-def _message(node: Node) -> Message:
-    keys = node.mapping("a message", ("role", "content"))
-    for name in ("role", "content"):
-        if name not in keys:
-            node.refuse(f"this message has no `{name}`. Write {_EXAMPLE}.")
-    role = keys["role"].text("`role`", "system, user or assistant")
-    if role not in CHAT_ROLES:
-        keys["role"].refuse(f'there is no role "{role}".{did_you_mean(role, CHAT_ROLES)}')
-    content = keys["content"]
-    if isinstance(content.value, list | dict) or content.value is None:
-        content.refuse(
-            f"`content` must be text; this is {content.kind()}. Put it in quotes, or on the lines after "
-            "`content: |`."
-        )
-    regions_of("\n" * (content.first - 1) + content.raw, str(node.path))
-    return Message(role, content.raw)
+def _raw(node: Node) -> Any:
+    """The value with its scalars as they were written; nothing as None."""
+    if isinstance(node.value, list):
+        return [_raw(item) for item in node.value]
+    if isinstance(node.value, dict):
+        return {key: _raw(item) for key, item in node.value.items()}
+    return None if node.value is None else node.raw
+
+
+def _node_at(node: Node, way: Sequence[str | int]) -> Node:
+    """The node at the end of a way, or the last one on it."""
+    for step in way:
+        inner = node.value
+        if isinstance(inner, dict) and step in inner:
+            node = inner[str(step)]
+        elif isinstance(inner, list) and isinstance(step, int) and step < len(inner):
+            node = inner[step]
+        else:
+            break
+    return node

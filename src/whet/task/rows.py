@@ -1,26 +1,31 @@
-"""Rows of a data file (.jsonl, .json, .csv or .py), each with the place it was read from."""
+"""Rows of a data file (JSON, a table or a program), each with the place it was read from."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
+import datetime
+import decimal
 import io
 import json
 import math
 import sys
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from whet.errors import UsageError
+from whet.prompt.slots import canonical_name
 from whet.rewards.program import importing, load_module, place_of
 from whet.storable import shown, words_of
+from whet.task.delimited import read_delimited
 from whet.task.files import read_text
 from whet.user_code import OutOfTime, run_file
 
-KINDS = (".jsonl", ".json", ".csv", ".py")
+TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson", ".jl")
+KINDS = (*LINES, ".json", *TABLES, ".py")
 INPUT_NAMES = (
     *("inputs", "question", "text", "query", "prompt", "sentence", "problem", "instruction", "source"),
     *("content", "message", "document", "x"),
@@ -47,26 +52,27 @@ def read_rows(
     slots: frozenset[str] = frozenset(),
     example: str = _EXAMPLE,
     delimiter: str | None = None,
+    notes: list[str] | None = None,
 ) -> list[SourceRow]:
     """All rows of a data file in the order of the file; at least one.
 
     `named_by` (file:line) says which entry named the file; `slots` are those of the prompt, `example` is a good row; a
-    `delimiter` makes it a table, whatever its name ends in.
+    `delimiter` makes it a table, whatever its name ends in. What had to be decided to read it is added to `notes`.
     Raises UsageError with file and line for anything that is no row.
     """
-    readers = {
-        ".jsonl": _jsonl,
-        ".json": _json,
-        ".csv": lambda p, n: _csv(p, n, slots, delimiter or ","),
-        ".py": _program,
-    }
-    suffix = path.suffix if delimiter is None else ".csv"
-    if suffix not in readers:
+    said: list[str] = [] if notes is None else notes
+    suffix = path.suffix.lower() if delimiter is None else ".csv"
+    if suffix in TABLES:
+        rows = list(_csv(path, named_by, slots, delimiter, said))
+    elif suffix in LINES:
+        rows = list(_jsonl(path, named_by))
+    elif suffix in (".json", ".py"):
+        rows = list((_json if suffix == ".json" else _program)(path, named_by))
+    else:
         raise UsageError(
             f"{named_by}: data files end in {', '.join(KINDS)}; this is {path.name}. "
             "Convert it, or write a data.py with `def rows()`."
         )
-    rows = list(readers[suffix](path, named_by))
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write rows such as {example}.")
     return rows
@@ -207,57 +213,26 @@ def _json(path: Path, named_by: str) -> Iterator[SourceRow]:
         )
 
 
-def _csv(path: Path, named_by: str, slots: frozenset[str], delimiter: str) -> Iterator[SourceRow]:
-    text = read_text(path, named_by).removeprefix("\ufeff")
-    first = text.partition("\n")[0]
-    check_delimiter(first.split(delimiter), f"{path}:1", path.name)  # before quotes in its cells are misread
-    (header_line, header), *records = csv_records(path, text, delimiter) or [(1, [])]
-    _check_header(path, header_line, header, slots)
-    for line, record in records:
-        where = f"{path}:{line}"
-        if len(record) != len(header):
-            raise UsageError(
-                f"{where}: {len(record)} cells, but the header has {len(header)} columns. "
-                f'Quote a cell that contains {shown_mark(delimiter)}, a quote or a line end: "...".'
-            )
-        yield SourceRow(csv_row(dict(zip(header, record, strict=True))), where)
+def _csv(
+    path: Path, named_by: str, slots: frozenset[str], delimiter: str | None, notes: list[str]
+) -> Iterator[SourceRow]:
+    table = read_delimited(path, named_by, delimiter)
+    notes += table.notes
+    _check_header(path, table.header_line, table.header, slots)
+    for line, record in table.records:
+        yield SourceRow(csv_row(dict(zip(table.header, record, strict=True))), f"{path}:{line}")
 
 
-def csv_records(path: Path, text: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """Non-empty records, each with the line on which it begins."""
-    most = csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    records, before = [], 0
-    try:
-        for record in reader:
-            if record:
-                records.append((before + 1, record))
-            before = reader.line_num
-    except csv.Error as error:
-        raise UsageError(
-            f"{path}:{before + 1}: not valid CSV: {error}. Double a quote inside a quoted cell, and "
-            "close the cell."
-        ) from None
-    finally:
-        csv.field_size_limit(most)
-    return records
-
-
-def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str]) -> None:
+def _check_header(path: Path, line: int, header: Sequence[str], slots: frozenset[str]) -> None:
     where = f"{path}:{line}"
     if not header:
         raise UsageError(
             f"{where}: the file is empty. Write a header such as input,target and one row a line."
         )
-    check_delimiter(header, where, path.name)
-    twice = [name for name, count in Counter(header).items() if count > 1]
-    if twice:
-        raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
-    if not all(name.strip() for name in header):
-        raise UsageError(f"{where}: a column has no name. The first line must name every column.")
+    check_columns(header, where)
     if "target" not in header and "input" not in header:
         for name in header:
-            if name.strip().casefold() in ("target", *TARGET_NAMES) and name not in slots:
+            if name.strip().casefold() in ("target", *TARGET_NAMES) and canonical_name(name) not in slots:
                 raise UsageError(f'{where}: no column "target". Did you mean "{name}"? Rename it to target.')
     if not [name for name in header if name not in ("id", "target")]:
         raise UsageError(
@@ -265,22 +240,11 @@ def _check_header(path: Path, line: int, header: list[str], slots: frozenset[str
         )
 
 
-def check_delimiter(header: list[str], where: str, file: str = "") -> None:
-    """Refuse a header of one cell that another character than a comma divides. Raises UsageError naming it, and how a task names
-    it where `file` is one of a task."""
-    mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
-    if mark is not None:
-        word = "tab" if mark == "\t" else f'"{mark}"'
-        named = f", or name it: data: {{file: {file}, delimiter: {word}}}" if file else ""
-        raise UsageError(
-            f"{where}: the cells of this file are separated by {shown_mark(mark)}. Save it with commas, and quote cells that "
-            f"hold one{named}."
-        )
-
-
-def shown_mark(delimiter: str) -> str:
-    """A delimiter in words."""
-    return {"\t": "a tab", ",": "a comma"}.get(delimiter, f'"{delimiter}"')
+def check_columns(header: Sequence[str], where: str) -> None:
+    """Raise UsageError for a header that names a column twice."""
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice:
+        raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
 
 
 def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
@@ -332,13 +296,60 @@ def _made(path: Path, named_by: str) -> tuple[str, list[Any]]:
 
 
 def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
-    """A row that a program made, as JSON would hold it. Raises UsageError naming `where` and the `maker`."""
+    """A row that a program made, as JSON would hold it: dates as ISO 8601, numbers of other libraries as plain ones, without the
+    cells that pandas marks as missing. Raises UsageError naming `where`, the key and the `maker`."""
     if not isinstance(value, dict):
         raise UsageError(f"{where}{maker} is {shown(value)}. Yield objects such as {_EXAMPLE}.")
     try:
-        raw = json.dumps(value, allow_nan=False)
+        plain = {str(key): _storable(cell, str(key)) for key, cell in value.items() if not is_missing(cell)}
+        raw = json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{where}{maker} cannot be stored as JSON: {error}. Yield texts, numbers, lists and objects."
         ) from None
     return _row(_decode(raw, 0, where)[0], where, raw)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is what pandas writes where there is none (NA, NaT)."""
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
+def _storable(value: Any, key: str) -> Any:
+    """A value as JSON can hold it. Raises TypeError, or ValueError for a number that is none, naming its key."""
+    if value is None or is_missing(value):
+        return None
+    if isinstance(value, str | bool | int) and type(value).__module__ == "builtins":
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f'"{key}" is {float(value)}, which is no number')
+    if isinstance(value, Mapping):
+        return {str(name): _storable(inner, f"{key}.{name}") for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(inner, key) for inner in value]
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return _number_of(value, key)
+    if isinstance(value, uuid.UUID | Path | datetime.timedelta):
+        return str(value)
+    if callable(getattr(value, "tolist", None)):  # numbers and arrays of numpy and its kin
+        inner = value.tolist()
+        if type(inner) is not type(value):
+            return _storable(inner, key)
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview) or type(value).__module__.startswith("PIL."):
+        what = "an image" if type(value).__module__.startswith("PIL.") else "bytes"
+        raise TypeError(f'"{key}" holds {what}, and rows hold text')
+    raise TypeError(f'"{key}" is {shown(value)}, of the type {type(value).__name__}')
+
+
+def _number_of(value: decimal.Decimal, key: str) -> int | float | str:
+    """A decimal number as the plain number that is equal to it, else as text."""
+    if not value.is_finite():
+        raise ValueError(f'"{key}" is {value}, which is no number')
+    number = float(value)
+    if decimal.Decimal(repr(number)) != value:
+        return str(value)
+    return int(number) if number.is_integer() else number

@@ -12,10 +12,9 @@ from typing import Any
 from whet.arguments import check_path, unwritable
 from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
-from whet.prompt import Prompt
-from whet.prompt.document import AUTO
 from whet.rewards import FILE, ProgramReward, RewardFunction, Weighted
 from whet.task.load import load_task
+from whet.task.prompts import prompt_file
 from whet.task.spec import SPLITS, Task
 from whet.task.tree import write_yaml
 from whet.types import Example
@@ -79,7 +78,7 @@ def _files(task: Task) -> Iterator[tuple[str, bytes]]:
     """Names in the folder, and what the files hold."""
     document: dict[str, Any] = {"name": task.document["name"]}
     if task.program is None:
-        prompt = _prompt_file(task.prompt)
+        prompt = prompt_file(task.prompt)
         yield prompt
         document["prompt"] = prompt[0]
     else:
@@ -87,7 +86,7 @@ def _files(task: Task) -> Iterator[tuple[str, bytes]]:
             raise UsageError(
                 "A program that is handed over in Python cannot be written to a file. Put it into program.py."
             )
-        files = {name: _prompt_file(part, name) for name, part in task.prompt.parts.items()}
+        files = {name: prompt_file(part, name) for name, part in task.prompt.parts.items()}
         yield from files.values()
         yield _inside(task, task.program.path), task.program.path.read_bytes()
         document["prompts"] = {name: file for name, (file, _) in files.items()}
@@ -107,13 +106,6 @@ def _files(task: Task) -> Iterator[tuple[str, bytes]]:
         "task.yaml",
         write_yaml({**document, **{k: v for k, v in task.document.items() if k not in document}}).encode(),
     )
-
-
-def _prompt_file(prompt: Prompt, name: str = "prompt") -> tuple[str, bytes]:
-    if [m.role for m in prompt.messages] == [AUTO]:
-        return f"{name}.md", prompt.messages[0].content.encode()
-    messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
-    return f"{name}.yaml", json.dumps(messages, ensure_ascii=False, indent=1).encode()
 
 
 def _rows_of(task: Task, split: str, named: Sequence[str]) -> list[Example]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
-from whet.task.rows import SourceRow, read_rows
+from whet.task.rows import KINDS, SourceRow, read_rows
 from whet.task.spec import ALIASES, SPLITS, by_split
-from whet.task.table import Table, cleaned
+from whet.task.table import Table, cleaned, name_classes, tidy_columns
 from whet.task.tree import Node
 from whet.types import content_hash
 
@@ -50,7 +50,8 @@ def source_rows(node: Node, folder: Path, slots: frozenset[str]) -> list[SourceR
     if FILE in node.value:
         keys = node.mapping("`data`", _FILE_KEYS)
         path = folder / keys[FILE].text("`file`", "file: rows.csv")
-        return read_rows(path, keys[FILE].where, slots, delimiter=_delimiter(keys.get("delimiter")))
+        mark = _delimiter(keys["delimiter"]) if "delimiter" in keys else None if path.suffix in KINDS else ","
+        return read_rows(path, keys[FILE].where, slots, delimiter=mark)
     keys = node.mapping("`data`", (*_SET_KEYS, *SPLITS))
     words = {key: keys[key].text(f"`{key}`", _EXAMPLE) for key in _SET_KEYS[:4] if key in keys}
     local = folder / words[DATASETS]
@@ -59,7 +60,9 @@ def source_rows(node: Node, folder: Path, slots: frozenset[str]) -> list[SourceR
         name, words.get("config"), words.get("split"), node.where, words.get("revision")
     )
     values = [_renamed(cleaned(row), keys.get("columns")) for row in values]
-    return Table(tuple(_subset(values, keys)), f"{node.where}: {words[DATASETS]}, {split}", True).rows(slots)
+    return Table(tidy_columns(_subset(values, keys)), f"{node.where}: {words[DATASETS]}, {split}", True).rows(
+        slots
+    )
 
 
 def load_split(
@@ -80,22 +83,12 @@ def load_split(
     chosen = split or ("train" if "train" in loaded else next(iter(loaded)))
     if chosen not in loaded:
         raise UsageError(f'{where}: {name} has no split "{chosen}". Known: {", ".join(loaded)}.')
-    names = {key: f.names for key, f in loaded[chosen].features.items() if hasattr(f, "names")}
-    return chosen, [_named(row, names) for row in loaded[chosen]]
+    features = loaded[chosen].features
+    rows = (name_classes(row, features) for row in loaded[chosen])
+    return chosen, [{key: value for key, value in row.items() if value is not None} for row in rows]
 
 
-def _named(row: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    classes = {key: list(values) for key, values in names.items()}
-    return {
-        key: classes[key][value] if key in classes and isinstance(value, int) and value >= 0 else value
-        for key, value in row.items()
-        if value is not None
-    }
-
-
-def _delimiter(node: Node | None) -> str:
-    if node is None:
-        return ","
+def _delimiter(node: Node) -> str:
     text = str(node.value) if isinstance(node.value, str) else node.raw
     mark = "\t" if text == "tab" else text
     if len(mark) != 1 or mark in '"\r\n':

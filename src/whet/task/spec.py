@@ -123,7 +123,7 @@ class Task:
     @checked
     def of(
         cls,
-        prompt: str | Path | Prompt | Mapping[str, Any],
+        prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any],
         *,
         data: Any = None,
         reward: Any = None,
@@ -144,8 +144,8 @@ class Task:
     ) -> Task:
         """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
 
-        `prompt` is a text, a Prompt, the path of a file, or a dict of these by name with a `program`. Raises UsageError for
-        everything that a task folder is refused for.
+        `prompt` is a text, messages, a Prompt, the path of a file, or a dict of these by name with a `program`. It raises
+        UsageError for everything that a task folder is refused for.
         """
         arguments = locals()
         from whet.task.memory import TaskKeywords, build_task, prompt_of

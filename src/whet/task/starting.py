@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
-from whet.prompt.slots import slots
+from whet.prompt import Prompt
+from whet.prompt.slots import canonical_name, name_slot
 from whet.rewards import choose_reward
 from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few
 from whet.task.files import read_text
 from whet.task.load import load_task
 from whet.task.material import Material
+from whet.task.memory import LONGEST_PATH, names_prompt_file
+from whet.task.prompts import load_prompt, prompt_file
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES
 from whet.task.save import check_folder, write_folder
 from whet.task.spec import Task
 from whet.task.tree import write_yaml
 
 NO_LABELS = "none"
+_FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
+_KEY = re.compile(r"[A-Za-z0-9._:#-]{1,64}")
+_ID_NAME = re.compile(r"(?:\A|[\W_]|(?<=[a-z])(?=I))(?:id|ID|Id|uuid|UUID|guid|GUID)\Z")
+LEAKING = 0.9
+"""Share of rows from which on a column that is equal to the target gives it away."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,7 @@ class StartedTask:
     task: Task
     folder: Path
     chosen: Sequence[str]
+    warnings: Sequence[str] = ()
 
 
 def columns_of(material: Material) -> list[str]:
@@ -52,15 +63,32 @@ def columns_of(material: Material) -> list[str]:
     return list(dict.fromkeys(name for row in material.all_rows() for name in row))
 
 
-def guess(material: Material, prompt: str | None) -> tuple[list[str], str | None]:
-    """The columns that are probably the input, and the one that is probably the target."""
+def describe_columns(material: Material) -> str:
+    """The columns, each with how many different values it has, and the values where they are few and short."""
+    rows = material.all_rows()
+    told = []
+    for name in columns_of(material):
+        counts = Counter(_text_of(row.get(name)) for row in rows if row.get(name) not in (None, ""))
+        values = f": {', '.join(sorted(counts))}" if are_few(counts, len(rows)) and len(counts) <= 5 else ""
+        told.append(f"{name} ({len(counts)} different{values})")
+    return ", ".join(told)
+
+
+def guess(
+    material: Material, slots: Collection[str] = (), target: str | None = None
+) -> tuple[list[str], str | None]:
+    """The columns that are probably the input, and the one that is probably the target, which is never among them.
+
+    `slots` are those of the prompt, `target` the column that the caller names. Columns that number the rows, and those that
+    say the same as the target, are no input unless nothing else is left.
+    """
     names, rows = columns_of(material), material.all_rows()
-    inputs = [name for name in material.inputs if name in names]
+    inputs = [name for name in material.inputs if name in names and name != target]
     by_rank = {_plain(name): name for name in reversed(names)}
-    target = next((by_rank[n] for n in map(_plain, ("target", *TARGET_NAMES)) if n in by_rank), None)
-    if target in inputs:
-        target = None
-    filled = sorted(slots(prompt or "") & set(names) - {target, "id"})
+    if target is None:
+        target = next((by_rank[n] for n in map(_plain, ("target", *TARGET_NAMES)) if n in by_rank), None)
+        target = None if target in inputs else target
+    filled = sorted(name for name in names if canonical_name(name) in slots and name not in (target, "id"))
     rest = [
         name
         for name in names
@@ -69,17 +97,54 @@ def guess(material: Material, prompt: str | None) -> tuple[list[str], str | None
     ]
     known = [by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if by_rank.get(n) in rest]
     if target is None:
-        target = _only_target(
-            [name for name in rest if name not in (inputs or filled or known[:1])], material
-        )
+        open_names = [name for name in rest if name not in (inputs or filled or known[:1])]
+        target = _only_target([name for name in open_names if not is_number_of_rows(name, rows)], material)
         rest = [name for name in rest if name != target]
-    return inputs or filled or known[:1] or rest, target
+    telling = [
+        name for name in rest if not is_number_of_rows(name, rows) and find_leak(name, target, rows) is None
+    ]
+    return inputs or filled or known[:1] or telling or rest, target
+
+
+def is_number_of_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a column only tells the rows apart: another short value without blanks in each row, and a name that ends in `id`,
+    numbers without a gap, or the same letters before a number."""
+    values = [_text_of(row.get(name)) for row in rows]
+    if len(values) < 2 or len(set(values)) < len(values) or not all(map(_KEY.fullmatch, values)):
+        return False
+    if _ID_NAME.search(name) is not None:
+        return True
+    if all(value.isdigit() for value in values):
+        numbers = sorted(map(int, values))
+        return numbers[-1] - numbers[0] == len(numbers) - 1
+    shapes = {re.sub(r"[0-9]+", "0", value) for value in values}
+    return len(shapes) == 1 and re.fullmatch(r"[A-Za-z]+[-_#]?0", shapes.pop()) is not None
+
+
+def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """How a column says what the target says, in words; None where it does not."""
+    if target is None or name == target:
+        return None
+    pairs = [
+        (_folded(row.get(name)), _folded(row.get(target)))
+        for row in rows
+        if row.get(target) not in (None, "")
+    ]
+    if len(pairs) < 2:
+        return None
+    equal = sum(a == b for a, b in pairs)
+    if equal >= LEAKING * len(pairs):
+        return f"it is equal to the target in {equal} of {len(pairs)} rows"
+    seen, answers = {a for a, _ in pairs}, {b for _, b in pairs}
+    if 1 < len(answers) == len(seen) == len(set(pairs)) <= len(pairs) / ROWS_PER_LABEL:
+        return f"each of its {len(seen)} values stands beside one value of the target only"
+    return None
 
 
 def _only_target(names: Sequence[str], material: Material) -> str | None:
     """The target among columns whose names say nothing: the only one, or the only one with few values."""
     rows = material.all_rows()
-    few = [name for name in names if are_few(Counter(str(row.get(name)) for row in rows), len(rows))]
+    few = [name for name in names if are_few(Counter(_text_of(row.get(name)) for row in rows), len(rows))]
     return (
         few[0] if len(few) == 1 else names[0] if len(names) == 1 and len(columns_of(material)) > 1 else None
     )
@@ -91,30 +156,46 @@ def start_task(folder: str | Path, material: Material, choices: NewTaskChoices) 
     Raises UsageError for a folder that is not empty, and for choices that do not fit the rows; then nothing is written.
     """
     target = check_folder(folder)
-    chosen = list(material.notes)
+    chosen, warnings = list(material.notes), list[str]()
     files = dict(material.files)
-    prompt = _chosen_prompt(choices.prompt, material)
-    rows = _rows(material, choices, prompt, chosen)
+    prompt = starting_prompt(choices.prompt, material)
+    rows = _rows(material, choices, prompt, chosen, warnings)
     every = [row for part in rows.values() for row in part]
+    if choices.labels is None:
+        _unify_spelling(every, chosen)
     labels = _labels(every, choices.labels, chosen)
     reward = _reward(every, labels, choices.reward, material, files, chosen)
     if prompt is None:
-        prompt = _first_prompt(every[0]["input"], labels)
+        prompt = Prompt.parse(_first_prompt(every[0]["input"], labels))
         chosen.append("prompt: a first one; write there what you know of the task")
-    name = "prompt.yaml" if _is_chat(prompt) else "prompt.md"
+    name, files_prompt = prompt_file(prompt)
     document: dict[str, Any] = {"name": choices.name or _name(target), "prompt": name}
     document["data"] = {split: f"{split}.jsonl" for split in rows} if "" not in rows else "data.jsonl"
     document |= {"reward": reward, **({"labels": labels} if labels else {}), **material.settings}
     if choices.lm is not None:
         document["models"] = {"task": choices.lm}
-    files[name] = prompt.encode()
+    files[name] = files_prompt
     for split, part in rows.items():
         files[f"{split or 'data'}.jsonl"] = "".join(
             json.dumps(r, ensure_ascii=False) + "\n" for r in part
         ).encode()
     files["task.yaml"] = write_yaml(document).encode()
     write_folder(target, files)
-    return StartedTask(load_task(target), target, chosen)
+    return StartedTask(load_task(target), target, chosen, warnings)
+
+
+def _text_of(value: Any) -> str:
+    return (
+        value
+        if isinstance(value, str)
+        else ""
+        if value is None
+        else json.dumps(value, ensure_ascii=False, default=str)
+    )
+
+
+def _folded(value: Any) -> str:
+    return unicodedata.normalize("NFKC", " ".join(_text_of(value).split())).casefold()
 
 
 def _plain(name: str) -> str:
@@ -125,27 +206,17 @@ def _name(folder: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", folder.resolve().name).strip(".-") or "task"
 
 
-def _chosen_prompt(choice: str | None, material: Material) -> str | None:
-    """The prompt of the caller, a file or a text, else the one that came with the rows."""
+def starting_prompt(choice: str | None, material: Material) -> Prompt | None:
+    """The prompt of the caller, a file or a text, else the one that came with the rows. Raises UsageError."""
     if choice is None:
-        return material.prompt
-    path = Path(choice)
-    one_line = "\n" not in choice and "{{" not in choice and 0 < len(choice) < 200
-    return read_text(path) if one_line and (path.exists() or path.suffix in (".md", ".txt")) else choice
-
-
-def _is_chat(prompt: str) -> bool:
-    if not prompt.lstrip().startswith("["):
-        return False
-    try:
-        messages = json.loads(prompt)
-    except ValueError:
-        return False
-    return isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages)
+        return None if material.prompt is None else Prompt.parse(material.prompt)
+    one_line = "\n" not in choice and "{{" not in choice and 0 < len(choice) < LONGEST_PATH
+    is_file = one_line and (names_prompt_file(choice) or os.path.exists(choice))
+    return load_prompt(Path(choice)) if is_file else Prompt.parse(choice)
 
 
 def _rows(
-    material: Material, choices: NewTaskChoices, prompt: str | None, chosen: list[str]
+    material: Material, choices: NewTaskChoices, prompt: Prompt | None, chosen: list[str], warnings: list[str]
 ) -> dict[str, list[dict[str, Any]]]:
     """Rows as a task has them: input, target, and everything else as it is."""
     if not material.columns:
@@ -158,18 +229,81 @@ def _rows(
     for name in (*choices.input, *filter(None, [choices.target])):
         if name not in names:
             raise UsageError(f'There is no column "{name}".{did_you_mean(name, names)}')
-    inputs, target = guess(material, prompt)
+    if choices.target in choices.input:
+        raise UsageError(
+            f'"{choices.target}" is named as an input and as the target: the model would see the right answer. Name it once.'
+        )
+    filled = frozenset[str]() if prompt is None else prompt.slots
+    inputs, target = guess(material, filled, choices.target)
     target = choices.target or (None if target in choices.input else target)
     inputs = list(choices.input) or [name for name in inputs if name != target]
     if not inputs:
         raise UsageError(f"No column can be the input beside the target {target}. Name one with --input.")
+    every = material.all_rows()
+    chosen.append(f"columns: {describe_columns(material)}")
     chosen.append(f"input: {', '.join(inputs)}" + ("" if choices.input else _others(names, inputs, target)))
     chosen.append(f"target: {target}" if target else "target: none")
-    keep_names = bool(slots(prompt or "") & set(inputs)) or len(inputs) > 1
+    if target is not None and choices.target is None:
+        chosen.append(f"{target} is the target {_reason_for(target, every)}; another one: --target COLUMN")
+    for name in inputs:
+        if (leak := find_leak(name, target, every)) is not None:
+            warnings.append(
+                f"the input {name} gives the target {target} away: {leak}. Every figure would be "
+                "worthless; leave it out with --input."
+            )
+    slot_of = _slot_names(inputs, filled)
+    chosen += [
+        f'the column "{name}" is called "{slot}", as slots are'
+        for name, slot in slot_of.items()
+        if slot != canonical_name(name)
+    ]
+    keep_names = bool(filled & set(slot_of.values())) or len(inputs) > 1
     return {
-        split: [_row(row, inputs, target, keep_names) for row in rows]
+        split: [_row(row, slot_of, target, keep_names) for row in rows]
         for split, rows in material.rows.items()
     }
+
+
+def _slot_names(inputs: Sequence[str], filled: Collection[str]) -> dict[str, str]:
+    """The slot that each column fills."""
+    names: dict[str, str] = {}
+    for column in inputs:
+        names[column] = name_slot(column, [*names.values()])
+    return names
+
+
+def _reason_for(target: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Why a column is taken for the target."""
+    if _plain(target) in map(_plain, ("target", *TARGET_NAMES)):
+        return "by its name"
+    counts = Counter(_text_of(row.get(target)) for row in rows)
+    few = are_few(counts, len(rows))
+    return f"as the only column with few values ({len(counts)})" if few else "as the only column that is left"
+
+
+def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
+    """Write targets that differ only in case and blanks in their most frequent spelling, where that makes labels of them; and
+    whole numbers that are all written with `.0` without it."""
+    targets = [row.get("target") for row in rows]
+    texts = [target for target in targets if isinstance(target, str)]
+    if not rows or len(texts) < len(rows):
+        return
+    if all(map(_FLOAT.fullmatch, texts)):
+        for row in rows:
+            row["target"] = row["target"].removesuffix(".0")
+        chosen.append("the targets, all whole numbers, are written without .0")
+        return
+    counts = Counter(texts)
+    best: dict[str, str] = {}
+    for text in sorted(counts, key=lambda one: (-counts[one], one)):
+        best.setdefault(_folded(text), text.strip())
+    if len(best) == len(counts) or not choose_reward([best[_folded(text)] for text in texts]).labels:
+        return
+    same = [sorted(t for t in counts if _folded(t) == key) for key in best]
+    for row in rows:
+        row["target"] = best[_folded(row["target"])]
+    said = "; ".join(f"{', '.join(group)} are {best[_folded(group[0])]}" for group in same if len(group) > 1)
+    chosen.append(f"targets that differ only in case or blanks: {said}")
 
 
 def _others(names: Sequence[str], inputs: Sequence[str], target: str | None) -> str:
@@ -178,13 +312,14 @@ def _others(names: Sequence[str], inputs: Sequence[str], target: str | None) -> 
 
 
 def _row(
-    row: Mapping[str, Any], inputs: Sequence[str], target: str | None, keep_names: bool
+    row: Mapping[str, Any], inputs: Mapping[str, str], target: str | None, keep_names: bool
 ) -> dict[str, Any]:
-    whole = row[inputs[0]] if len(inputs) == 1 and inputs[0] in row else None
+    only = next(iter(inputs)) if len(inputs) == 1 else None
+    whole = row.get(only) if only is not None else None
     if isinstance(whole, Mapping) or (not keep_names and isinstance(whole, str)):
         value: Any = whole
     else:
-        value = {name: row.get(name, "") for name in inputs}
+        value = {slot: row.get(name, "") for name, slot in inputs.items()}
     rest = {k: v for k, v in row.items() if k not in (*inputs, target, "input", "target", "id")}
     known = {"id": str(row["id"])} if row.get("id") not in (None, "") else {}
     answer = row.get(target) if target else None
@@ -228,12 +363,17 @@ def _reward(
         missing = [number for number, target in enumerate(targets, 1) if target in (None, "")]
         raise UsageError(
             f"{len(missing)} of {len(rows)} rows have no target to compare with, the first is row {missing[0]}. "
-            "Name its column with --target, or a reward that needs none: --reward reward.py with def reward(example, output). "
+            f"{_columns_note(material)}Name its column with --target, or a reward that needs none: --reward reward.py with "
+            "def reward(example, output). "
             "Comments on answers need no target: whet learn PROMPT FILE."
         )
     fit = choose_reward(targets, labels)
     chosen.append(f"reward: {fit.reason}")
     return fit.spec
+
+
+def _columns_note(material: Material) -> str:
+    return f"The columns: {describe_columns(material)}. " if material.columns else ""
 
 
 def _first_prompt(value: Any, labels: Sequence[str]) -> str:

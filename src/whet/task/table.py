@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time
 from typing import Any
 
 from whet.errors import UsageError
+from whet.prompt.slots import canonical_name
 from whet.storable import shown
-from whet.task.rows import SourceRow, csv_row, row_of
+from whet.task.rows import SourceRow, csv_row, is_missing, row_of
 
 _WANTED = (
     "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
@@ -38,8 +40,9 @@ class Table:
         """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""
         if "input" in row:
             return row
-        if slots and all(name in row for name in slots):
-            return {**row, "input": {name: row[name] for name in sorted(slots)}}
+        columns = {canonical_name(name): name for name in row}
+        if slots and all(name in columns for name in slots):
+            return {**row, "input": {columns[name]: row[columns[name]] for name in sorted(slots)}}
         return csv_row(dict(row)) if self.columns else row
 
 
@@ -57,8 +60,11 @@ def table_of(data: Any, place: str) -> Table:
         data = data.to_dict(orient="records")
     if not isinstance(data, Iterable):
         raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
-    values = tuple(data)
-    return Table(tuple(map(cleaned, values)) if columns else tuple(map(_as_dict, values)), place, columns)
+    features = getattr(data, "features", None)
+    values = tuple(name_classes(row, features) for row in data) if features else tuple(data)
+    if not columns:
+        return Table(tuple(map(_as_dict, values)), place, columns)
+    return Table(tidy_columns([cleaned(row) for row in values]), place, columns)
 
 
 def _as_dict(row: Any) -> Any:
@@ -73,12 +79,51 @@ def cleaned(row: Any) -> Any:
     return {key: value for key, value in cells.items() if not _is_missing(value)}
 
 
+def name_classes(value: Any, feature: Any) -> Any:
+    """A value of a Hugging Face data set with the names of its classes for their numbers, inside lists and objects too; -1, which
+    means none, is None."""
+    names = getattr(feature, "names", None)
+    if names is not None and isinstance(value, int) and not isinstance(value, bool):
+        return names[value] if 0 <= value < len(names) else None
+    if isinstance(feature, Mapping):
+        inner = value.items() if isinstance(value, Mapping) else ()
+        return {key: name_classes(one, feature.get(key)) for key, one in inner} if inner else value
+    item = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
+    if item is None:
+        return value
+    if isinstance(value, Mapping) and isinstance(
+        item, Mapping
+    ):  # a sequence of objects is stored as an object of lists
+        return {key: name_classes(one, [item.get(key)]) for key, one in value.items()}
+    return [name_classes(one, item) for one in value] if isinstance(value, list | tuple) else value
+
+
+def tidy_columns(rows: Sequence[Any]) -> tuple[Any, ...]:
+    """Rows with whole numbers where pandas made fractions of them, for the column has a gap (or is the target), and with days
+    where every time of a column is midnight."""
+    made = [dict(row) if isinstance(row, Mapping) else row for row in rows]
+    objects = [row for row in made if isinstance(row, dict)]
+    for name in dict.fromkeys(key for row in objects for key in row):
+        cells = [row[name] for row in objects if name in row]
+        gap = len(cells) < len(objects) or name == "target"
+        if gap and all(isinstance(cell, float) and cell.is_integer() for cell in cells):
+            convert: Callable[[Any], Any] = int
+        elif all(
+            isinstance(cell, datetime) and cell.tzinfo is None and cell.time() == time() for cell in cells
+        ):
+            convert = datetime.date
+        else:
+            continue
+        for row in objects:
+            if name in row:
+                row[name] = convert(row[name])
+    return tuple(made)
+
+
 def _plain(value: Any) -> Any:
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def _is_missing(value: Any) -> bool:
-    return (
-        value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
-    )
+    return value is None or (isinstance(value, float) and math.isnan(value)) or is_missing(value)

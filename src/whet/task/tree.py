@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -269,7 +269,20 @@ class _Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
-def write_yaml(value: Mapping[str, Any]) -> str:
-    """YAML that `parse_yaml` reads as the same value."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+class _BlockDumper(_Dumper):
+    """The same, with texts of several lines as blocks where every character survives that."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """A text as a block, in quotes, or plain."""
+        odd = any(c != "\n" and (not c.isprintable() or c in "\x85\u2028\u2029\ufeff") for c in text)
+        return self.represent_scalar(f"{_TAG}str", text, style='"' if odd else "|" if "\n" in text else None)
+
+
+_BlockDumper.add_representer(str, _BlockDumper.represent_text)
+
+
+def write_yaml(value: Mapping[str, Any] | Sequence[Any], *, blocks: bool = False) -> str:
+    """YAML that `parse_yaml` reads as the same value; with `blocks`, texts of several lines stand on lines of their own."""
+    dumper = _BlockDumper if blocks else _Dumper
+    text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)
     return text

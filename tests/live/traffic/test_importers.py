@@ -315,8 +315,8 @@ def test_a_document_that_is_no_page_of_rows_is_refused(tmp_path: Path, text: str
 
 def test_files_of_which_nothing_can_be_used_are_refused_with_their_columns(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    path.write_text("question;answer;rating\nq;a;5\n", "utf-8")
-    with pytest.raises(UsageError, match=r"table\.csv:1: the cells of this file are separated by \";\""):
+    path.write_text("colour;size\nred;\n", "utf-8")
+    with pytest.raises(UsageError, match=r"table\.csv:2: .*The first has \"colour\""):
         read_files([path], "support", 4)
 
 

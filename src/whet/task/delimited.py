@@ -1,0 +1,191 @@
+"""Tables of texts as programs write them: the delimiter found, the character set read, empty rows and index columns left out."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.errors import UsageError
+from whet.storable import shown
+from whet.task.files import decode_text, read_bytes
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_SAMPLE = 500
+"""Records by which the delimiter is found."""
+_SEPARATOR_LINE = re.compile(r'\A"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)', re.IGNORECASE)
+_FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
+_INDEX_NAME = re.compile(r"(?:Unnamed: [0-9]+)?")
+
+
+@dataclass(frozen=True)
+class DelimitedTable:
+    """A header, records of as many cells, each with the line on which it begins, and notes on how the file was read."""
+
+    header: Sequence[str]
+    header_line: int
+    records: Sequence[tuple[int, Sequence[str]]]
+    delimiter: str
+    notes: Sequence[str] = ()
+
+
+def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None) -> DelimitedTable:
+    """The table in a file. Raises UsageError with file and line for what is none, or has records of another length.
+
+    The delimiter is that of a first line `sep=;`, else the one that makes columns of all records. The file is UTF-8, UTF-16 with
+    its mark, or else Windows-1252, which is noted. Left out are records without any text, columns without name and text, and the
+    index that pandas writes. Whole numbers that pandas wrote as `18.0`, for the column has a gap, are whole numbers again.
+    """
+    text, notes = _decode(path, named_by)
+    first, line = _SEPARATOR_LINE.match(text), 0
+    if first is not None:
+        text, line, delimiter = text[first.end() :], 1, delimiter or first[1]
+    mark = delimiter or find_delimiter(text)
+    records = [
+        (number + line, cells)
+        for number, cells in split_records(path, text, mark, line)
+        if any(map(str.strip, cells))
+    ]
+    if not records:
+        return DelimitedTable((), 1, (), mark, notes)
+    (header_line, names), *rows = records
+    header = [name.strip() for name in names]
+    rows = [(number, _fit(cells, header, f"{path}:{number}", mark)) for number, cells in rows]
+    keep = [n for n, name in enumerate(header) if not _is_index(name, [cells[n] for _, cells in rows])]
+    for number, name in enumerate(header):
+        if number not in keep and any(cells[number].strip() for _, cells in rows):
+            notes.append(
+                f"{f'the column {name}' if name else 'the first column'} numbers the rows and is left out"
+            )
+    nameless = next((n for n in keep if not header[n]), None)
+    if nameless is not None:
+        number, cells = next((number, cells) for number, cells in rows if cells[nameless].strip())
+        raise UsageError(
+            f"{path}:{number}: the cell {shown(cells[nameless])} stands in column {nameless + 1}, which has no name in the "
+            "header. Name it there."
+        )
+    columns = {n: _without_zeros([cells[n] for _, cells in rows], always=header[n] == "target") for n in keep}
+    made = [(number, [columns[n][at] for n in keep]) for at, (number, _) in enumerate(rows)]
+    return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes)
+
+
+def split_records(path: Path, text: str, delimiter: str, before: int = 0) -> list[tuple[int, list[str]]]:
+    """Records that are no empty lines, each with the line on which it begins; `before`: lines of the file above the text."""
+    most = csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    records, last = [], 0
+    try:
+        for record in reader:
+            if record:
+                records.append((last + 1, record))
+            last = reader.line_num
+    except csv.Error as error:
+        raise UsageError(
+            f"{path}:{last + 1 + before}: not valid CSV: {error}. Double a quote inside a quoted cell, and close the cell."
+        ) from None
+    finally:
+        csv.field_size_limit(most)
+    return records
+
+
+def find_delimiter(text: str) -> str:
+    """The delimiter that gives most records the columns of the header, at least two; a comma where none does.
+
+    >>> find_delimiter('Name, first;Text\\nAnn;a, b\\n'), find_delimiter("one\\ntwo\\n")
+    (';', ',')
+    """
+    sample = text[: _sample_end(text)]
+    best, found = (0.0, 1), ","
+    for mark in DELIMITERS:
+        try:
+            records = [
+                cells
+                for _, cells in split_records(Path("sample"), sample, mark)
+                if any(map(str.strip, cells))
+            ]
+        except UsageError:
+            records = [
+                line.split(mark) for line in sample.splitlines()[:1]
+            ]  # a broken cell further down is named there
+        columns = len(records[0]) if records else 1
+        share = sum(len(cells) == columns for cells in records) / max(1, len(records))
+        if columns > 1 and (round(share, 2), columns) > best:
+            best, found = (round(share, 2), columns), mark
+    return found
+
+
+def _sample_end(text: str) -> int:
+    end = 0
+    for _ in range(_SAMPLE):
+        following = text.find("\n", end)
+        if following < 0:
+            return len(text)
+        end = following + 1
+    return len(text) if text.count('"', 0, end) % 2 else end
+
+
+def _decode(path: Path, named_by: str) -> tuple[str, list[str]]:
+    data = read_bytes(path, named_by)
+    for mark, name in (
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF32_BE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if data.startswith(mark):
+            try:
+                return data.decode(name), []
+            except UnicodeDecodeError as error:
+                raise UsageError(
+                    f"{path}:1: not {name.upper()}: {error.reason}. Save the file as UTF-8."
+                ) from None
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff"), []
+    except UnicodeDecodeError:
+        if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", data):
+            return decode_text(path, data), []  # refused with its place: no text at all
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return decode_text(path, data), []
+    return text, [
+        f"{path}: read as Windows-1252, for it is not UTF-8; look whether letters such as {_odd(text)} are right"
+    ]
+
+
+def _odd(text: str) -> str:
+    return ", ".join(dict.fromkeys(c for c in text if ord(c) > 127)).replace("\n", " ")[:20]
+
+
+def _fit(cells: list[str], header: Sequence[str], where: str, delimiter: str) -> list[str]:
+    """The cells of a record, without empty ones behind the last column."""
+    if len(cells) > len(header) and not any(map(str.strip, cells[len(header) :])):
+        return cells[: len(header)]
+    if len(cells) != len(header):
+        word = {"\t": "a tab", ",": "a comma"}.get(delimiter, f'"{delimiter}"')
+        raise UsageError(
+            f"{where}: {len(cells)} cells, but the header has {len(header)} columns (divided by "
+            f'{DELIMITERS.get(delimiter, word)}). Quote a cell that contains {word}, a quote or a line end: "...".'
+        )
+    return cells
+
+
+def _is_index(name: str, cells: Sequence[str]) -> bool:
+    """Whether a column has neither name nor text, or is the index that pandas writes, with the numbers of the rows."""
+    if not name and not any(map(str.strip, cells)):
+        return True
+    if _INDEX_NAME.fullmatch(name) is None or not cells:
+        return False
+    return len(set(cells)) == len(cells) and all(cell.isascii() and cell.isdigit() for cell in cells)
+
+
+def _without_zeros(cells: Sequence[str], *, always: bool) -> Sequence[str]:
+    """The cells of a column, whole numbers without `.0` where all are written so and one is missing (or `always`)."""
+    filled = [cell for cell in cells if cell.strip()]
+    if not filled or not (always or len(filled) < len(cells)) or not all(map(_FLOAT.fullmatch, filled)):
+        return cells
+    return [cell.removesuffix(".0") for cell in cells]
