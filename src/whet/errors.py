@@ -25,17 +25,27 @@ def parameter(name: str, value: object = None) -> str:
     return f"\x00{name}\x00" if value is None else f"\x00{name}={value}\x00"
 
 
+_FACES = re.compile("\x00\x01([^\x00]*)\x01([^\x00]*)\x00")
+
+
+def task_setting(python: str, folder: str) -> str:
+    """A setting of a task inside the message of an error: as Python programs give it, and as a task folder says it."""
+    return f"\x00\x01{python}\x01{folder}\x00"
+
+
 class WhetError(Exception):
     """Root of every error that whet raises on purpose. Its text names parameters as Python programs write them."""
 
     exit_code = 1
 
     def __str__(self) -> str:
-        return self.spelled(lambda name, value: name if value is None else f"{name}={value}")
+        text = _FACES.sub(lambda match: match[1], super().__str__())
+        return _PARAMETER.sub(lambda match: match[1] if match[2] is None else f"{match[1]}={match[2]}", text)
 
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
-        """The message with every parameter as `spell` writes its name and value."""
-        return _PARAMETER.sub(lambda match: spell(match[1], match[2]), super().__str__())
+        """The message for the command line: parameters as `spell` writes name and value, settings as in a task folder."""
+        text = _FACES.sub(lambda match: match[2], super().__str__())
+        return _PARAMETER.sub(lambda match: spell(match[1], match[2]), text)
 
 
 class UsageError(WhetError):

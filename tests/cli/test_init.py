@@ -346,3 +346,129 @@ def test_a_folder_that_is_not_empty_is_refused() -> None:
     Path("mytask/notes.txt").write_text("mine")
     done = CliRunner().invoke(cli, ["init", "mytask", "--from", table("a.csv", ",")])
     assert "not empty" in str(done.exception) and [p.name for p in Path("mytask").iterdir()] == ["notes.txt"]
+
+
+def write_csv(name: str, *columns: tuple[str, Any], rows: int = 30) -> str:
+    lines = [",".join(f'"{column}"' for column, _ in columns)]
+    lines += [",".join(f'"{make(n)}"' for _, make in columns) for n in range(rows)]
+    Path(name).write_text("\n".join(lines) + "\n", "utf-8")
+    return name
+
+
+def body(n: int) -> str:
+    return f"words about case {n}"
+
+
+def team(n: int) -> str:
+    return ("billing", "login")[n % 2]
+
+
+def sent(folder: str = "mytask") -> str:
+    """What a model gets for a training row."""
+    task = whet.Task.load(folder)
+    return "\n".join(message.content for message in task.prompt.render(task.train[0]))
+
+
+def test_a_terminal_is_asked_for_the_target_first_and_proposes_inputs_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start, "_on_terminal", lambda: True)
+    name = write_csv(
+        "t.csv", ("body", body), ("priority", lambda n: ("high", "low")[n % 3 == 0]), ("team", team)
+    )
+    init(typed=f"{name}\nteam\n\n\nopenai/m\n")
+    task = whet.Task.load("mytask")
+    assert task.prompt.slots == {"body", "priority"} and {e.target for e in task.train} == {
+        "billing",
+        "login",
+    }
+    assert "team" not in task.train[0].values and "billing" not in sent().split("Answer with one of")[0]
+
+
+def test_without_a_terminal_the_columns_are_listed_with_the_rule() -> None:
+    values = init(
+        "--from", write_csv("t.csv", ("ticket_id", lambda n: f"T-{n}"), ("body", body), ("team", team))
+    )
+    said = "\n".join(values["chosen"])
+    assert (
+        "columns: ticket_id (30 different), body (30 different), team (2 different: billing, login)" in said
+    )
+    assert "team is the target as the only column with few values (2)" in said
+    assert "input: body (other columns, which the model does not see: ticket_id)" in said
+
+
+def test_a_copy_of_the_target_is_no_input_and_is_warned_of_where_it_is_named() -> None:
+    name = write_csv(
+        "t.csv",
+        ("body", body),
+        ("team_code", lambda n: str(n % 2)),
+        ("Team", lambda n: f" {team(n).upper()}"),
+        ("team", team),
+    )
+    quiet = init("--from", name, "--target", "team", folder="quiet")
+    assert "input: body (other" in "\n".join(quiet["chosen"]) and not quiet["warnings"]
+    named = init("--from", name, "--target", "team", "--input", "body,Team,team_code", folder="named")
+    leaks = [warning for warning in named["warnings"] if "gives the target team away" in warning]
+    assert len(leaks) == 2 and "equal to the target in 30 of 30 rows" in leaks[0]
+
+
+COLUMNS = [
+    "Customer text",
+    "ticket.body",
+    "質問",
+    "Größe",
+    "first-name",
+    "a b.c",
+    "Price ($)",
+    "2024",
+    "Gro\u0308ße",
+    "what?",
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_every_column_reaches_the_model_whatever_it_is_called(column: str) -> None:
+    name = write_csv("t.csv", (column, body), ("Zweite", lambda n: f"more of {n}"), ("label", team))
+    values = init("--from", name, "--target", "label", "--input", f"{column},Zweite")
+    assert "words about case" in sent() and "more of" in sent() and "{{" not in sent()
+    changed = [line for line in values["chosen"] if "as slots are" in line]
+    assert bool(changed) == (column in ("Price ($)", "2024", "what?"))
+
+
+def test_labels_that_differ_in_case_become_one_and_are_said() -> None:
+    name = write_csv(
+        "t.csv", ("body", body), ("label", lambda n: ("refund", "refund", "Refund ", "other")[n % 4]), rows=40
+    )
+    values = init("--from", name)
+    assert set(whet.Task.load("mytask").labels) == {"refund", "other"}
+    assert any(
+        "differ only in case or blanks: Refund , refund are refund" in line for line in values["chosen"]
+    )
+
+
+CHATS = {
+    "prompt.json": json.dumps(
+        {"messages": [{"role": "system", "content": "Sort it."}, {"role": "user", "content": "{{body}}"}]}
+    ),
+    "prompt.yaml": "- role: system\n  content: Sort it.\n- role: user\n  content: '{{body}}'\n",
+    "prompt.md": "[system]\nSort it.\n\n[user]\n{{body}}",
+}
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_chat_prompt_stays_one(name: str) -> None:
+    Path(name).write_text(CHATS[name])
+    init("--from", write_csv("t.csv", ("body", body), ("label", team)), "--prompt", name)
+    task = whet.Task.load("mytask")
+    assert [message.role for message in task.prompt.messages] == ["system", "user"]
+    assert task.prompt.render(task.train[0])[1].content == task.train[0].values["body"]
+
+
+def test_the_chat_of_a_promptfoo_configuration_stays_one() -> None:
+    Path("chat.yaml").write_text(CHATS["prompt.yaml"])
+    tests = "".join(
+        f"- vars: {{body: b{n}}}\n  assert: [{{type: equals, value: v{n % 2}}}]\n" for n in range(9)
+    )
+    Path("promptfooconfig.yaml").write_text(f"prompts: [file://chat.yaml]\ntests:\n{tests}")
+    init("--from", "promptfooconfig.yaml")
+    assert [message.role for message in whet.Task.load("mytask").prompt.messages] == ["system", "user"]

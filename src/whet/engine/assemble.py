@@ -13,7 +13,7 @@ from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.program import ProgramEnvironment, as_program
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, parameter, task_setting
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, get_method
 from whet.models.addresses import check_base_url
 from whet.models.callable import ModelChoice, as_model
@@ -254,7 +254,8 @@ def _task_spec(task: Task, options: Choices) -> ModelSpec:
     if task.labels:
         return replace(spec, address="embedded/encoder")
     raise UsageError(
-        f"{task.name}: no model. Give one with {parameter('lm', 'provider/name')}, or `models: {{task: ...}}` in task.yaml."
+        f"{task.name}: no model. Give one with {parameter('lm', 'provider/name')}"
+        f"{task_setting('', ', or `models: {task: ...}` in task.yaml')}."
     )
 
 

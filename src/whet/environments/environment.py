@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.environments.labels import read_label
-from whet.errors import UsageError
+from whet.errors import UsageError, task_setting
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.replies import joined, separated
@@ -339,7 +339,8 @@ def check_environment(env: Environment) -> None:
     """Refuse combinations that cannot work before anything is paid. Raises UsageError."""
     needs = env.reward.needs
     if LABELS in needs and not env.labels:
-        raise UsageError(f"The reward {env.reward.name} needs `labels:` in task.yaml.")
+        needed = task_setting("labels=[...]", "`labels:` in task.yaml")
+        raise UsageError(f"The reward {env.reward.name} needs {needed}.")
     if LABELS in needs and not env.scores:
         raise UsageError(
             f"The reward {env.reward.name} needs a model that can score labels; {env.model.address} cannot. "

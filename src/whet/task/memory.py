@@ -119,7 +119,7 @@ def names_prompt_file(text: str) -> bool:
 
 def _refuse_lost_path(text: str) -> None:
     """Raise UsageError for a text that looks like the path of a task folder or a file, and is none."""
-    if not _may_be_path(text):
+    if not _may_be_path(text) or not text.strip():
         return
     path = Path(text)
     beside = (

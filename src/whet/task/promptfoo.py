@@ -19,6 +19,7 @@ from whet.storable import shown
 from whet.task import promptfoo_reward
 from whet.task.files import read_text
 from whet.task.material import Material, read_table
+from whet.task.prompts import YAML, load_prompt
 from whet.task.tree import Node, parse_yaml
 
 KINDS = (
@@ -223,6 +224,8 @@ def _prompt(node: Node, path: Path) -> str:
     file = _file(text, path)
     if file is not None and file.suffix in (".py", ".js", ".ts", ".mjs"):
         node.refuse(f"the prompt {text} is a program. Write it as a text with slots.")
+    if file is not None and file.suffix in YAML:
+        return load_prompt(file, node.where).source
     text = text if file is None else read_text(file, node.where)
     block = _BLOCK.search(text)
     if block is not None:

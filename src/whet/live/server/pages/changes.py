@@ -48,6 +48,8 @@ def prompt_in_form(call: RequestContext, base: Prompt) -> Prompt | None:
         if "\r\n" in message.content and message.content.count("\r\n") == message.content.count("\n"):
             text = text.replace("\n", "\r\n")
         messages.append(Message(message.role, text))
+    if [message.role for message in messages] == [_ONLY_ROLE]:
+        return Prompt.parse(messages[0].content)
     return Prompt.from_messages(tuple(messages))
 
 

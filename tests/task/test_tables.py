@@ -1,0 +1,177 @@
+"""Tables as programs write them, and rows of Python: read as what they mean, or refused with row and column."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from whet.errors import UsageError
+from whet.feedback.rows import read_feedback
+from whet.task import read_material
+from whet.task.delimited import read_delimited
+
+PLAIN = [["text", "label"], ["one, two", "a"], ["drei\nvier", "b"]]
+
+
+def records(path: Path) -> list[list[str]]:
+    table = read_delimited(path)
+    return [list(table.header), *(list(cells) for _, cells in table.records)]
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (b'text,label\n"one, two",a\n"drei\nvier",b\n', ""),
+        (b'sep=;\ntext;label\none, two;a\n"drei\nvier";b\n', ""),
+        (b'text;label\none, two;a\n"drei\nvier";b\n;\n;\n\n', ""),
+        ('text\tlabel\none, two\ta\n"drei\nvier"\tb\n'.encode("utf-16"), ""),
+        (b'\xef\xbb\xbftext|label\none, two|a\n"drei\nvier"|b\n', ""),
+        (
+            b'Unnamed: 0,text,label\n0,"one, two",a\n1,"drei\nvier",b\n',
+            "the column Unnamed: 0 numbers the rows",
+        ),
+        (b',text,label\n7,"one, two",a\n3,"drei\nvier",b\n', "the first column numbers the rows"),
+        (b'text,label,,\n"one, two",a,,\n"drei\nvier",b,,\n', ""),
+    ],
+)
+def test_a_table_is_read_as_programs_write_it(tmp_path: Path, content: bytes, note: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    assert records(path) == PLAIN
+    assert [line for line in read_delimited(path).notes if note in line] == (
+        [] if not note else [*read_delimited(path).notes]
+    )
+
+
+def test_a_comma_in_the_header_of_a_semicolon_file_divides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("Name, first;Text;Label\nAnn;hello, you;a\nBen;no;b\n")
+    assert records(path)[0] == ["Name, first", "Text", "Label"]
+
+
+def test_windows_letters_are_read_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes("Größe;label\n“groß”;a\n".encode("cp1252"))
+    assert records(path) == [["Größe", "label"], ["“groß”", "a"]]
+    (note,) = read_delimited(path).notes
+    assert "Windows-1252" in note and "ö, ß" in note
+
+
+def test_whole_numbers_of_a_column_with_gaps_are_whole_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("age,price,target\n18.0,1.50,3.0\n,2.0,4.0\n")
+    assert records(path)[1:] == [["18", "1.50", "3"], ["", "2.0", "4"]]
+
+
+@pytest.mark.parametrize("name", ["rows.ndjson", "rows.jl"])
+def test_other_names_of_lines_of_json(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("".join(f'{{"input": "q{n}", "target": "a"}}\n' for n in range(9)))
+    assert len(read_material(str(tmp_path / name)).all_rows()) == 9
+
+
+def test_feedback_is_read_by_the_same_reader(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_bytes("sep=;\nQuestion;Comment\nq;Be brief, please.\n;\n".encode("utf-16"))
+    (row,) = read_feedback([path])
+    assert (row.input, row.comment) == ("q", "Be brief, please.")
+
+
+def rows_of(make: Any) -> list[dict[str, Any]]:
+    return [{"input": f"q{n}", "target": "a", "extra": make(n)} for n in range(9)]
+
+
+class NAType:
+    """What pandas writes for a missing cell."""
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (datetime.date(2024, 1, 31), "2024-01-31"),
+        (datetime.datetime(2024, 1, 31, 12, 30), "2024-01-31T12:30:00"),
+        (decimal.Decimal("18.00"), 18),
+        (decimal.Decimal("1.10"), 1.1),
+        (decimal.Decimal("0.1000000000000000000001"), "0.1000000000000000000001"),
+        (datetime.timedelta(hours=1), "1:00:00"),
+        ({"at": datetime.date(2024, 1, 31), "gone": NAType()}, {"at": "2024-01-31", "gone": None}),
+    ],
+)
+def test_values_of_other_types_are_stored_as_what_they_are(value: Any, stored: Any) -> None:
+    task = whet.Task.of("Say {{input}}", data=rows_of(lambda n: value), reward="exact_match")
+    assert task.train[0].row["extra"] == stored
+
+
+def test_a_missing_cell_is_absent() -> None:
+    task = whet.Task.of("Say {{input}}", data=rows_of(lambda n: NAType()), reward="exact_match")
+    assert "extra" not in task.train[0].row
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"\x89PNG", '"extra" holds bytes'),
+        (float("nan"), '"extra" is nan, which is no number'),
+        ({1, 2}, '"extra" is {1, 2}, of the type set'),
+        ({"deep": [object]}, '"extra.deep" is'),
+    ],
+)
+def test_what_no_row_can_hold_is_refused_with_row_and_column(value: Any, said: str) -> None:
+    rows = rows_of(lambda n: value if n == 3 else "x")
+    with pytest.raises(UsageError) as error:
+        whet.Task.of("Say {{input}}", data=rows, reward="exact_match")
+    assert "data[3]" in str(error.value) and said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"role": "user", "content": "a"}],
+        {"chat": [{"role": "user", "content": "a"}]},
+        {"chat": [{"type": "image_url", "image_url": {"url": "https://a.example/a.png"}}]},
+        {"image": "data:image/png;base64,iVBORw0KGgo="},
+        "See data:image/jpeg;base64,/9j/4AAQ",
+        {"image": {"bytes": None, "path": "a.png"}},
+    ],
+)
+def test_inputs_that_are_no_text_are_refused(value: Any) -> None:
+    rows = [{"input": value if n == 5 else {"chat": f"t{n}"}, "target": "a"} for n in range(9)]
+    with pytest.raises(UsageError, match=r"data\[5\]: the input holds (messages|a part|an image|a file)"):
+        whet.Task.of("Answer.", data=rows, reward="exact_match")
+
+
+def test_messages_as_text_in_a_cell_are_said() -> None:
+    rows = [{"input": f'[{{"role": "user", "content": "t{n}"}}]', "target": "a"} for n in range(9)]
+    task = whet.Task.of("Answer.", data=rows, reward="exact_match")
+    assert any("9 rows hold messages as JSON text" in warning for warning in task.warnings)
+
+
+def test_two_inputs_of_one_name_are_refused() -> None:
+    rows = [{"input": {"Gr\u00f6sse": f"t{n}", "Gro\u0308sse": "x"}, "target": "a"} for n in range(9)]
+    with pytest.raises(UsageError, match="the same name but for its writing"):
+        whet.Task.of("Say {{Gr\u00f6sse}}", data=rows, reward="exact_match")
+
+
+def test_a_name_that_no_slot_has_is_refused_where_a_row_has_it() -> None:
+    rows = [{"input": {"Price ($)": f"t{n}"}, "target": "a"} for n in range(9)]
+    with pytest.raises(UsageError, match=r'would go to the model as it stands.*Call the input "Price"'):
+        whet.Task.of("Say {{Price ($)}}", data=rows, reward="exact_match")
+
+
+@pytest.mark.parametrize(
+    "text", ["%(input)s", "{{$input}}", "{input}", "${input}", "$input", "<input>", "[[input]]", "{input!r}"]
+)
+def test_a_placeholder_of_another_tool_is_warned_of(text: str) -> None:
+    data = [{"input": f"q{n}", "target": "a"} for n in range(9)]
+    (warning,) = whet.Task.of(f"Say {text} now.", data=data, reward="exact_match").warnings[:1]
+    assert text in warning and "{{input}}" in warning
+
+
+def test_tags_around_a_slot_are_ordinary_text() -> None:
+    data = [{"input": f"q{n}", "target": "a"} for n in range(9)]
+    for prompt in ("<input>\n{{input}}\n</input>", "Read <input>x</input>: {{input}}"):
+        assert not [w for w in whet.Task.of(prompt, data=data, reward="exact_match").warnings if "slot" in w]
