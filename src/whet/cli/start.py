@@ -65,8 +65,8 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
     material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
     if asks and material.columns:
-        given = starting_prompt(options["prompt"], material)
-        filled = frozenset() if given is None else given.slots
+        prompt = starting_prompt(options["prompt"], material)
+        filled = frozenset() if prompt is None else prompt.slots
         if options["target"] is None:
             click.echo(f"Columns: {visible(describe_columns(material))}", err=True)
             options["target"] = (

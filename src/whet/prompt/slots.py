@@ -72,12 +72,12 @@ def slots(text: str) -> frozenset[str]:
 
 def slots_in_addresses(text: str) -> Counter[str]:
     """How often each slot stands inside an address of the web, which would carry its value away."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for match in SLOT.finditer(text):
         before = text[: match.start()]
         start = max((before.rfind(blank) for blank in " \t\r\n"), default=-1) + 1
-        found[canonical_name(match[1])] += _ADDRESS.search(SLOT.sub("", before[start:])) is not None
-    return +found
+        counts[canonical_name(match[1])] += _ADDRESS.search(SLOT.sub("", before[start:])) is not None
+    return +counts
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

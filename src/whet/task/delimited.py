@@ -1,4 +1,4 @@
-"""Tables of texts as programs write them: the delimiter found, the character set read, empty rows and index columns left out."""
+"""Tables of texts as programs write them: delimiter and character set are recognised, empty rows and index columns left out."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def find_delimiter(text: str) -> str:
     (';', ',')
     """
     sample = text[: _sample_end(text)]
-    best, found = (0.0, 1), ","
+    best, delimiter = (0.0, 1), ","
     for mark in DELIMITERS:
         try:
             records = [
@@ -114,8 +114,8 @@ def find_delimiter(text: str) -> str:
         columns = len(records[0]) if records else 1
         share = sum(len(cells) == columns for cells in records) / max(1, len(records))
         if columns > 1 and (round(share, 2), columns) > best:
-            best, found = (round(share, 2), columns), mark
-    return found
+            best, delimiter = (round(share, 2), columns), mark
+    return delimiter
 
 
 def _sample_end(text: str) -> int:

@@ -60,10 +60,10 @@ def read_rows(
     `delimiter` makes it a table, whatever its name ends in. What had to be decided to read it is added to `notes`.
     Raises UsageError with file and line for anything that is no row.
     """
-    said: list[str] = [] if notes is None else notes
+    remarks: list[str] = [] if notes is None else notes
     suffix = path.suffix.lower() if delimiter is None else ".csv"
     if suffix in TABLES:
-        rows = list(_csv(path, named_by, slots, delimiter, said))
+        rows = list(_csv(path, named_by, slots, delimiter, remarks))
     elif suffix in LINES:
         rows = list(_jsonl(path, named_by))
     elif suffix in (".json", ".py"):

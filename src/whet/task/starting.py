@@ -66,12 +66,12 @@ def columns_of(material: Material) -> list[str]:
 def describe_columns(material: Material) -> str:
     """The columns, each with how many different values it has, and the values where they are few and short."""
     rows = material.all_rows()
-    told = []
+    parts = []
     for name in columns_of(material):
         counts = Counter(_text_of(row.get(name)) for row in rows if row.get(name) not in (None, ""))
         values = f": {', '.join(sorted(counts))}" if are_few(counts, len(rows)) and len(counts) <= 5 else ""
-        told.append(f"{name} ({len(counts)} different{values})")
-    return ", ".join(told)
+        parts.append(f"{name} ({len(counts)} different{values})")
+    return ", ".join(parts)
 
 
 def guess(
@@ -302,8 +302,10 @@ def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
     same = [sorted(t for t in counts if _folded(t) == key) for key in best]
     for row in rows:
         row["target"] = best[_folded(row["target"])]
-    said = "; ".join(f"{', '.join(group)} are {best[_folded(group[0])]}" for group in same if len(group) > 1)
-    chosen.append(f"targets that differ only in case or blanks: {said}")
+    groups = "; ".join(
+        f"{', '.join(group)} are {best[_folded(group[0])]}" for group in same if len(group) > 1
+    )
+    chosen.append(f"targets that differ only in case or blanks: {groups}")
 
 
 def _others(names: Sequence[str], inputs: Sequence[str], target: str | None) -> str:
