@@ -8,7 +8,7 @@ from typing import Any
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import details, note, table
 from whet.reporting.markup import Html, el, join
-from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, side
+from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, rows_of, side
 from whet.reporting.svg import (
     XY,
     Frame,
@@ -58,8 +58,7 @@ def intervals(record: Record) -> Html | None:
     rows = means(record)
     if len(rows) < 2:
         return None
-    n = number_format.count(side(side(record.result, "best"), "test").get("n"))
-    caption = f"Mean reward on the sealed test ({n} examples)"
+    caption = f"Mean reward on the sealed test ({rows_of(side(side(record.result, 'best'), 'test'))})"
     figures = [interval_plot(caption, rows, "interval-test")]
     if gaps := differences(record):
         picture = interval_plot("Differences on the same examples", gaps, "interval-gain", 0.0)

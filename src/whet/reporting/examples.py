@@ -10,6 +10,7 @@ from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clipped, el, join
 from whet.reporting.programs import trace
 from whet.reporting.record import Record, number
+from whet.types import lacks_answer
 
 MOST_EXAMPLES = 100
 OPEN_EXAMPLES = 10
@@ -29,7 +30,7 @@ def examples(record: Record) -> Section | None:
     same = [p for p in pairs if p[2] == 0]
     caption = note(
         f"Of {number_format.plural(len(pairs), 'test example')}, {len(fixed):,} got better, "
-        f"{len(broken):,} got worse and {len(same):,} stayed the same."
+        f"{len(broken):,} got worse and {len(same):,} stayed the same.{_lacking(record)}"
     )
     groups = [
         _group(record, "Fixed", fixed, shown=True),
@@ -37,6 +38,21 @@ def examples(record: Record) -> Section | None:
         _group(record, "Same", same, shown=False),
     ]
     return Section("examples", "Examples fixed and broken", join(caption, groups))
+
+
+def _lacking(record: Record) -> str:
+    """How many rows are left out because a prompt has no answer to them."""
+    rows = {
+        str(row.get("id"))
+        for name in ("baseline", "best")
+        for row in sealed_rows(record, name)
+        if lacks_answer(row.get("error"))
+    }
+    return (
+        f" {number_format.plural(len(rows), 'row')} without an answer of one of the prompts are left out."
+        if rows
+        else ""
+    )
 
 
 def sealed_rows(record: Record, name: str) -> list[Mapping[str, Any]]:
@@ -58,7 +74,9 @@ def _pairs(record: Record) -> list[Pair]:
     for old in sealed_rows(record, "baseline"):
         new = after.get(str(old.get("id")))
         values = number(old.get("reward")), number(new.get("reward")) if new else None
-        if new is not None and values[0] is not None and values[1] is not None:
+        if new is None or lacks_answer(old.get("error")) or lacks_answer(new.get("error")):
+            continue
+        if values[0] is not None and values[1] is not None:
             pairs.append((old, new, values[1] - values[0]))
     return pairs
 
@@ -116,7 +134,17 @@ def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
     score = el("span", number_format.reward(row.get("reward"), record.example_digits), class_="score")
     output = str(row.get("output") or "")
     shown = _text(output) if output else el("div", el("i", "no answer"))
-    return el("div", el("span", when, " ", score, class_="when"), shown, class_=when.lower())
+    thought = row.get("thought")
+    folded_thought = details(
+        "Thought", el("div", clipped(str(thought), LONGEST_TEXT), dir="auto", class_="output")
+    )
+    return el(
+        "div",
+        el("span", when, " ", score, class_="when"),
+        shown,
+        folded_thought if thought else None,
+        class_=when.lower(),
+    )
 
 
 def _text(text: str) -> Html:

@@ -214,6 +214,18 @@ def side(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def rows_of(score: Mapping[str, Any]) -> str:
+    """Over how many rows a score is a mean, and how many there were where not all were answered.
+
+    >>> rows_of({"n": 90}), rows_of({"n": 87, "answered": 87, "of": 90})
+    ('90 examples', '87 of 90 examples answered')
+    """
+    n, answered, of = (number(score.get(key)) for key in ("n", "answered", "of"))
+    if answered is not None and of is not None and answered < of:
+        return f"{answered:,.0f} of {of:,.0f} examples answered"
+    return "– examples" if n is None else f"{n:,.0f} example" + ("" if n == 1 else "s")
+
+
 def number(value: Any) -> float | None:
     """A finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import whet.reporting.number_format as number_format
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
 from whet.reporting.markup import Child, Html, clipped, el, join
-from whet.reporting.record import Record, number, side
+from whet.reporting.record import Record, number, rows_of, side
 
 LONGEST_TITLE = 160
 _TICK = "M5 12.5l4.5 4.5L19 7.5"
@@ -65,11 +68,11 @@ def _outcome(record: Record) -> tuple[str, str, str]:
         return "promoted", "Promoted, with a doubt" if record.rows_seen else "Promoted", _TICK
     if record.finished:
         return "kept", "Not promoted", _BAR
-    return (
-        ("paused", "Stopped before the sealed test", _PAUSE)
-        if record.result
-        else ("paused", "Not finished", _DOTS)
-    )
+    if not record.result:
+        return "paused", "Not finished", _DOTS
+    if record.result.get("status") == "stopped":
+        return "paused", "Stopped before the sealed test", _PAUSE
+    return "paused", "Not tested", _PAUSE
 
 
 def _sentence(record: Record) -> str:
@@ -77,8 +80,11 @@ def _sentence(record: Record) -> str:
     if record.finished:
         _, _, rest = reason.partition("romoted: ")
         return (rest[:1].upper() + rest[1:]) or reason
-    if record.result:
+    if record.result.get("status") == "stopped":
         return f"{record.result.get('ended_by', '')} Run the same command again to go on.".strip()
+    if record.result:
+        _, _, rest = reason.partition("romoted: ")
+        return (rest[:1].upper() + rest[1:]) or reason
     return (
         "This report was written before the run ended: the search is still going on, or it was interrupted. "
         "The sealed test has not been made, so nothing is promoted. The same command goes on from here."
@@ -92,7 +98,7 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     pairs: list[tuple[str, Child]] = []
     before, after = side(baseline, "validation"), side(best, "validation")
     if record.finished and before and after:
-        pairs.append(("Validation", _from_to(before.get("mean"), after.get("mean"), digits, after.get("n"))))
+        pairs.append(("Validation", _validation(record, before, after)))
     if added := side(result, "more"):
         old, new = (side(added, name).get("mean") for name in ("baseline", "best"))
         pairs.append(("Added rows", _from_to(old, new, digits, added.get("rows"))))
@@ -118,6 +124,16 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     if record.candidates:
         pairs.append(("Candidates", f"{len(record.candidates):,}"))
     return pairs
+
+
+def _validation(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]) -> Html:
+    """Both means on validation, over how many of the task's rows, and why not over all."""
+    rows = side(side(record.result, "plan"), "validation")
+    used, of = rows.get("rows"), rows.get("of")
+    shown = _from_to(before.get("mean"), after.get("mean"), record.digits, None)
+    if isinstance(used, int) and isinstance(of, int) and used < of and after.get("n") == used:
+        return join(shown, _small(f"{used:,} of {of:,} validation rows: the limits pay for no more"))
+    return join(shown, _small(rows_of(after)))
 
 
 def _from_to(before: object, after: object, digits: int, n: object) -> Html:
