@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,6 +94,9 @@ class RunMeasurements:
     async def _read(self, plan: RunPlan, env: Environment, candidate: Candidate) -> dict[str, Any]:
         if self.reader == NONE:
             return {"perplexity": None, "reason": "nothing was read: --reader none"}
+        if self.reader.startswith("embedded/") and importlib.util.find_spec("torch") is None:
+            remedy = f"pip install 'whet[embedded]', or {parameter('reader', NONE)} to do without"
+            return {"perplexity": None, "reason": f"the reader {self.reader} needs torch: {remedy}"}
         try:
             task = plan.task
             texts = await texts_of(env, candidate.prompt, task.prompt, candidate.system, task.test)

@@ -378,3 +378,11 @@ def test_a_url_that_only_a_task_names_gets_no_key(tmp_path: Path, monkeypatch: p
     )
     done = CliRunner().invoke(cli, ["doctor", str(tmp_path / "t")])
     assert isinstance(done.exception, whet.UsageError)
+
+
+async def test_each_finding_is_told_when_it_is_made() -> None:
+    order: list[str] = []
+    checkup = Checkup(tell=lambda symptom: order.append(symptom.check), begin=order.append)
+    found = await examine(None, {}, ports={}, checkup=checkup)
+    assert [one for one in order if not one.startswith("looking")] == [s.check for s in found.symptoms]
+    assert order.index("python") < order.index("looking for model servers on this machine")

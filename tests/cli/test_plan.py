@@ -17,6 +17,7 @@ from tests.crash.test_every_boundary import write_task
 from tests.serving import server_thread
 from whet.engine.forecast import plan_lines
 from whet.reporting import progress_display
+from whet.types import Usage
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
 
@@ -129,6 +130,55 @@ def test_too_few_test_rows_for_any_promotion_are_said_before_anything_is_paid(tm
     with pytest.warns(UserWarning, match="Nothing can be promoted.* n < 6"):
         planned = whet.optimize(PROMPT, lm=model, dry_run=True, root=tmp_path, progress=False, **words)
     assert planned["plan"]["promotion"] == {"possible": False, "rows": 5, "needed": 6} and not model.calls
+
+
+class _Tokens(Counted):
+    """A priced model that says how many tokens it took."""
+
+    simulated = False
+
+    def __call__(self, messages: list[whet.Message]) -> Any:
+        return whet.Completion(super().__call__(messages), usage=Usage(11, 3))
+
+
+def test_what_is_expected_is_never_more_than_what_is_possible(tmp_path: Path) -> None:
+    lm = {"address": _Tokens(), "price": {"input": 100, "output": 100}, "max_tokens": 20}
+    words: dict[str, Any] = {
+        "data": rows(),
+        "reward": right,
+        "lm": lm,
+        "optimizer_lm": "none",
+        "root": tmp_path,
+    }
+    words |= {"method": "random_search", "dry_run": True}
+    for budget in (whet.Budget(cost_usd=3), whet.Budget(tokens=30_000), whet.Budget(calls=700, cost_usd=3)):
+        plan = whet.optimize(PROMPT, budget=budget, **words)["plan"]
+        for key in ("tokens", "cost_usd"):
+            most = plan[key]["most"]
+            assert most is None or plan[key]["expected"] <= most, (budget, key)
+        assert budget.cost_usd is None or plan["cost_usd"]["expected"] <= plan["cost_usd"]["most"] <= 3
+
+
+def test_tokens_are_a_rough_bound_until_a_run_has_measured_them(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": _Tokens(), "root": tmp_path}
+    rough = whet.evaluate(PROMPT, dry_run=True, **words)["plan"]
+    assert not rough["tokens_measured"] and "a rough upper bound" in plan_lines(rough)[1]
+    whet.evaluate(PROMPT, **words)
+    known = whet.evaluate(PROMPT, split="train", dry_run=True, **words)["plan"]
+    assert known["tokens_measured"] and known["tokens"]["expected"] == 14 * known["calls"]["task"]["expected"]
+    assert "a rough upper bound" not in plan_lines(known)[1]
+
+
+def test_fewer_validation_rows_are_said_with_the_reason(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"data": rows(40), "reward": right, "lm": Counted(), "optimizer_lm": "none"}
+    words |= {"method": "random_search", "root": tmp_path}
+    done = whet.optimize(PROMPT, budget=whet.Budget(calls=220), **words)
+    used = done["plan"]["validation"]
+    assert used["rows"] < used["of"] == 48 and used["rows"] == done.best.validation.n
+    (line,) = [line for line in plan_lines(done["plan"]) if "validation rows" in line]
+    assert f"on {used['rows']} of the 48 validation rows" in line and "the limits pay for no more" in line
+    assert f"{used['rows']} of 48 validation rows" in (done.run / "report.html").read_text("utf-8")
+    assert all(point.n == used["rows"] for point in done.history)
 
 
 def test_reading_a_large_task_is_not_silent(

@@ -145,8 +145,9 @@ def comparison(values: Mapping[str, Any]) -> None:
     head = ["method", "perplexity"]
     if other is not None:
         head += ["transfer", "gain there", "95 % interval", "calls there", "USD there"]
-    click.echo("")
-    show_table(head, [_beside(r) for r in rows])
+    if other is not None or any(r["readability"]["perplexity"] is not None for r in rows):
+        click.echo("")
+        show_table(head, [_beside(r) for r in rows])
     if other is not None:
         written = "not measured" if other["test"] is None else interval(other["test"])
         click.echo(f"\ntransfer: {other['model']}; the prompt as written there: {written}")

@@ -294,7 +294,9 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         lines.append(f"plan: {_spending(plan)}")
     if unknown := plan["price_unknown"]:
         who = ", ".join(f"{address} ({role})" for role, address in unknown.items())
-        lines.append(f"plan: price unknown: {who}: set prices in task.yaml")
+        lines.append(
+            f"plan: price unknown: {who}: set prices in task.yaml (`models`), or in Python with the model (`price`)"
+        )
     if plan.get("default_limit"):
         lines.append(
             f"plan: the default limit of {plan['limits']['calls']:,} calls holds{each}; --max-calls N sets another"

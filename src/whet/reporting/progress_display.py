@@ -277,7 +277,8 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     resting = waits(core)
     in_flight = sum(client.limiter.in_flight for client in core.caller.clients.values())
     if resting:
-        parts += [f"{address} asked to wait: {duration(seconds)} to go" for address, seconds in resting]
+        long = [(address, seconds) for address, seconds in resting if seconds >= 1]
+        parts += [f"{address} asked to wait: {duration(seconds)} to go" for address, seconds in long]
     elif in_flight and pace.still > STALLED:
         parts.append(f"no answer for {duration(pace.still)}, {in_flight:,} calls in flight")
     elif progress.planned_calls is None and (left := pace.seconds_left(core)) is not None:

@@ -1,0 +1,47 @@
+"""What is said after a search that found nothing: what may help, and nothing that cannot."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import whet
+from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.reporting.next_steps import next_steps
+from whet.reporting.record import Record
+
+
+def search(root: Path, optimizer: Any, **changes: Any) -> Any:
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Counted(), "optimizer_lm": optimizer}
+    words |= {
+        "method": whet.methods.opro.Config(steps=3, samples=2, examples=20),
+        "budget": whet.Budget(calls=900),
+    }
+    return whet.optimize(PROMPT, root=root, progress=False, **{**words, **changes})
+
+
+def test_texts_that_earned_nothing_are_said_with_what_to_try(tmp_path: Path) -> None:
+    numbers = itertools.count()
+    done = search(tmp_path, lambda messages: f"<PROMPT>Say something {next(numbers)}.</PROMPT>")
+    assert done.best.id == done.baseline.id
+    (said,) = [text for text in done.warnings if "earned more than the start prompt" in text]
+    assert said.startswith("None of the ") and "optimizer_lm" in said and "description" in said
+    page = (done.run / "report.html").read_text("utf-8")
+    assert "The search ended by itself, with " in page and "of 900 calls unspent" in page
+    assert "A larger limit alone changes nothing" in page and "--optimizer-lm" in page
+    assert "<code>--max-calls</code>" not in page
+
+
+def test_a_search_that_a_limit_ended_is_told_to_raise_that_limit(tmp_path: Path) -> None:
+    done = search(tmp_path, lambda messages: "<PROMPT>Say something.</PROMPT>")
+    ended = {"status": "budget_exhausted", "ended_by": "the limit of optimizer calls"}
+    section = next_steps(Record("run", {}, {**done.to_dict(), **ended}))
+    assert section is not None
+    assert "<code>--max-optimizer-calls</code>" in section.body and "changes nothing" not in section.body
+
+
+def test_a_search_that_found_something_gets_no_such_warning(tmp_path: Path) -> None:
+    done = search(tmp_path, writer)
+    assert done.best.id != done.baseline.id
+    assert not [text for text in done.warnings if "earned more than the start prompt" in text]
