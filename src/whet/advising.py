@@ -13,9 +13,8 @@ from whet.doctor import graded
 from whet.engine.progress import Progress
 from whet.errors import UsageError
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY
-from whet.models.callable import ModelChoice, as_model
 from whet.models.language_model import LanguageModel
-from whet.options import Options
+from whet.options import Options, RoleModel
 from whet.results import Advice
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
 from whet.rewards.program import programs_of
@@ -24,6 +23,7 @@ from whet.stats import clusters_of, fewest_clusters, opening_alpha, rows_for_gai
 from whet.task import Task, labels_of, task_of
 from whet.task.examples import input_hash
 from whet.task.memory import TaskKeywords
+from whet.task.roles import changed_spec, model_of, with_base_url
 
 TRIED = 3
 MEASURED = 50
@@ -70,7 +70,7 @@ class _Facts:
 async def aadvise(
     task: Any,
     *,
-    lm: ModelChoice | None = None,
+    lm: RoleModel = None,
     base_url: str | None = None,
 ) -> Advice:
     """Whether a search may pay for a task, which methods fit, in order, and what to do first. Nothing is paid or written.
@@ -174,14 +174,14 @@ async def _plan(task: Task, options: Options) -> tuple[dict[str, Any] | None, st
 
 async def _model(task: Task, role: str, options: Options) -> LanguageModel | None:
     """The model of a role, to look at and not to ask; None where none is named, or where it cannot be had."""
-    spec, named = task.models[role], options.lm if role == "task" else None
-    choice: Any = named or spec.model or spec.address
-    if choice is None and role == "task" and task.labels:
-        choice = "embedded/encoder"
-    if choice is None:
+    spec = changed_spec(task.models[role], options.lm if role == "task" else None, role)
+    spec = with_base_url(spec, options.base_url, None)
+    if not spec.named and role == "task" and task.labels:
+        spec = dataclasses.replace(spec, address="embedded/encoder")
+    if not spec.named:
         return None
     try:
-        model = as_model(choice, base_url=options.base_url or spec.base_url)
+        model = model_of(spec, role)
     except UsageError:
         return None
     await model.close()

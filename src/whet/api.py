@@ -29,7 +29,6 @@ from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
 from whet.fields import from_arguments
 from whet.methods import MethodChoice, choose_method
-from whet.models.callable import ModelChoice
 from whet.options import Options, RoleModel
 from whet.prompt import Prompt
 from whet.reporting import displayed, place_of, write_comparison, write_report
@@ -260,7 +259,7 @@ async def alearn(
     prompt: str | Path | Prompt,
     feedback: Sequence[str | Path | Mapping[str, Any]] = (),
     *,
-    optimizer_lm: ModelChoice | None = None,
+    optimizer_lm: RoleModel = None,
     base_url: str | None = None,
     region: str | None = None,
     accepted: Sequence[str] | frozenset[str] = (),

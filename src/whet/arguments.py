@@ -29,6 +29,28 @@ _WORDS: Mapping[Any, str] = {
 }
 
 
+_OTHER_NAMES: Mapping[str, Collection[str]] = {
+    "lm": ("model", "models", "llm", "task_lm", "task_model", "language_model"),
+    "optimizer_lm": ("optimizer_model", "prompt_model", "reflection_lm", "optimizer"),
+    "judge_lm": ("judge", "judge_model"),
+    "base_url": ("api_base", "endpoint"),
+    "reward": ("metric", "scorer", "evaluator"),
+    "data": ("dataset", "examples", "trainset", "rows"),
+    "budget": ("max_calls", "max_cost", "max_tokens", "max_seconds", "limits"),
+}
+_OF_A_MODEL = (
+    "temperature",
+    "top_p",
+    "key_variable",
+    "headers",
+    "extra_body",
+    "reasoning_effort",
+    "stream",
+    "timeout",
+    "price",
+)
+
+
 def checked(function: F) -> F:
     """The function, with arguments that were looked at: None stands for the default where it has no meaning of its own.
 
@@ -60,7 +82,7 @@ def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) 
     signature, hints = _declared(function)
     for name in kwargs:
         if name not in signature.parameters:
-            raise UsageError(f'There is no option "{name}".{did_you_mean(name, signature.parameters)}')
+            raise UsageError(f'There is no option "{name}".{_meant(name, signature.parameters)}')
     bound = signature.bind(*args, **kwargs)
     for name, value in list(bound.arguments.items()):
         hint = Any if name == "task" else hints.get(name, Any)  # a task is many things: `task_of` says which
@@ -69,6 +91,14 @@ def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) 
         elif (wrong := _wrong(hint, value)) is not None:
             raise UsageError(f"{parameter(name)} must be {_words(hint)}; {wrong}.")
     return bound
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """The option that goes by another name in other tools, or the nearest known one."""
+    if name in _OF_A_MODEL and "lm" in known:
+        return f' It belongs to a model: lm={{"address": "provider/name", "{name}": ...}}.'
+    meant = next((own for own, others in _OTHER_NAMES.items() if name in others and own in known), None)
+    return did_you_mean(name, known) if meant is None else f' Did you mean "{meant}"?'
 
 
 def _wrong(hint: Any, value: Any) -> str | None:

@@ -118,7 +118,9 @@ class StorageError(WhetError):
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ' Did you mean "x"?' for the nearest known word, or the list of known words, or ''."""
     known = sorted(known)
+    folded = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(str(word), known, n=1)
+    close = close or difflib.get_close_matches(str(word).casefold(), folded, n=1)
     if close:
-        return f' Did you mean "{close[0]}"?'
+        return f' Did you mean "{folded.get(close[0], close[0])}"?'
     return f" Known: {', '.join(known)}." if known else ""

@@ -40,10 +40,19 @@ def content_hash(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is system, user or assistant."""
+    """One chat message. `role` is system, user or assistant. It can be read like a mapping, as `message["content"]`, too."""
 
     role: str
     content: str
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of the fields, so that `dict(message)` and `**message` work."""
+        return ("role", "content")
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
 
 
 @dataclass(frozen=True, slots=True)

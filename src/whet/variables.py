@@ -15,6 +15,9 @@ HARMLESS = (
 """What a program needs to run as it would without `env:`, in large or small letters."""
 HARMLESS_BEGINNINGS = ("LC_", "XDG_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "CUDA_")
 
+TRUSTED_HOSTS = "WHET_TRUSTED_HOSTS"
+"""The variable that names hosts, separated by commas, to which a task file may send what the environment keeps secret."""
+
 _withheld: dict[str, str] = {}
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import getpass
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from whet.errors import UsageError
+from whet.variables import TRUSTED_HOSTS
 
 if TYPE_CHECKING:
     from whet.live import Live
@@ -69,6 +71,96 @@ def json_settings(
         with contextlib.suppress(ValueError):
             settings[key] = json.loads(text)
     return settings
+
+
+def role_options(context: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, Any]:
+    """KEY=VALUE as a mapping of JSON values, of texts where a value is no JSON; a dot in a key opens a mapping inside."""
+    nested: dict[str, Any] = {}
+    for key, value in json_settings(context, parameter, values).items():
+        *outer, last = key.split(".")
+        inner = nested
+        for name in outer:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise click.BadParameter(f'"{key}" goes into "{name}", which has a value of its own.')
+        inner[last] = value
+    return nested
+
+
+def _trust(context: click.Context, parameter: click.Parameter, hosts: Iterable[str]) -> None:
+    """Add hosts to those that the environment trusts, for this process and those that it starts."""
+    trusted = [os.environ.get(TRUSTED_HOSTS, ""), *hosts]
+    if len(trusted) > 1:
+        os.environ[TRUSTED_HOSTS] = ",".join(host for host in trusted if host)
+
+
+def option_of_role(role: str, *names: str) -> Callable[[Command], Command]:
+    """An option that says how the model of a role is reached and asked."""
+    return click.option(
+        *names,
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=role_options,
+        help=f"For the {role} model, as under `models` in task.yaml: top_p=0.9, key_variable=NAME, extra_body.top_k=20, ...",
+    )
+
+
+trust_option = click.option(
+    "--trust-host",
+    multiple=True,
+    metavar="HOST",
+    expose_value=False,
+    callback=_trust,
+    help=f"Send keys to this host although only the task's file names it (or {TRUSTED_HOSTS}).",
+)
+
+
+def model_options(help_text: str) -> Callable[[Command], Command]:
+    """--lm, --base-url, --lm-option and --trust-host."""
+    return options(
+        click.option("--lm", metavar="ADDR", help=help_text),
+        click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
+        option_of_role("task", "--lm-option", "task_options"),
+        trust_option,
+    )
+
+
+optimizer_options = options(
+    click.option(
+        "--optimizer-lm",
+        metavar="ADDR",
+        help='Model that writes (default: the task model; "none" forbids one).',
+    ),
+    click.option(
+        "--optimizer-base-url", metavar="URL", help="Endpoint of the optimizer model, where it has its own."
+    ),
+    option_of_role("optimizer", "--optimizer-option", "optimizer_options"),
+)
+judge_options = options(
+    click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
+    click.option(
+        "--judge-base-url", metavar="URL", help="Endpoint of the judge model, where it has its own."
+    ),
+    option_of_role("judge", "--judge-option", "judge_options"),
+)
+
+
+def role_choices(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a command with the models of its roles as Python programs give them."""
+    words = dict(values)
+    for role, name in (("task", "lm"), ("optimizer", "optimizer_lm"), ("judge", "judge_lm")):
+        chosen, base_url = words.pop(f"{role}_options", {}), words.pop(f"{role}_base_url", None)
+        if chosen or base_url:
+            words[name] = with_options(words[name], base_url, chosen)
+    return words
+
+
+def with_options(
+    lm: str | None, base_url: str | None, options: Mapping[str, Any]
+) -> str | dict[str, Any] | None:
+    """A model with what the command line says about it, as Python programs say it."""
+    values = {**({"address": lm} if lm else {}), **({"base_url": base_url} if base_url else {}), **options}
+    return lm if values.keys() <= {"address"} else values
 
 
 def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: str = "") -> None:

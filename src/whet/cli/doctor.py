@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from whet.cli.common import emit, examples, json_option, visible
+from whet.cli.common import (
+    emit,
+    examples,
+    json_option,
+    judge_options,
+    model_options,
+    optimizer_options,
+    role_choices,
+    visible,
+)
 from whet.cli.interrupt import run
-from whet.doctor import FAIL, MOST_CALLS, OK, WARN, Checkup, Symptom, endpoints_of, examine
+from whet.doctor import (
+    FAIL,
+    MOST_CALLS,
+    MOST_SECONDS,
+    OK,
+    WARN,
+    Checkup,
+    Symptom,
+    endpoints_of,
+    examine,
+    paid_addresses,
+)
 from whet.reporting import displayed
 from whet.task import Task
 
@@ -25,23 +46,37 @@ _COLORS = {OK: "green", WARN: "yellow", FAIL: "red"}
     ),
 )
 @click.argument("task", required=False)
-@click.option("--lm", metavar="ADDR", help="Task model to examine (default: the task's own).")
-@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
+@model_options("Task model to examine (default: the task's own).")
+@optimizer_options
+@judge_options
 @click.option("--no-calls", is_flag=True, help="Call no model: nothing is paid.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=MOST_SECONDS,
+    show_default=True,
+    metavar="S",
+    help="Longest time of a call.",
+)
 @json_option
-def doctor(task: str | None, lm: str | None, base_url: str | None, no_calls: bool, as_json: bool) -> None:
+def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **options: Any) -> None:
     """Examine packages, keys, models, local servers and, with a folder TASK, its rows and its reward.
 
-    Exit code 0 when a run can begin, 2 when something failed. A model behind an endpoint gets a few short calls.
+    Exit code 0 when a run can begin, 2 when something failed. A model behind an endpoint gets a few short calls; each finding
+    is printed when it is known.
     """
     loaded = None if task is None else Task.load(Path(task))
-    endpoints = endpoints_of(loaded, lm, base_url)
-    paid = [address for address, _ in endpoints if address.startswith("openai")]
+    words = role_choices(options)
+    endpoints = endpoints_of(loaded, words["lm"], words["base_url"], words["optimizer_lm"], words["judge_lm"])
+    paid = paid_addresses(endpoints)
     if paid and not no_calls:
-        click.echo(f"at most {MOST_CALLS} short calls to each of: {', '.join(paid)}", err=True)
+        click.echo(
+            f"at most {MOST_CALLS} short calls to each of: {', '.join(paid)}; a call may take {timeout:g} s",
+            err=True,
+        )
     with displayed(None) as progress:
         findings = Checkup(begin=progress.begin) if as_json else Checkup(tell=show, begin=progress.begin)
-        checkup = run(examine(loaded, endpoints, calls=not no_calls, checkup=findings))
+        checkup = run(examine(loaded, endpoints, calls=not no_calls, seconds=timeout, checkup=findings))
     if as_json:
         emit(checkup.as_json())
     if not checkup.healthy:

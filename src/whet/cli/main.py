@@ -11,7 +11,21 @@ from typing import Any
 import click
 
 import whet
-from whet.cli.common import emit, examples, json_option, options, output, print_result, settings_of
+from whet.cli.common import (
+    emit,
+    examples,
+    json_option,
+    judge_options,
+    model_options,
+    optimizer_options,
+    option_of_role,
+    options,
+    output,
+    print_result,
+    role_choices,
+    settings_of,
+    with_options,
+)
 from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.learner_options import NAMES as LEARNER_OPTIONS
@@ -30,7 +44,7 @@ def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a command as keyword arguments of the function of that name: `--max-...` is its budget, `--out` its run."""
     from whet.run import Budget
 
-    words = {name: value for name, value in options.items() if not name.startswith("max_")}
+    words = role_choices({name: value for name, value in options.items() if not name.startswith("max_")})
     if "out" in words:
         words["run"] = words.pop("out")
     if "max_calls" in options:
@@ -40,13 +54,11 @@ def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
 
 _CALLS = click.IntRange(min=1)
 _model_options = options(
-    click.option(
-        "--lm", metavar="ADDR", help="Task model: openai/NAME, hf/PATH, embedded/NAME, scripted/NAME."
+    model_options(
+        "Task model: openai/NAME, anthropic/NAME, ollama/NAME, ..., hf/PATH, embedded/NAME, scripted/NAME."
     ),
-    click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
     click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
 )
-_WRITER = 'Model that writes (default: the task model; "none" forbids one).'
 _POLICY = "Model whose weights are trained, or the folder of a checkpoint."
 _PROCESSES = "Processes that train the policy together, each on a GPU of its own."
 _ALPHA = click.option(
@@ -61,10 +73,10 @@ _DRY_RUN = click.option(
 _run_options = options(
     _model_options,
     _DRY_RUN,
-    click.option("--optimizer-lm", metavar="ADDR", help=_WRITER),
+    optimizer_options,
     click.option("--policy", metavar="ADDR", help=_POLICY),
     click.option("--processes", type=_CALLS, default=1, show_default=True, metavar="N", help=_PROCESSES),
-    click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
+    judge_options,
     click.option(
         "--max-calls", type=int, metavar="N", help="Limit on model calls, retries and sealed test included."
     ),
@@ -197,7 +209,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     help="train, validation or test (test is counted).",
 )
 @_ALPHA
-@click.option("--judge-lm", metavar="ADDR")
+@judge_options
 @click.option("--out", metavar="DIR")
 @_DRY_RUN
 @json_option
@@ -259,6 +271,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     help="Model that reads the comments and writes instructions (default none: you write them).",
 )
 @click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
+@option_of_role("optimizer", "--optimizer-option", "optimizer_options")
 @click.option(
     "--region", metavar="NAME", help='The fence to learn in (default "instructions", else the first).'
 )
@@ -294,6 +307,7 @@ def learn(
     """
     from whet.cli import learn as learning
 
+    options["optimizer_lm"] = with_options(options["optimizer_lm"], None, options.pop("optimizer_options"))
     watching = {name: options.pop(name) for name in _WATCH}
     if watching["watch"]:
         if prompt or undo or yes or dry_run or options["accepted"]:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from whet.doctor.checkup import FAIL, OK, WARN, Checkup, Symptom
-from whet.doctor.endpoint import MOST_CALLS, examine_endpoint
+from whet.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward, graded
 from whet.errors import UsageError, parameter
-from whet.models.addresses import check_base_url, resolve, split_address
+from whet.models.addresses import at_endpoint, split_address
 from whet.models.openai import OpenAIModel
-from whet.models.prices import Price
 from whet.models.providers import OPENAI, PROVIDERS
-from whet.task import Task
+from whet.options import RoleModel
+from whet.task import ModelSpec, Task
+from whet.task.roles import changed_spec, check_consent, model_key, model_of, with_base_url
+from whet.task.spec import POLICY
 from whet.version import __version__
 
+NONE = "none"
 __all__ = [
     "FAIL",
     "MOST_CALLS",
+    "MOST_SECONDS",
     "OK",
     "PORTS",
     "WARN",
@@ -31,6 +37,7 @@ __all__ = [
     "endpoints_of",
     "examine",
     "graded",
+    "paid_addresses",
 ]
 
 EXTRAS: Mapping[str, Sequence[str]] = {
@@ -41,33 +48,48 @@ EXTRAS: Mapping[str, Sequence[str]] = {
 }
 """Packages that tell whether an extra is installed."""
 
-Endpoints = Mapping[tuple[str, str | None], Price | None]
+Endpoints: TypeAlias = Collection[tuple[str, ModelSpec]]
+"""Models to examine: the role of each, and how it is reached and asked."""
 
 
-def endpoints_of(task: Task | None, lm: str | None, base_url: str | None) -> Endpoints:
-    """The models that a run would call, by address and base URL, with their prices.
+def endpoints_of(
+    task: Task | None,
+    lm: RoleModel,
+    base_url: str | None,
+    optimizer_lm: RoleModel = None,
+    judge_lm: RoleModel = None,
+) -> Endpoints:
+    """The models that a run would call.
 
-    Raises UsageError for an address that cannot be used, and for a URL that only the task names and no host of whet's own.
+    Raises UsageError for an address that cannot be used, and for a URL that only the task names and that gets no secret.
     """
-    models = {} if task is None else {role: spec for role, spec in task.models.items() if spec.address}
-    addresses: dict[tuple[str, str | None], Price | None] = {}
-    for role, spec in models.items():
-        if role == "policy" or (role == "task" and lm is not None):
+    models = {} if task is None else dict(task.models)
+    specs: dict[Any, tuple[str, ModelSpec]] = {}
+    first = changed_spec(models.get("task", ModelSpec()), lm, "task")
+    if not first.named and task is not None and task.labels:
+        first = replace(first, address="embedded/encoder")
+    choices = {"task": lm, "optimizer": optimizer_lm, "judge": judge_lm}
+    for role in dict.fromkeys((*choices, *models)):
+        if role == POLICY:
             continue
-        if spec.base_url is not None and base_url is None:
-            check_base_url(str(spec.address), spec.base_url)
-        addresses[str(spec.address), base_url or spec.base_url] = spec.price
-    if lm is not None:
-        addresses[lm, base_url] = models["task"].price if "task" in models else None
-    elif task is not None and task.labels and "task" not in models:
-        addresses["embedded/encoder", None] = None
-    for address, _ in addresses:
-        split_address(address)
-    if base_url is not None and not addresses:
+        choice = choices.get(role)
+        spec = first if role == "task" else changed_spec(models.get(role, ModelSpec()), choice, role)
+        if spec.address is None or spec.address == NONE:
+            continue
+        spec = with_base_url(spec, base_url, None if role == "task" else first)
+        split_address(str(spec.address))
+        check_consent(spec)
+        specs.setdefault(model_key(spec, role), (role, spec))
+    if base_url is not None and not specs:
         raise UsageError(
             f"{parameter('base_url')} {base_url} belongs to a model, and none is named. Add --lm openai/NAME."
         )
-    return addresses
+    return list(specs.values())
+
+
+def paid_addresses(endpoints: Endpoints) -> list[str]:
+    """The addresses whose calls may cost something."""
+    return [str(spec.address) for _, spec in endpoints if at_endpoint(str(spec.address))]
 
 
 async def examine(
@@ -76,15 +98,17 @@ async def examine(
     *,
     calls: bool = True,
     ports: Mapping[str, int] = PORTS,
+    seconds: float = MOST_SECONDS,
     checkup: Checkup | None = None,
 ) -> Checkup:
-    """Every check. It pays at most MOST_CALLS short calls for each endpoint; none where `calls` is false. `checkup` gets the
-    findings, each when it is made."""
+    """Every check. It pays at most MOST_CALLS short calls for each endpoint, each of at most `seconds`; none where `calls` is
+    false. Findings go into `checkup`, which may show them as they come.
+    """
     checkup = checkup or Checkup()
     _packages(checkup)
     _keys(checkup)
-    for (address, base_url), price in endpoints.items():
-        await _model(checkup, address, base_url, price, calls)
+    for role, spec in endpoints:
+        await _model(checkup, role, spec, calls, seconds)
     if not endpoints:
         checkup.ok("model", "none is named: --lm openai/NAME examines one, and so does `models:` in a task")
     checkup.begin("looking for model servers on this machine")
@@ -124,11 +148,11 @@ def _keys(checkup: Checkup) -> None:
             )
 
 
-async def _model(
-    checkup: Checkup, address: str, base_url: str | None, price: Price | None, calls: bool
-) -> None:
+async def _model(checkup: Checkup, role: str, spec: ModelSpec, calls: bool, seconds: float) -> None:
+    address, price = str(spec.address), spec.price
     try:
-        model = resolve(address, base_url=base_url)
+        spec = replace(spec, timeout=seconds) if at_endpoint(address) else spec
+        model = model_of(spec, role)
     except UsageError as error:
         checkup.fail(address, str(error), "see docs/models.md")
         return
@@ -138,14 +162,14 @@ async def _model(
             checkup.ok(address, what + (", runs in this process" if model.local else ""))
             return
         if calls:
-            checkup.begin(f"waiting for answers of {address} at {model.base_url}")
-            await examine_endpoint(checkup, model)
+            checkup.begin(
+                f"waiting for answers of {address} at {model.base_url}, at most {seconds:g} s a call"
+            )
+            await examine_endpoint(checkup, model, seconds)
         else:
             checkup.ok(address, f"not called (--no-calls); it would be reached at {model.base_url}")
         if price is None:
-            remedy = (
-                "state it in task.yaml: models: {task: {price: {input: USD, output: USD}}} per million tokens"
-            )
+            remedy = f"state it in task.yaml: models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens"
             checkup.warn(address, "price unknown: costs are not counted, --max-cost cannot hold", remedy)
         else:
             checkup.ok(

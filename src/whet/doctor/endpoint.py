@@ -14,12 +14,16 @@ from whet.models.openai_answers import NEGLECTS, completions, neglected, reporte
 from whet.types import Completion, Message, Request
 
 MOST_CALLS = 10
-"""Calls of one examination: two of chat (one more each where a feature is refused, the server is busy, or the model thinks), one
-at temperature 0, one for several answers with a stop text, one with logprobs, two with JSON."""
+"""Calls of one examination: two of chat (one more each where a feature is refused, a stream is wanted, or the model thinks), one
+at temperature 0, one for several answers with a stop, one with logprobs, two with JSON. What a busy server refuses is none."""
 MOST_TOKENS = 16
 THINKING_TOKENS = 2048
-BUSY_SECONDS = 5.0
-"""The longest wait for a server that is busy."""
+MOST_SECONDS = 30.0
+"""The longest time of a call, unless another one is given."""
+BUSY_SECONDS, BUSY_TIMES = 30.0, 4
+"""How long, and how often, a server that is busy is waited for."""
+NOTE_SECONDS = 3.0
+"""Who waits is told so every few seconds."""
 SLOW = 20.0
 _LONG = "Write a list of fifty random nouns, separated by commas."
 _COLOURS, _STOP = "Repeat this line and write nothing else: red green blue", "green"
@@ -32,8 +36,73 @@ _SCHEMA = {
 }
 
 
-async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
-    """Note what the endpoint does with a chat call, a seed, a token limit, logprobs and structured answers."""
+class Busy(Exception):
+    """The endpoint refuses calls because there are too many, for longer than is waited for here."""
+
+
+class PatientModel:
+    """A model that is asked in an examination: a busy endpoint is waited for as it asks, and every wait is said."""
+
+    def __init__(self, checkup: Checkup, model: OpenAIModel, seconds: float) -> None:
+        self.address, self.base_url, self.seconds = model.address, model.base_url, seconds
+        self._checkup, self._model = checkup, model
+        self._left, self._times = BUSY_SECONDS, BUSY_TIMES
+
+    @property
+    def streams(self) -> bool:
+        """Whether the endpoint answers in streams only."""
+        return self._model.streams
+
+    async def probe(
+        self, body: dict[str, Any]
+    ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
+        """As the model's own `probe`. Raises Busy when the endpoint stays busy."""
+        while True:
+            answer, error, refused = await self._waited_for(body)
+            if error is None or error.fatal or error.status not in (429, 503):
+                return answer, error, refused
+            wait = 2.0 ** (BUSY_TIMES - self._times) if error.retry_after is None else error.retry_after
+            if not self._times or wait > self._left:
+                if error.status == 429:
+                    raise Busy(str(error)) from error
+                return answer, error, refused
+            self._times, self._left = self._times - 1, self._left - wait
+            whose = "" if error.retry_after is None else ", as it asks"
+            self._checkup.begin(f"{self.address} is busy (HTTP {error.status}); waiting {wait:.3g} s{whose}")
+            await asyncio.sleep(wait)
+
+    async def _waited_for(
+        self, body: dict[str, Any]
+    ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
+        """One attempt; the time that it takes is said while it does."""
+        call = asyncio.ensure_future(self._model.probe(body))
+        waited = 0.0
+        try:
+            while not (await asyncio.wait([call], timeout=NOTE_SECONDS))[0]:
+                waited += NOTE_SECONDS
+                self._checkup.begin(
+                    f"{self.address}: no answer for {waited:.0f} s, of at most {self.seconds:g} s a call"
+                )
+            return call.result()
+        finally:
+            call.cancel()
+
+
+async def examine_endpoint(checkup: Checkup, model: OpenAIModel, seconds: float = MOST_SECONDS) -> None:
+    """Note what the endpoint does with a chat call, a seed, a token limit, logprobs and structured answers. `seconds` is the
+    time limit of a call, which is that of the model.
+    """
+    try:
+        await _examine(checkup, PatientModel(checkup, model, seconds))
+    except Busy as error:
+        checkup.warn(
+            model.address,
+            f"busy: {error}; the rest of its features was not examined",
+            "nothing: a run waits and tries again; name the rate with requests_per_minute, and ask again later",
+        )
+
+
+async def _examine(checkup: Checkup, model: PatientModel) -> None:
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": _LONG}],
         "max_tokens": MOST_TOKENS,
@@ -42,19 +111,12 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
     }
     answer, error, seconds, body = await _first_answer(checkup, model, body)
     text = _text(answer) if error is None else None
-    if error is not None and error.status == 429 and not error.fatal:
-        checkup.warn(
-            model.address, f"busy: {error}", "nothing: a run waits and tries again; lower --concurrency"
-        )
-        return
     if error is not None or text is None:
-        wait = error is not None and error.retryable and not error.fatal
-        remedy = "wait until it is ready" if wait else "correct that"
-        checkup.fail(
-            model.address, _problem(model, error, answer), f"{remedy}; `whet doctor` says when it answers"
-        )
+        checkup.fail(model.address, _problem(model, error, answer), _remedy(model, error))
         return
     checkup.ok(model.address, f"answers at {model.base_url} in {seconds:.1f} s")
+    if model.streams:
+        checkup.ok(model.address, "answers in streams; whet asks for them and reads them")
     if seconds > SLOW:
         checkup.warn(
             model.address, f"slow: {seconds:.0f} s a call", "models: {task: {timeout: 600}} in task.yaml"
@@ -79,8 +141,18 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel) -> None:
     await _structured(checkup, model, body)
 
 
+def _remedy(model: PatientModel, error: ProviderError | None) -> str:
+    """What to do about an endpoint that does not answer."""
+    if error is not None and "no server is listening" in str(error):
+        return "start the server; `whet doctor` says when it answers"
+    if error is not None and "no answer within" in str(error):
+        return f"see whether the server works; where it is only slow, --timeout {4 * model.seconds:g} waits longer"
+    wait = error is not None and error.retryable and not error.fatal
+    return f"{'wait until it is ready' if wait else 'correct that'}; `whet doctor` says when it answers"
+
+
 async def _first_answer(
-    checkup: Checkup, model: OpenAIModel, body: dict[str, Any]
+    checkup: Checkup, model: PatientModel, body: dict[str, Any]
 ) -> tuple[dict[str, Any], ProviderError | None, float, dict[str, Any]]:
     """The answer to the first question or the error instead, the seconds that it took, and the body that got it: without what the
     server refuses, and with more tokens for a model that thinks."""
@@ -91,10 +163,6 @@ async def _first_answer(
         if "max_tokens" in refused:
             body["max_completion_tokens"] = body["max_tokens"]
         body = {key: value for key, value in body.items() if key not in refused}
-        started = time.monotonic()
-        answer, error, _ = await model.probe(body)
-    if error is not None and error.status in (429, 503) and not error.fatal:
-        await asyncio.sleep(min(1.0 if error.retry_after is None else error.retry_after, BUSY_SECONDS))
         started = time.monotonic()
         answer, error, _ = await model.probe(body)
     seconds = time.monotonic() - started
@@ -119,7 +187,7 @@ def _thinks(answer: dict[str, Any]) -> bool:
     return thought and "refused" not in str(made and made.error)
 
 
-def _problem(model: OpenAIModel, error: ProviderError | None, answer: dict[str, Any]) -> str:
+def _problem(model: PatientModel, error: ProviderError | None, answer: dict[str, Any]) -> str:
     if error is None:
         made = _made(answer)
         saw = "" if made is None or made.error is None else f": {made.error.partition(': ')[2]}"
@@ -142,7 +210,7 @@ def _text(answer: dict[str, Any]) -> str | None:
     return None if made is None or made.error is not None else made.text.strip() or None
 
 
-def _usage(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any]) -> None:
+def _usage(checkup: Checkup, model: PatientModel, answer: dict[str, Any]) -> None:
     if reported_usage(answer) is not None:
         checkup.ok(model.address, "usage: tokens are reported")
         return
@@ -154,7 +222,7 @@ def _usage(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any]) -> None
     )
 
 
-def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: str, limit: int) -> None:
+def _limit(checkup: Checkup, model: PatientModel, answer: dict[str, Any], text: str, limit: int) -> None:
     usage = reported_usage(answer)
     written = None if usage is None else usage.output_tokens
     if (written is not None and written > limit + 1) or len(text.split()) > 2 * limit:
@@ -167,7 +235,7 @@ def _limit(checkup: Checkup, model: OpenAIModel, answer: dict[str, Any], text: s
         checkup.ok(model.address, "max_tokens: kept")
 
 
-async def _greedy(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+async def _greedy(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
     """Whether temperature 0 is taken, which a run sends where the task names none."""
     if "temperature" not in body:
         return
@@ -182,7 +250,7 @@ async def _greedy(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) ->
         checkup.warn(model.address, words, remedy)
 
 
-async def _several(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+async def _several(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
     """Whether `n` gives so many answers, and whether an answer ends before a stop text."""
     both = {**body, "messages": [{"role": "user", "content": _COLOURS}], "n": 2, "stop": [_STOP]}
     answer, error, refused = await model.probe(both)
@@ -204,7 +272,7 @@ async def _several(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -
             checkup.ok(model.address, f"{feature}: kept")
 
 
-async def _logprobs(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+async def _logprobs(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
     answer, error, _ = await model.probe({**body, "logprobs": True, "top_logprobs": 2})
     request = Request((Message("user", ""),), top_logprobs=2)
     made = completions(answer, request, len, None) if _text(answer) else []
@@ -217,7 +285,7 @@ async def _logprobs(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) 
         )
 
 
-async def _structured(checkup: Checkup, model: OpenAIModel, body: dict[str, Any]) -> None:
+async def _structured(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
     structured = {**body, "messages": [{"role": "user", "content": _JSON}]}
     structured = {
         **structured,

@@ -15,17 +15,17 @@ from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.program import ProgramEnvironment, as_program
 from whet.errors import UsageError, parameter, task_setting
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, get_method
-from whet.models.addresses import check_base_url
-from whet.models.callable import ModelChoice, as_model
+from whet.models.callable import ModelChoice
 from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
 from whet.rewards.objectives import COST, LATENCY, PROMPT_TOKENS
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
 from whet.task import ModelSpec, Task
-from whet.task.spec import SECOND, TRANSFER, read_model
+from whet.task.roles import changed_spec, identity_of, model_key, model_of, taken_by_task_model, with_base_url
+from whet.task.spec import SECOND, TRANSFER
 
-Models: TypeAlias = dict[tuple[Any, str | None], LanguageModel]
+Models: TypeAlias = dict[tuple[Any, ...], LanguageModel]
 
 NONE = "none"
 DEFAULT_CONCURRENCY = 32
@@ -87,7 +87,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     """
     models: Models = {}
     spec = _task_spec(task, options)
-    model = _model(models, spec, options.base_url)
+    model = _model(models, spec, "task")
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
     method = options.method or task.method or _default_method(model, scores)
     env = Environment(
@@ -126,8 +126,15 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
         "max_tokens": g.max_tokens,
         "stop": list(g.stop),
         **({"thoughts": True} if g.thoughts else {}),
+        **_identities(clients),
     }
     return Assembly(method, env, clients, addresses, how, policy)
+
+
+def _identities(clients: Mapping[str, ModelClient]) -> dict[str, Any]:
+    """What besides their addresses tells the answers of the models apart, by role; empty where nothing does."""
+    options = {role: values for role, client in clients.items() if (values := identity_of(client.model))}
+    return {"options": options} if options else {}
 
 
 def _priced(task: Task, spec: ModelSpec) -> RewardFunction:
@@ -191,12 +198,15 @@ def transfer_model(
 
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
     """
-    usual, own = _task_spec(task, options), _spec(task, TRANSFER, choice, options.base_url)
+    usual = _task_spec(task, options)
+    own = with_base_url(
+        changed_spec(task.models.get(TRANSFER, ModelSpec()), choice, TRANSFER), options.base_url, None
+    )
     defaults = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
     spec = replace(
         own, **defaults, temperature=usual.temperature if own.temperature is None else own.temperature
     )
-    model = _model({}, spec, options.base_url)
+    model = _model({}, spec, TRANSFER)
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
     if not (scores or model.can_generate) or (TARGET_SCORE in task.reward.needs and not model.can_score):
         raise UsageError(
@@ -221,7 +231,7 @@ def with_encoder(reward: RewardFunction) -> RewardFunction:
 
 def _asks_judge(task: Task, options: Choices) -> bool:
     """Whether a program may ask a judge: where one is named."""
-    return task.program is not None and _spec(task, "judge", options.judge_lm, options.base_url).named
+    return task.program is not None and changed_spec(task.models["judge"], options.judge_lm, "judge").named
 
 
 def _check_program(method: Method, env: Environment) -> None:
@@ -248,7 +258,7 @@ def _check_local(method: str, model: LanguageModel) -> None:
 
 
 def _task_spec(task: Task, options: Choices) -> ModelSpec:
-    spec = _spec(task, "task", options.lm, options.base_url)
+    spec = with_base_url(changed_spec(task.models["task"], options.lm, "task"), options.base_url, None)
     if spec.named:
         return spec
     if task.labels:
@@ -267,7 +277,7 @@ def _other_clients(
     Without an address of its own a role is taken by the task model when that can generate; a role that is only
     optional is not taken by a model that runs in this process.
     """
-    model = _model(models, task_spec, options.base_url)
+    model = _model(models, task_spec, "task")
     needs = get_method(method).entry.needs
     clients = {}
     for role, address, must, may in (
@@ -276,12 +286,11 @@ def _other_clients(
     ):
         if not (must or may) or (address == NONE and not must):
             continue
-        spec = _spec(task, role, None if address == NONE else address, options.base_url)
+        spec = _role_spec(task, role, None if address == NONE else address, options)
         if not spec.named and address != NONE and model.can_generate and (must or not model.local):
-            base_url = spec.base_url or task_spec.base_url
-            spec = replace(spec, address=task_spec.address, model=task_spec.model, base_url=base_url)
+            spec = taken_by_task_model(spec, task_spec)
         if spec.named:
-            client = _client(_model(models, spec, options.base_url), spec, options)
+            client = _client(_model(models, spec, role), spec, options)
             clients[role] = replace(client, writes=True, bound=spec.max_tokens)
         elif must:
             raise UsageError(
@@ -297,13 +306,13 @@ def _second_client(
     """The model client of the second opinion's judge, if it needs one: never another role's model by default."""
     if task.second_opinion is None or JUDGE not in task.second_opinion.needs:
         return {}
-    spec = _spec(task, SECOND, None, options.base_url)
+    spec = _role_spec(task, SECOND, None, options)
     if not spec.named:
         raise UsageError(
             f"{task.name}: the second opinion ({task.second_opinion.name}) needs a judge of its own. Name one in task.yaml: "
             f"models: {{{SECOND}: provider/name}}, another model than the one that trains."
         )
-    client = _client(_model(models, spec, options.base_url), spec, options)
+    client = _client(_model(models, spec, SECOND), spec, options)
     if judge is not None and judge.model is client.model and task.second_opinion == task.reward:
         raise UsageError(
             f"{task.name}: the second opinion asks {client.model.address} what it was asked before. Name another model or "
@@ -312,29 +321,20 @@ def _second_client(
     return {SECOND: replace(client, counts_as="judge")}
 
 
-def _spec(
-    task: Task, role: str, choice: ModelChoice | Mapping[str, Any] | None, base_url: str | None
+def _role_spec(
+    task: Task, role: str, choice: ModelChoice | Mapping[str, Any] | None, options: Choices
 ) -> ModelSpec:
-    spec = task.models.get(role, ModelSpec())
-    if isinstance(choice, Mapping):
-        spec = read_model(choice, role)
-    elif isinstance(choice, str):
-        spec = replace(spec, address=choice, model=None)
-    elif choice is not None:
-        spec = replace(spec, address=None, model=choice)
-    return spec if base_url is None else replace(spec, base_url=base_url)
+    """The spec of a role beside the task model."""
+    beside = changed_spec(task.models["task"], options.lm, "task")
+    spec = changed_spec(task.models.get(role, ModelSpec()), choice, role)
+    return with_base_url(spec, options.base_url, beside) if spec.named else spec
 
 
-def _model(models: Models, spec: ModelSpec, base_url: str | None) -> LanguageModel:
-    """The model of a spec. `given` is the base URL that the user gave; any other one stands in the task's file."""
-    options = {} if spec.timeout is None else {"timeout": spec.timeout}
-    if spec.model is not None:
-        return models.setdefault((id(spec.model), None), as_model(spec.model, options=options))
-    key = (str(spec.address), spec.base_url)
+def _model(models: Models, spec: ModelSpec, role: str) -> LanguageModel:
+    """The model of a spec; roles whose models are reached and asked alike share one."""
+    key = model_key(spec, role)
     if key not in models:
-        if spec.base_url not in (None, base_url):
-            check_base_url(str(spec.address), str(spec.base_url))
-        models[key] = as_model(str(spec.address), base_url=spec.base_url, options=options)
+        models[key] = model_of(spec, role)
     return models[key]
 
 

@@ -104,7 +104,8 @@ class Caller:
             text = f"{self.seed}|{request.sample}".encode()
             request = replace(request, seed=int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1)
         client = self.client(role)
-        address = client.model.address if client.counts_as is None else f"{role} {client.model.address}"
+        address = f"{client.model.address}{getattr(client.model, 'variant', '')}"
+        address = address if client.counts_as is None else f"{role} {address}"
         return request, digest_of(address, request)
 
     async def ask(self, role: str, request: Request, digest: str) -> bytes:

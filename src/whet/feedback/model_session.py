@@ -32,10 +32,13 @@ from whet.instructions import (
     reader,
     rewrite,
 )
-from whet.models.callable import ModelChoice, as_model
+from whet.models.callable import ModelChoice
+from whet.models.language_model import LanguageModel
 from whet.replies import texts, values
 from whet.run import Budget, MemoryRun, Run
 from whet.search import minibatch
+from whet.task import ModelSpec
+from whet.task.roles import changed_spec, identity_of, model_of, with_base_url
 from whet.types import JSON, content_hash
 
 NONE = "none"
@@ -75,7 +78,7 @@ class ModelSession:
 
 @asynccontextmanager
 async def learning_run(
-    choice: ModelChoice,
+    choice: ModelChoice | Mapping[str, Any],
     base_url: str | None,
     root: Path,
     identity: Mapping[str, Any],
@@ -91,13 +94,19 @@ async def learning_run(
     if choice == NONE:
         yield ModelSession(MemoryRun())
         return
-    model = as_model(choice, base_url=base_url)
+    spec = with_base_url(changed_spec(ModelSpec(), choice, "optimizer"), base_url, None)
+    if not spec.named:
+        raise UsageError(f"{parameter('optimizer_lm')} names no model. Give it an `address`.")
+    model = model_of(spec, "optimizer")
     try:
         if not model.can_generate:
             raise UsageError(
                 f"{model.address} cannot write text. Name another {parameter('optimizer_lm')}, or none."
             )
-        plan = Learning(Budget(optimizer_calls=most), {**identity, "models": {"optimizer": model.address}})
+        plan = Learning(
+            Budget(optimizer_calls=most),
+            {**identity, "models": {"optimizer": model.address}, **_options(model)},
+        )
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
         clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY), writes=True)}
         if progress is not None:
@@ -133,6 +142,12 @@ def _plan_of(clients: Mapping[str, ModelClient], most: int) -> dict[str, Any]:
     """The plan of a learning step: how many calls it takes depends on the comments."""
     unknown = {role: clients[role].model.address for role in price_unknown(clients)}
     return {"calls": {"optimizer": {"expected": None, "most": most}}, "price_unknown": unknown}
+
+
+def _options(model: LanguageModel) -> dict[str, Any]:
+    """What besides its address tells the model's answers apart."""
+    values = identity_of(model)
+    return {"options": values} if values else {}
 
 
 async def now(run: Run) -> str:

@@ -66,7 +66,7 @@ class LearnRequest:
 
     prompt: Path
     feedback: Sequence[str | Path | Mapping[str, Any]]
-    optimizer_lm: ModelChoice | None = None
+    optimizer_lm: ModelChoice | Mapping[str, Any] | None = None
     base_url: str | None = None
     region: str | None = None
     accepted: frozenset[str] = frozenset()

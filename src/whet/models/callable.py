@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
+from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.sources import name_of, source_hash
-from whet.storable import words_of
-from whet.types import Completion, Message, Request, Usage
+from whet.storable import shown, words_of
+from whet.types import Completion, Request
 from whet.user_code import OutOfTime, awaited, call_beside
 
-Answer: TypeAlias = Callable[..., str | Completion | Awaitable[str | Completion]]
+Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
 ModelChoice: TypeAlias = str | LanguageModel | Answer
 """How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
 
@@ -24,18 +24,19 @@ _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "gener
 
 
 class CallableModel(AnswersOnly):
-    """A function `(messages) -> str | Completion`, sync or async, as a model.
+    """A function `(messages) -> answer`, sync or async, as a model.
 
-    `messages` is a list of `whet.Message`; a parameter named `request` receives the whole `Request` (temperature, sample
-    number, schema). A function that is not a coroutine runs in a thread, so that many calls are in flight at once. An
-    exception is a failed call: OSError and TimeoutError are tried again, a ProviderError does what it says, any other one
-    is not tried again, and ends the run when nothing was ever answered. A call that takes longer than `timeout` seconds is
-    left behind and tried again; without one it may take as long as it likes.
+    `messages` is a list of mappings with `role` and `content`, which are attributes too. An answer is a text, a dict with
+    `content` or `text`, a response of OpenAI's chat API (an object or a dict), or a Completion. A parameter named `request`
+    receives the whole `Request` (temperature, sample number, schema). A function that is not a coroutine runs in a thread, so
+    that many calls are in flight at once. An exception is a failed call: OSError and TimeoutError are tried again, a
+    ProviderError does what it says, any other one is not tried again, and ends the run when nothing was ever answered. A call
+    that takes longer than `timeout` seconds is left behind and tried again; without one it may take as long as it likes.
 
     The address is `callable/NAME@HASH`; HASH stands for what the function does (`whet.sources`), so that neither a cache nor
     a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
-    has loaded, belongs in the function's attribute `version`. Tokens are those of the Completion's usage,
-    or a quarter of the characters where the function returns a text.
+    has loaded, belongs in the function's attribute `version`. Tokens are those that the answer reports, or a quarter of the
+    characters where it reports none.
     """
 
     local = False
@@ -60,7 +61,8 @@ class CallableModel(AnswersOnly):
     async def _one(self, request: Request) -> Completion:
         more = {"request": request} if self._wants_request else {}
         try:
-            answer = await self._call(list(request.messages), more)
+            answer = await self._call(as_mappings(request.messages), more)
+            made = as_completion(answer, request, self.address)
         except ProviderError:
             raise
         except OutOfTime:
@@ -71,27 +73,20 @@ class CallableModel(AnswersOnly):
             raise ProviderError(f"{self.address}: {words_of(error)}", retryable=True) from error
         except Exception as error:
             raise self._broken(words_of(error)) from error
-        if isinstance(answer, str):
-            read = sum(self._estimate(m.content) for m in request.messages)
-            answer = Completion(answer, usage=Usage(read, self._estimate(answer)))
-        if not isinstance(answer, Completion):
-            raise self._broken(f"it returned {type(answer).__name__}; return a text or a whet.Completion")
+        if made is None:
+            raise self._broken(f"it returned {_described(answer)}. {FORMS}")
         self._answered += 1
-        return answer
+        return made
 
     def _broken(self, what: str) -> ProviderError:
         self._failed += 1
         never = self._answered == 0 and self._failed >= BROKEN_AFTER
         return ProviderError(f"{self.address}: {what}.", fatal=never)
 
-    async def _call(self, messages: list[Message], more: Mapping[str, Any]) -> Any:
+    async def _call(self, messages: list[ChatMessage], more: Mapping[str, Any]) -> Any:
         if self._is_async:
             return await awaited(self._function(messages, **more), self._timeout)
         return await call_beside(lambda: self._function(messages, **more), self._timeout)
-
-    @staticmethod
-    def _estimate(text: str) -> int:
-        return math.ceil(len(text) / 4)
 
     async def close(self) -> None:
         """Nothing to release; calls in flight end by themselves."""
@@ -119,6 +114,13 @@ def as_model(
         f"{choice!r} is no model. Give an address such as openai/gpt-4o-mini, a LanguageModel, or a function "
         "(messages) -> text."
     )
+
+
+def _described(answer: object) -> str:
+    """What an answer that is none is, in a word."""
+    if isinstance(answer, Mapping):
+        return f"a dict with the keys {shown(', '.join(map(str, answer)))}"
+    return "None" if answer is None else f"a {type(answer).__name__}"
 
 
 def _parameters(function: Answer, address: str) -> Mapping[str, inspect.Parameter]:

@@ -15,10 +15,8 @@ from yarl import URL
 from whet.errors import UsageError, parameter
 from whet.models.providers import AZURE, OPENAI, PROVIDERS, Provider, owners_of
 from whet.models.secret import Secret
-from whet.variables import variable
+from whet.variables import TRUSTED_HOSTS, variable
 
-TRUSTED_HOSTS = "WHET_TRUSTED_HOSTS"
-"""The variable that names hosts, separated by commas, to which a task file may send what the environment keeps secret."""
 AZURE_VERSIONS = ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION", "AZURE_API_VERSION")
 AZURE_TOKEN = "AZURE_OPENAI_AD_TOKEN"
 

@@ -15,7 +15,9 @@ from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
 from whet.fields import from_arguments
 from whet.models.addresses import split_address
+from whet.models.endpoint import check_headers, holds_secret, variables_in
 from whet.models.prices import Price
+from whet.models.request_options import RequestOptions
 from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
@@ -46,7 +48,8 @@ class ModelSpec:
     `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency`
     bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only.
     `thoughts`: what the task model thinks is a part of its answers. `model`: a model or a function in the place of an
-    address, in Python.
+    address, in Python. `key_variable` names the environment variable with the key; in a value of `headers` `$NAME` stands for
+    one. `overrides`: the fields that the person who starts the run set, in the place of what the task says.
     """
 
     address: str | None = None
@@ -54,13 +57,21 @@ class ModelSpec:
     temperature: float | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    thoughts: bool = False
     concurrency: int | None = None
     requests_per_minute: float | None = None
     timeout: float | None = None
     price: Price | None = None
     price_per_hour: float = 0.0
     model: Any = None
+    thoughts: bool = False
+    key_variable: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    top_p: float | None = None
+    reasoning_effort: str | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    overrides: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def named(self) -> bool:
@@ -218,26 +229,37 @@ def read_models(node: Node | None) -> dict[str, ModelSpec]:
     return models
 
 
-def read_model(choice: Mapping[str, Any], role: str) -> ModelSpec:
-    """A model as under `models` in task.yaml, its address a model or a function too. Raises UsageError."""
-    return _read_model(Node.of(choice, role), role)
+def read_changes(choice: Mapping[str, Any], role: str) -> dict[str, Any]:
+    """The fields of a ModelSpec that a mapping as under `models` in task.yaml sets, its address a model or a function too.
+    Raises UsageError."""
+    return _read_fields(Node.of(choice, role), role)
 
 
 def _read_model(node: Node, role: str) -> ModelSpec:
     """A model by its address alone, or a mapping with any of the keys of its role."""
-    what, readers = ("the policy", _POLICY) if role == POLICY else (f"the {role} model", _MODEL)
     if not isinstance(node.value, dict):
+        what, readers = _keys_of(role)
         return ModelSpec(address=readers["address"](node, what))
-    for key, item in node.value.items():
-        if re.search(r"key|token$|secret|password", key):
+    return ModelSpec(**_read_fields(node, role))
+
+
+def _keys_of(role: str) -> tuple[str, Mapping[str, Callable[[Node, str], Any]]]:
+    return ("the policy", _POLICY) if role == POLICY else (f"the {role} model", _MODEL)
+
+
+def _read_fields(node: Node, role: str) -> dict[str, Any]:
+    what, readers = _keys_of(role)
+    for key, item in node.mapping(what).items():
+        if key not in readers and re.search(r"key|token$|secret|password", key):
             item.refuse(
-                f'"{key}" does not belong in a file. Set OPENAI_API_KEY in the environment and remove this line.'
+                f'"{key}" does not belong in a file. Put the key into a variable of the environment, OPENAI_API_KEY or another '
+                "one that `key_variable: NAME` names, and remove this line."
             )
     keys = node.mapping(what, readers)
     values = {key: readers[key](item, f"{what}: {key}") for key, item in keys.items()}
     if not isinstance(values.get("address", ""), str):
         values["model"] = values.pop("address")
-    return ModelSpec(**values)
+    return values
 
 
 def _address_or_model(node: Node, what: str) -> Any:
@@ -281,6 +303,56 @@ def _truth(node: Node, what: str) -> bool:
     return bool(node.value)
 
 
+def _variable(node: Node, what: str) -> str:
+    text = node.text(what, "the name of an environment variable, such as TEAM_API_KEY").strip()
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        node.refuse(
+            f"{what} is the name of an environment variable, such as TEAM_API_KEY, and what stands here is none. Write the name, "
+            "and put the key into the variable."
+        )
+    return text
+
+
+def _headers(node: Node, what: str) -> dict[str, str]:
+    """Headers by name; a value is a text in which `$NAME` stands for a variable, or `{variable: NAME}`."""
+    headers = {}
+    for name, item in node.mapping(what).items():
+        if isinstance(item.value, dict):
+            keys = item.mapping(f"{what}: {name}", ("variable",))
+            if "variable" not in keys:
+                item.refuse(f"{what}: {name} is empty. Write {name}: {{variable: NAME}}.")
+            headers[name] = f"${{{_variable(keys['variable'], f'{what}: {name}: variable')}}}"
+            continue
+        headers[name] = item.text(f"{what}: {name}", "a text, or {variable: NAME}")
+        if holds_secret(name) and not variables_in(headers[name]) and not item.place:
+            item.refuse(
+                f"{what}: {name} usually holds a secret, which does not belong in a file. Put it into a variable and write "
+                f"{name}: {{variable: NAME}}, or $NAME inside a text."
+            )
+    try:
+        check_headers(headers)
+    except UsageError as error:
+        node.refuse(str(error))
+    return headers
+
+
+def _body(node: Node, what: str) -> dict[str, Any]:
+    node.mapping(what)
+    values: dict[str, Any] = node.plain()
+    try:
+        RequestOptions(extra_body=values)
+    except UsageError as error:
+        node.refuse(str(error))
+    return values
+
+
+def _share(node: Node, what: str) -> float:
+    value = node.number(what, 0, above=True)
+    if value > 1:
+        node.refuse(f"{what} must be above 0 and at most 1; this is {value:g}.")
+    return value
+
+
 def _price(node: Node, what: str) -> Price:
     keys = node.mapping(what, ("input", "output", "cached_input"))
     for name in ("input", "output"):
@@ -300,6 +372,15 @@ _MODEL: Mapping[str, Callable[[Node, str], Any]] = {
     "requests_per_minute": lambda node, what: node.number(what, 0, above=True),
     "timeout": lambda node, what: node.number(what, 0, above=True),
     "price": _price,
+    "key_variable": _variable,
+    "headers": _headers,
+    "extra_body": _body,
+    "top_p": _share,
+    "reasoning_effort": lambda node, what: node.text(
+        what, "low, medium, high, or what the provider calls it"
+    ).strip(),
+    "seed": lambda node, what: node.integer(what, 0),
+    "stream": _truth,
 }
 _POLICY: Mapping[str, Callable[[Node, str], Any]] = {
     "address": lambda node, what: node.text(

@@ -146,7 +146,9 @@ class LearnerConfig:
     @property
     def reader(self) -> str:
         """The address of the model that reads feedback, empty where a person does."""
-        return "" if self.optimizer_lm in (None, NONE) else str(self.optimizer_lm)
+        lm: Any = self.optimizer_lm
+        address = lm.get("address", "") if isinstance(lm, Mapping) else lm
+        return "" if address in (None, NONE) else str(address)
 
     def gate(self, name: str) -> GateConfig | None:
         """The gate of a prompt."""

@@ -1,0 +1,118 @@
+"""What a function that stands for a model is given and gives: messages that are mappings, and answers in any usual form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from whet.models.openai_answers import completions, reported_usage
+from whet.models.openai_wire import Failure, http_error
+from whet.types import Completion, Message, Request, Usage
+
+FORMS = (
+    'Return a text, {"content": ...} or {"text": ...}, a response of OpenAI\'s chat API as an object or a dict, or a '
+    "whet.Completion"
+)
+_USAGES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
+
+
+class ChatMessage(dict[str, Any]):
+    """A message as a mapping, which `json.dumps` takes, and whose fields are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"A message has no {name}; it has {', '.join(self)}.") from None
+
+
+def as_mappings(messages: Sequence[Message]) -> list[ChatMessage]:
+    """The messages for a function."""
+    return [ChatMessage({f.name: getattr(message, f.name) for f in fields(message)}) for message in messages]
+
+
+def as_completion(answer: Any, request: Request, who: str) -> Completion | None:
+    """What a function returned as a completion; None for what is no answer.
+
+    Where it says nothing about tokens, a quarter of the characters is counted. Raises ProviderError for a response that
+    reports an error, or whose choices cannot be read.
+    """
+    if isinstance(answer, Completion):
+        return answer
+    if isinstance(answer, str):
+        return Completion(answer, usage=_estimated(answer, request))
+    data = _as_dict(answer)
+    if data is None:
+        return None
+    if "choices" in data or data.get("error"):
+        made = completions(data, request, _estimate, reported_usage(data))
+        if isinstance(made, Failure):
+            raise http_error(made, who, lambda text: text)
+        return made[0]
+    text = _text_of(data)
+    if text is None:
+        return None
+    usage = _usage_of(data)
+    return Completion(text, usage=_estimated(text, request) if usage is None else usage)
+
+
+def _as_dict(answer: Any) -> Mapping[str, Any] | None:
+    """A mapping, or an object with the fields of a response, as plain values."""
+    if isinstance(answer, Mapping):
+        return {str(key): _plain(value) for key, value in answer.items()}
+    names = ("choices", "error", "content", "text", "message", "usage", "usage_metadata")
+    if isinstance(answer, bytes | bytearray | int | float | list | tuple | set) or answer is None:
+        return None
+    values = {name: _plain(getattr(answer, name, None)) for name in names}
+    return {name: value for name, value in values.items() if value is not None} or None
+
+
+def _plain(value: Any) -> Any:
+    """An object of a client library (pydantic, a dataclass, a namespace) as dicts, lists and scalars."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if callable(getattr(value, "model_dump", None)):
+        return value.model_dump()
+    return {key: _plain(item) for key, item in vars(value).items()} if hasattr(value, "__dict__") else None
+
+
+def _text_of(data: Mapping[str, Any]) -> str | None:
+    """The text of an answer without choices: a message, its content as a text or in parts."""
+    message = data.get("message")
+    inner = message if isinstance(message, Mapping) else data
+    for name in ("content", "text"):
+        value = inner.get(name)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and value:
+            texts = [part.get("text") if isinstance(part, Mapping) else part for part in value]
+            if any(isinstance(text, str) for text in texts):
+                return "".join(text for text in texts if isinstance(text, str))
+    return None
+
+
+def _usage_of(data: Mapping[str, Any]) -> Usage | None:
+    reported = data.get("usage") or data.get("usage_metadata")
+    if not isinstance(reported, Mapping):
+        return None
+    for names in _USAGES:
+        tokens = [
+            n for n in map(reported.get, names) if isinstance(n, int) and not isinstance(n, bool) and n >= 0
+        ]
+        if len(tokens) == len(names):
+            return Usage(tokens[0], tokens[1])
+    return None
+
+
+def _estimated(text: str, request: Request) -> Usage:
+    return Usage(sum(_estimate(str(m.content)) for m in request.messages), _estimate(text))
+
+
+def _estimate(text: str) -> int:
+    return math.ceil(len(text) / 4)

@@ -1,0 +1,129 @@
+"""The model of a role: what the task says, what the person who starts a run changes, and the model that comes of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import orjson
+
+from whet.models.addresses import at_endpoint, check_base_url, split_address
+from whet.models.callable import ModelChoice, as_model
+from whet.models.language_model import LanguageModel
+from whet.task.spec import ModelSpec, read_changes
+
+Choice: TypeAlias = ModelChoice | Mapping[str, Any] | None
+"""A model by its address, as an object, as a function, or a mapping as under `models` in task.yaml."""
+
+TASK_LIKE = ("task", "transfer")
+_log = logging.getLogger("whet.models")
+_REACHED = ("base_url", "key_variable", "headers", "extra_body", "reasoning_effort", "stream")
+"""Fields that belong to a provider's endpoint, and mean nothing at another one."""
+_SAMPLING = ("top_p", "seed")
+_OPTIONS = ("timeout", "key_variable", "headers", "extra_body", "top_p", "reasoning_effort", "seed", "stream")
+
+
+def changed_spec(spec: ModelSpec, choice: Choice, role: str) -> ModelSpec:
+    """The spec with what a person chose: another model, or a mapping whose values take the place of the task's.
+
+    Another provider's model does not inherit how the task's was reached. Raises UsageError for a mapping that cannot be used.
+    """
+    if choice is None:
+        return spec
+    if isinstance(choice, Mapping):
+        values = read_changes(choice, role)
+    else:
+        values = {"address": choice} if isinstance(choice, str) else {"model": choice}
+    if "address" in values or "model" in values:
+        spec = _for_another(spec, values.get("address"))
+        values = {"address": None, "model": None, **values}
+    return replace(spec, **values, overrides=spec.overrides | values.keys())
+
+
+def _for_another(spec: ModelSpec, address: str | None) -> ModelSpec:
+    """The spec without what belongs to its own model, where the model is another one."""
+    if spec.address is None or address == spec.address:
+        return spec
+    if address is None or split_address(address)[0] != split_address(spec.address)[0]:
+        empty = {name: getattr(ModelSpec(), name) for name in _REACHED}
+        spec = replace(spec, **empty)
+    if spec.price is not None:
+        _log.warning(
+            "The price in the task is that of %s; costs of %s are counted with it.",
+            spec.address,
+            address or "the function",
+        )
+    return spec
+
+
+def with_base_url(spec: ModelSpec, base_url: str | None, task: ModelSpec | None) -> ModelSpec:
+    """The spec of a role with the base URL that a person gave for the run; `task` is that of the task model, None for itself.
+
+    It moves the task model, and each other role of the same provider, unless that role has a base URL of its own. Where the
+    task model is at no endpoint, it moves the others.
+    """
+    if base_url is None or "base_url" in spec.overrides:
+        return spec
+    if task is not None and spec.address is not None and _is_elsewhere(spec, task):
+        return spec
+    return replace(spec, base_url=base_url, overrides=spec.overrides | {"base_url"})
+
+
+def _is_elsewhere(spec: ModelSpec, task: ModelSpec) -> bool:
+    if task.address is None or not at_endpoint(task.address):
+        return False
+    if spec.base_url is not None and spec.base_url != task.base_url:
+        return True
+    return split_address(str(spec.address))[0] != split_address(task.address)[0]
+
+
+def taken_by_task_model(spec: ModelSpec, task: ModelSpec) -> ModelSpec:
+    """The spec of a role without a model of its own: the task model, reached as that is unless the role says otherwise."""
+    values = {name: getattr(spec, name) or getattr(task, name) for name in (*_REACHED, "timeout", "price")}
+    values["stream"] = task.stream if spec.stream is None else spec.stream
+    overrides = spec.overrides | {name for name in task.overrides if not getattr(spec, name, None)}
+    return replace(spec, **values, address=task.address, model=task.model, overrides=overrides)
+
+
+def options_of(spec: ModelSpec, role: str) -> dict[str, Any]:
+    """The options of a model at an endpoint; temperature and stop texts of the task model go with its requests instead."""
+    values: dict[str, Any] = {name: getattr(spec, name) for name in _OPTIONS}
+    if role not in TASK_LIKE and spec.address is not None and at_endpoint(spec.address):
+        values |= {"temperature": spec.temperature, "stop": spec.stop}
+    return {name: value for name, value in values.items() if value not in (None, (), {})}
+
+
+def model_key(spec: ModelSpec, role: str) -> tuple[Any, ...]:
+    """What is the same for two roles that share a model object."""
+    if spec.model is not None:
+        return (id(spec.model),)
+    return (
+        spec.address,
+        spec.base_url,
+        orjson.dumps(options_of(spec, role), default=list, option=orjson.OPT_SORT_KEYS),
+    )
+
+
+def model_of(spec: ModelSpec, role: str) -> LanguageModel:
+    """The model of a spec that names one. A host that only the task's file names gets no secret of the environment, unless it
+    is trusted with it.
+
+    Raises UsageError for what cannot be used.
+    """
+    if spec.model is not None:
+        return as_model(spec.model, options=options_of(spec, role))
+    check_consent(spec)
+    return as_model(str(spec.address), base_url=spec.base_url, options=options_of(spec, role))
+
+
+def check_consent(spec: ModelSpec) -> None:
+    """Raise UsageError where a secret would go to a host that only the task's file names, and nobody trusts."""
+    if spec.address is not None and spec.base_url is not None and "base_url" not in spec.overrides:
+        check_base_url(spec.address, spec.base_url, spec.key_variable, spec.headers)
+
+
+def identity_of(model: LanguageModel) -> dict[str, Any]:
+    """What besides its address tells a model's answers apart, as JSON; empty for most."""
+    return dict(getattr(model, "identity", {}))
