@@ -182,3 +182,34 @@ def test_a_checklist_of_programs_and_judges_in_a_weighted_list() -> None:
     )
     assert isinstance(reward.parts[0][1], Checklist)
     assert reward.judge_calls == 2 and reward.high == 3.0
+
+
+async def test_every_row_may_have_a_checklist_of_its_own() -> None:
+    """RLCF: the items come from the row, and are the same for all its rollouts; those of the task stand in each of them."""
+    items = [
+        {"item": "Must keep to the point", "weight": 100, "name": "on topic"},
+        {"check": {"max_words": 9}},
+    ]
+
+    def answer(request: Any) -> str:
+        if "for answers to one request" in request.messages[0].content:
+            assert "The input." in request.messages[1].content and "Kindly." in request.messages[1].content
+            return json.dumps({"items": [{"item": "Must name a price", "weight": 50}]})
+        assert "1. Must keep to the point\n2. Must name a price" in request.messages[0].content
+        return rows((True, ""), (False, "None is named."))
+
+    reward: Any = built({"checklist": {"per_row": True, "items": items, "rubric": "Kindly."}})
+    assert reward.judge_calls == 2
+    judge = FakeJudge(answer)
+    first, second = [await grade(reward, judge, text) for text in ("One.", "Two.")]
+    assert first.value == second.value == pytest.approx(101 / 151)
+    assert set(first.parts) == {"on topic", "max_words 9"}
+    assert first.critique == "Must name a price. None is named."
+    assert judge.asked[0] == judge.asked[2]  # so that a run pays for it once
+
+
+def test_a_checklist_of_rows_needs_nothing_else() -> None:
+    reward: Any = built({"checklist": {"per_row": True}})
+    assert reward.needs == {"judge"} and reward.judge_calls == 2
+    with pytest.raises(UsageError, match="per_row must be true or false"):
+        built({"checklist": {"per_row": "yes"}})

@@ -66,8 +66,10 @@ class Checklist:
     """Sum of weight * met over the sum of weights, in [0, 1]. Every item is a named part.
 
     Without `items` the judge extracts them from `rubric`; that question is the same for every rollout, so
-    that it is paid once per run. All items that need the judge go into one call; `samples` of it are
-    averaged. The critique has one line for each item that is not met.
+    that it is paid once per run. With `per_row` the judge writes items for each row from its input (and the `rubric`, where
+    there is one), beside those of `items`; that question is the same for every rollout of the row. Written items are no
+    parts, because every row has its own. All items that need the judge go into one call; `samples` of it are averaged. The
+    critique has one line for each item that is not met.
     """
 
     items: tuple[ChecklistItem, ...] = ()
@@ -79,6 +81,7 @@ class Checklist:
     name: str = "checklist"
     low: float = 0.0
     high: float = 1.0
+    per_row: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -87,13 +90,18 @@ class Checklist:
 
     @property
     def judge_calls(self) -> int:
-        """Calls of the judge for one rollout; the one that extracts the items is not counted, it is paid
-        once.
+        """Calls of the judge for one rollout at most. The one that extracts the items of a task is not counted: it is paid
+        once. That for a row's own items is.
         """
+        if self.per_row:
+            return self.samples + 1
         return self.samples if not self.items or any(i.check is None for i in self.items) else 0
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        items = self.items or await self._extract(run)
+        if self.per_row:
+            items = named([*self.items, *await self._write(run, example)])
+        else:
+            items = self.items or await self._extract(run)
         open_items = [i for i in items if i.check is None]
         answers = await self._ask(run, open_items, example, completion.text) if open_items else []
         shares: dict[str, float] = {}
@@ -109,12 +117,21 @@ class Checklist:
             lines += [_line(item, f) for f in findings if not f.met][:1]
         total = math.fsum(i.weight for i in items)
         value = math.fsum(i.weight * shares[i.name] for i in items) / total
-        return Reward(min(1.0, value), shares, "\n".join(lines) or None)
+        own = {i.name for i in (self.items if self.per_row else items)}
+        parts = {name: share for name, share in shares.items() if name in own}
+        return Reward(min(1.0, value), parts, "\n".join(lines) or None)
 
     async def _extract(self, run: Run) -> tuple[ChecklistItem, ...]:
         rules = f"{_EXTRACT}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"
         question = JudgeQuestion(rules, marked("The instruction", self.rubric.strip()), _EXTRACTED)
         return await ask(run, question, read_items)
+
+    async def _write(self, run: Run, example: Example) -> tuple[ChecklistItem, ...]:
+        """Items for one row, from what it asks for."""
+        shown = [marked("The instruction", self.rubric.strip())] if self.rubric else []
+        shown.append(marked("The request", example.user_text))
+        rules = f"{_WRITE}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"
+        return await ask(run, JudgeQuestion(rules, "\n\n".join(shown), _EXTRACTED), read_items)
 
     async def _ask(
         self, run: Run, items: Sequence[ChecklistItem], example: Example, answer: str
@@ -214,19 +231,25 @@ def _short(text: str) -> str:
 
 def build_checklist(options: RewardOptions) -> Checklist:
     """A checklist from its options in a task file. Raises UsageError with file and line."""
-    options.only("items", "rubric", "samples", *OF_EVERY_JUDGE)
-    entries = options.values.get("items")
-    if entries is None and "rubric" not in options.values:
-        options.refuse("write `items: [...]`, or a `rubric` from which the judge extracts them.")
-    if entries is not None and "rubric" in options.values:
+    options.only("items", "rubric", "samples", "per_row", *OF_EVERY_JUDGE)
+    entries, per_row = options.values.get("items"), options.values.get("per_row", False)
+    if not isinstance(per_row, bool):
+        options.refuse(f"the option per_row must be true or false; this is {per_row!r}.")
+    if entries is None and "rubric" not in options.values and not per_row:
+        options.refuse(
+            "write `items: [...]`, a `rubric` from which the judge extracts them, or `per_row: true` for a checklist of each "
+            "row's own."
+        )
+    if entries is not None and "rubric" in options.values and not per_row:
         options.refuse("`items` and `rubric` exclude each other. Keep one.")
-    rubric, files = options.file_or_text("rubric") if entries is None else ("", ())
+    rubric, files = options.file_or_text("rubric") if "rubric" in options.values else ("", ())
     items = () if entries is None else _items(options, entries)
     return Checklist(
         items,
         rubric,
         options.whole("samples", 1),
         files=files,
+        per_row=per_row,
         **options.of_every_judge(),
     )
 
@@ -296,4 +319,10 @@ _EXTRACT = """\
 Turn an instruction into a checklist for answers that have to follow it. Every item is one demand that can \
 be decided by reading the answer, in one short sentence with "must" or "must not"; nothing is left out, \
 nothing is said twice. The weight, from 1 to 100, says how much the item matters."""
+_WRITE = """\
+Write a checklist for answers to one request. Every item is one demand that a good answer to this request has to meet \
+and that can be decided by reading the answer, in one short sentence with "must" or "must not". Name what this request \
+asks for, what must be right in the answer, and what must not be in it; nothing is said twice, and nothing is demanded \
+that the request does not call for. Where an instruction is given, it says what answers are for. The weight, from 1 to \
+100, says how much the item matters."""
 _EXTRACT_FORM = 'Answer with JSON only: {"items": [{"item": "...", "weight": 100}, ...]}'

@@ -139,6 +139,36 @@ def test_an_accent_is_found_however_it_was_written(database: Database) -> None:
         assert found == {"composed", "decomposed"}, asked
 
 
+def test_a_word_inside_a_sentence_without_blanks_is_found(database: Database) -> None:
+    store = Traffic(database)
+    texts = {
+        "greeting": "你好，今天天气很好",
+        "weather": "明天的天气也好",
+        "english": "today is fine",
+        "both": "The refund 今天来了",
+        "thai": "วันนี้อากาศดีมาก",
+        "percent": "今%天",
+    }
+    store.add((), (Feedback("comment", "i", text=text, id=key) for key, text in texts.items()))
+    wanted = {
+        "你好": {"greeting"},
+        "今天": {"greeting", "both"},
+        "天气 今天": {"greeting"},
+        "今天 REFUND": {"both"},
+        "refund 今天": {"both"},
+        "อากาศ": {"thai"},
+        "今_天": set(),
+        "昨天": set(),
+    }
+    for text, keys in wanted.items():
+        assert {row.feedback.id for row in store.find(Filter(text=text)).rows} == keys, text
+    pages, cursor = [], None
+    while cursor is not None or not pages:
+        pages.append(store.find(Filter(text="天气"), 1, cursor))
+        cursor = pages[-1].next
+    assert {row.feedback.id for page in pages for row in page.rows} == {"greeting", "weather"}
+
+
 def test_a_text_that_no_database_keeps_is_refused(traffic: Traffic) -> None:
     for wanted in (Filter(text="a\x00b"), Filter(prompt="\ud800"), Filter(user="\x00")):
         with pytest.raises(UsageError, match="is no text"):

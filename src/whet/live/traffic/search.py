@@ -26,6 +26,7 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    or_,
     select,
     text,
     tuple_,
@@ -36,6 +37,7 @@ from whet.errors import UsageError
 from whet.live.database import now
 from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
 from whet.live.traffic.write import chunks, read_feedback, read_inference
+from whet.words import writes_without_blanks
 
 MOST_ROWS = 1000
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
@@ -82,7 +84,8 @@ class RowPage(Generic[_T]):
 class Filter:
     """Which rows to find; None means any. `since` (included) and `until` (excluded) are microseconds.
 
-    For feedback: `kind`, `source`, `text` (all of its words, in any order; in SQLite the newest arrivals come first). For
+    For feedback: `kind`, `source`, `text` (all of its words, in any order; in SQLite the newest arrivals come first, unless all
+    words are of scripts without blanks, which are found anywhere in the text). For
     inferences: `session`, `episode`, and `unreviewed` for those without an annotator's feedback.
     """
 
@@ -145,11 +148,15 @@ def find_feedback(
     if wanted.text is None:
         query = _after(select(f.seq, f.time).where(*where), feedback, cursor)
     else:
-        words = _words(connection, wanted)
-        if words is None:
+        words = [word for word in wanted.text.split() if _has_letter(word)][:_MOST_WORDS]
+        if not words:
             return RowPage([], None)
-        query = words.where(*where)
-        query = (_arrived if connection.dialect.name == "sqlite" else _after)(query, feedback, cursor)
+        inside = [word for word in words if writes_without_blanks(word)]
+        where += [_contains(word) for word in inside]
+        indexed = [word for word in words if word not in inside]
+        query = _words(connection, wanted, indexed) if indexed else select(f.seq, f.time)
+        by_index = bool(indexed) and connection.dialect.name == "sqlite"
+        query = (_arrived if by_index else _after)(query.where(*where), feedback, cursor)
     numbers, more = _page(connection, query, limit)
     rows = _by_number(connection, feedback, numbers)
     return RowPage([stored_feedback(row) for row in rows], more)
@@ -237,12 +244,15 @@ _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), col
 """The index of words in SQLite, an FTS5 table (`traffic_tables`)."""
 
 
-def _words(connection: Connection, wanted: Filter) -> Select[*tuple[Any, ...]] | None:
-    """Rows whose text has every word, by the index that each database keeps; None when there is no word. An accent is found
-    whether it was sent composed or decomposed (Unicode NFC, NFD)."""
-    words = [word for word in (wanted.text or "").split() if _has_letter(word)][:_MOST_WORDS]
-    if not words:
-        return None
+def _contains(word: str) -> ColumnElement[bool]:
+    """Rows whose text holds a word of a script without blanks, of which the indexes know whole sentences only. Rows are read
+    from the newest until a page is full."""
+    return or_(*(feedback.c.text.icontains(form, autoescape=True) for form in _forms(word)))
+
+
+def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Select[*tuple[Any, ...]]:
+    """Rows whose text has every word, by the index that each database keeps. An accent is found whether it was sent composed
+    or decomposed (Unicode NFC, NFD)."""
     query = select(feedback.c.seq, feedback.c.time)
     if connection.dialect.name == "postgresql":
         vector = func.to_tsvector(text("'simple'"), feedback.c.text)
