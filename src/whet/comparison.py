@@ -211,7 +211,10 @@ async def compare_runs(
         for number, ((name, seed), one) in enumerate(zip(jobs, each, strict=True), 1):
             follow.begin_part(f"run {number} of {len(jobs)}: {name}, seed {seed}")
             on_run(name, seed, follow)
-            rows.append(await run_task(task, one, follow, measurements))
+            row = await run_task(task, one, follow, measurements)
+            if not row.get("tested", True):
+                raise UsageError(f"{one.run}: {row['improvement']['reason']}")
+            rows.append(row)
     finally:
         await measurements.close()
     summaries = [method_summary(name, rows) for name in names]
@@ -303,12 +306,18 @@ def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
         "baseline_test": fmean(r["baseline"]["test"]["mean"] for r in mine),
         "promoted": sum(r["improvement"]["promoted"] for r in mine),
         "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
-        "cost_usd": fmean(r["usage"]["cost_usd"] for r in mine),
+        "cost_usd": _mean_cost(mine),
         "price_unknown": _unpriced(mine),
         **({"objectives": _objectives_summary(mine)} if any(r.get("objectives") for r in mine) else {}),
         "readability": _readability_summary([r["readability"] for r in mine]),
         **({"transfer": _transfer_summary([r["transfer"] for r in mine])} if "transfer" in mine[0] else {}),
     }
+
+
+def _mean_cost(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """US dollars of a run on average; None where those of one are not known."""
+    costs = [row["usage"]["cost_usd"] for row in rows]
+    return None if None in costs else fmean(costs)
 
 
 def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -350,6 +359,6 @@ def _transfer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"gain_{end}": fmean(f["gain"][end] for f in tried) for end in ("difference", "low", "high")
         }
         summary["calls"] = fmean(sum(f["usage"]["calls"].values()) for f in tried)
-        summary["cost_usd"] = fmean(f["usage"]["cost_usd"] for f in tried)
+        summary["cost_usd"] = _mean_cost(tried)
         summary["price_unknown"] = _unpriced(tried)
     return summary

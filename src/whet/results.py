@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,17 @@ class GateResult:
 
 @dataclass(frozen=True)
 class RunUsage:
-    """What was spent, retries included: calls by role, tokens, US dollars, seconds over all sessions."""
+    """What was spent: calls by role, attempts that were turned away by role, tokens, US dollars (None: a price is not known),
+    seconds over all sessions. The cached input is a part of the input tokens, the reasoning of the output tokens."""
 
     calls: Mapping[str, int]
     input_tokens: int
     output_tokens: int
-    cost_usd: float
+    cost_usd: float | None
     seconds: float
+    refused: Mapping[str, int] = field(default_factory=dict)
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,16 @@ class JSONResult(Mapping[str, Any]):
     def usage(self) -> RunUsage:
         """What was spent."""
         u = self["usage"]
-        calls, dollars, seconds = u.get("calls", {}), u.get("cost_usd", 0.0), u.get("seconds", 0.0)
-        return RunUsage(calls, u.get("input_tokens", 0), u.get("output_tokens", 0), dollars, seconds)
+        return RunUsage(
+            u.get("calls", {}),
+            u.get("input_tokens", 0),
+            u.get("output_tokens", 0),
+            u.get("cost_usd"),
+            u.get("seconds", 0.0),
+            u.get("refused", {}),
+            u.get("cached_input_tokens", 0),
+            u.get("reasoning_tokens", 0),
+        )
 
 
 class RunResult(JSONResult):
@@ -288,8 +300,17 @@ class MethodComparison(JSONResult):
         roles = dict.fromkeys(role for one in each for role in one.calls)
         calls = {role: sum(one.calls.get(role, 0) for one in each) for role in roles}
         read, wrote = sum(one.input_tokens for one in each), sum(one.output_tokens for one in each)
+        refused = {role: sum(one.refused.get(role, 0) for one in each) for role in roles}
+        dollars = [one.cost_usd for one in each if one.cost_usd is not None]
         return RunUsage(
-            calls, read, wrote, sum(one.cost_usd for one in each), sum(one.seconds for one in each)
+            calls,
+            read,
+            wrote,
+            sum(dollars) if len(dollars) == len(each) else None,
+            sum(one.seconds for one in each),
+            refused,
+            sum(one.cached_input_tokens for one in each),
+            sum(one.reasoning_tokens for one in each),
         )
 
     def __repr__(self) -> str:

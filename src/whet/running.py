@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from whet.added_rows import AddedRows
 from whet.arguments import check_path
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute
-from whet.engine.final_evaluation import execute_evaluation, stopped
+from whet.engine.final_evaluation import execute_evaluation, stopped, untested
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
-from whet.engine.journal import Journal, read_events
+from whet.engine.journal import Journal, read_events, read_rows
 from whet.engine.openings import OpeningLedger
 from whet.engine.pairs import compare_pairs, sealed_answers
 from whet.engine.progress import Progress
@@ -27,13 +25,15 @@ from whet.engine.run_folder import (
     check_folder,
     differences,
     evaluated_split,
+    goes_on,
     open_run,
     read_header,
     write_result,
 )
+from whet.engine.run_folder import read_result as read_result
 from whet.engine.trained_policy import check_policy
 from whet.engine.transfer import left
-from whet.errors import ProviderError, StorageError, UsageError, did_you_mean, parameter
+from whet.errors import BudgetExceeded, ProviderError, StorageError, UsageError, did_you_mean, parameter
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, configure, get_method
 from whet.options import Options
 from whet.prompt import Prompt
@@ -56,7 +56,8 @@ async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[s
     if added is not None and not opts.dry_run:
         folder = Path(result["run"])
         _write_result(folder, {key: value for key, value in result.items() if key != "run"})
-    if opts.control is None or opts.dry_run or "control" in result or result["status"] == "stopped":
+    ended = result["status"] != "stopped" and result.get("tested", True)
+    if opts.control is None or opts.dry_run or "control" in result or not ended:
         return result
     return await _add_control(task, opts, result, progress)
 
@@ -210,7 +211,7 @@ async def run_task(
         finished = _finished(folder)
         ended = finished is not None and _is_of(folder, plan)
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
-            if measurements is None or opts.dry_run:
+            if measurements is None or opts.dry_run or not finished.get("tested", True):
                 return finished
             return await measurements.measured(plan, assembly, finished)
         control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
@@ -234,6 +235,8 @@ async def run_task(
                     **await execute(plan, assembly.env, opened, sizes, ledger, progress),
                     "plan": foreseen,
                 }
+            except BudgetExceeded as error:
+                result = {**untested(plan, opened.core, error), "plan": foreseen}
             except ProviderError as error:
                 _write_stopped(folder, {**stopped(plan, opened.core, str(error)), "plan": foreseen}, error)
                 raise
@@ -241,7 +244,9 @@ async def run_task(
         result = {**result, "run": str(named)}
         if result["status"] == "stopped" and measurements is not None:
             raise StorageError(result["improvement"]["reason"])
-        return result if measurements is None else await measurements.measured(plan, assembly, result)
+        if measurements is None or not result.get("tested", True):
+            return result
+        return await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
 
@@ -304,13 +309,13 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
     while True:
         folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
         header = read_header(folder)
-        if header is None or not differences(header, plan.header()):
+        if header is None or not differences(header, plan.header()) or goes_on(folder, header, plan.header()):
             return folder
         number += 1
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
-    result = result_of(folder)
+    result = read_result(folder)
     return None if result.get("status") in (None, "stopped", "unreadable") else {**result, "run": str(folder)}
 
 
@@ -414,20 +419,21 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     raise UsageError(f'There is no run "{run}".{did_you_mean(str(run), known)}')
 
 
-def result_of(folder: Path) -> dict[str, Any]:
-    """What a run found, as far as it is written; a file that cannot be read does not hide the other runs."""
-    path = folder / RESULT
+def _spent_so_far(folder: Path) -> dict[str, Any]:
+    """Calls and US dollars of a run that has no result yet, as far as its journal says."""
+    made = "SELECT role, COUNT(*), SUM(cost) FROM calls WHERE state NOT IN ('unsent', 'refused', 'cached') GROUP BY role"
     try:
-        result = orjson.loads(path.read_bytes()) if path.is_file() else {}
-    except (OSError, orjson.JSONDecodeError):
-        result = None
-    return result if isinstance(result, dict) else {"status": "unreadable"}
+        rows = read_rows(folder / "journal.sqlite", made)
+    except UsageError:
+        return {}
+    cost = sum(row[2] for row in rows)
+    return {"calls": {role: n for role, n, _ in rows}, "cost_usd": cost or None}
 
 
 def run_row(folder: Path) -> dict[str, Any]:
     """A run folder in one row: what it is, how it stands, what it found."""
-    header, result = read_header(folder) or {}, result_of(folder)
-    usage = result.get("usage") or {}
+    header, result = read_header(folder) or {}, read_result(folder)
+    usage = result.get("usage") or _spent_so_far(folder)
     score = result.get("score") or (result.get("best") or {}).get("test") or {}
     split = evaluated_split(header)
     return {

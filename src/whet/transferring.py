@@ -24,7 +24,7 @@ from whet.options import Options, RoleModel
 from whet.reporting import displayed
 from whet.results import TransferResult
 from whet.run import Budget
-from whet.running import find_run, result_of
+from whet.running import find_run, read_result
 from whet.search.archive import Candidate
 from whet.task import SPLITS, Task, TaskKeywords, task_of
 from whet.types import content_hash
@@ -111,8 +111,8 @@ async def _tried(
 
 def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Result and header of a finished run. Raises UsageError for anything else."""
-    result, header = result_of(folder), read_header(folder) or {}
-    if "improvement" not in result or result.get("status") == "stopped":
+    result, header = read_result(folder), read_header(folder) or {}
+    if "improvement" not in result or result.get("status") == "stopped" or not result.get("tested", True):
         raise UsageError(
             f"{folder} holds no finished run: a transfer needs the best prompt of one. The command that began it goes on with it."
         )
@@ -249,10 +249,8 @@ def total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
     return {
         "calls": {role: sum(one["calls"].get(role, 0) for one in usages) for role in roles},
-        **{
-            name: sum(one[name] for one in usages)
-            for name in ("input_tokens", "output_tokens", "cost_usd", "seconds")
-        },
+        **{name: sum(one[name] for one in usages) for name in ("input_tokens", "output_tokens", "seconds")},
+        "cost_usd": None if unknown else sum(one["cost_usd"] for one in usages),
         **({"price_unknown": unknown} if unknown else {}),
     }
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine import calls as calls_module
 from whet.engine.cache import decode
-from whet.engine.model_client import ROOM
+from whet.engine.model_client import ROOM, STARVED
 from whet.errors import BudgetExceeded, ProviderError
 from whet.models.prices import Price
 from whet.run import Budget
@@ -44,15 +44,70 @@ def failing(times: int, **error: Any) -> Any:
     return behave
 
 
-async def test_a_retryable_failure_is_retried_and_counted(
+async def test_a_retryable_failure_is_retried_and_what_was_billed_is_counted(
     tmp_path: Path, no_waiting: list[tuple[int, float | None]]
 ) -> None:
-    model = Model(failing(2, retryable=True, status=429, retry_after=1.5))
+    model = Model(failing(2, retryable=True, status=200))
     core = open_core(tmp_path, model)
     answer = await run_of(core).generate("task", ask("x"))
     assert answer[0].text == "fine"
-    assert no_waiting == [(1, 1.5), (2, 1.5)]
+    assert no_waiting == [(1, None), (2, None)]
     assert core.budget.spent.calls["task"] == model.calls == 3
+    await close(core)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"status": 429, "retry_after": 0.01},
+        {"status": 529},
+        {"status": 500},
+        {"status": None, "refused": True},
+    ],
+)
+async def test_a_call_that_is_turned_away_is_no_call(error: dict[str, Any], tmp_path: Path) -> None:
+    model = Model(failing(2, retryable=True, **error))
+    core = open_core(tmp_path, model, Budget(calls=1))
+    run = run_of(core)
+    answer = await run.generate("task", ask("x"))
+    assert answer[0].text == "fine" and model.calls == 3
+    assert core.budget.spent.calls["task"] == 1 and core.budget.spent.refused["task"] == 2
+    with pytest.raises(BudgetExceeded):
+        await run.generate("task", ask("y"))
+    await close(core)
+
+
+async def test_a_request_that_alone_is_turned_away_is_given_up_and_counts_as_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whet.engine.pace.Pace.refused", lambda self, began: None)
+
+    def behave(number: int, request: Request) -> str:
+        if request.messages[0].content == "large":
+            raise ProviderError("too large", retryable=True, status=429)
+        return "fine"
+
+    core = open_core(tmp_path, Model(behave), concurrency=1)
+    texts = ["large", *(f"q{n}" for n in range(40))]
+    found = await run_of(core).map(lambda run, text: run.generate("task", ask(text)), texts)
+    assert [c[0].error for c in found] == ["provider: too large", *[None] * 40]
+    assert core.budget.spent.calls["task"] == 41 and core.budget.spent.refused["task"] == STARVED + 1
+    await close(core)
+
+
+@pytest.mark.parametrize("retry_after", [7200.0, 0.02])
+async def test_an_endpoint_that_turns_every_call_away_ends_the_run_after_the_longest_wait(
+    retry_after: float, tmp_path: Path
+) -> None:
+    model = Model(failing(10**6, retryable=True, status=429, retry_after=retry_after))
+    core = open_core(tmp_path, model)
+    client = replace(core.caller.client("task"), max_wait=0.3)
+    core.caller.clients = {"task": client}
+    with pytest.raises(
+        ProviderError, match=r"asks to wait .* s at most.*try later\. What was learned is kept"
+    ) as caught:
+        await run_of(core).generate("task", ask("x"))
+    assert caught.value.fatal and core.budget.spent.calls["task"] == 0
     await close(core)
 
 
@@ -182,7 +237,7 @@ def test_calls_never_pass_the_limit(
 
     def behave(number: int, request: Request) -> str:
         if number in fails:
-            raise ProviderError("later", retryable=True, status=500)
+            raise ProviderError("later", retryable=True, status=200)
         return "fine"
 
     async def main() -> None:

@@ -89,11 +89,11 @@ async def test_what_the_provider_refuses_is_asked_for_once_more_and_nothing_is_p
 async def test_what_the_budget_cannot_pay_is_no_answer(tmp_path: Path) -> None:
     model = Model()
     env = world(model)
-    core = open_core(tmp_path, model, Budget(calls=39), concurrency=1)
+    core = open_core(tmp_path, model, Budget(calls=199), concurrency=1)
     sides = (env, PROMPTS[0]), (env, PROMPTS[1])
-    before, after = await evaluate_pairs(run_of(core), sides, rows(20))
+    before, after = await evaluate_pairs(run_of(core), sides, rows(100))
     assert sum(not r.answered for r in (*before, *after)) == 1
-    assert model.calls == 39
+    assert model.calls == 199
     await close(core)
 
 

@@ -80,8 +80,9 @@ async def test_a_long_wait_is_said_once(
     async with odd_server(task=busy(0.11, 0, 2), optimizer=careful) as (url, _calls):
         with caplog.at_level(logging.WARNING):
             await optimize(url, tmp_path)
-    waits = [r.getMessage() for r in caplog.records if "Retry-After" in r.getMessage()]
-    assert waits == ["openai/task asks to wait 0.11 s (Retry-After); calls rest until then."]
+    waits = [r.getMessage() for r in caplog.records if "turns calls away" in r.getMessage()]
+    assert len(waits) == 1 and "requests_per_minute" in waits[0]
+    assert waits[0].startswith("openai/task turns calls away (HTTP 429): the next one goes out in 0.1")
 
 
 async def test_a_call_that_hangs_does_not_outlast_the_limit_of_seconds(tmp_path: Path) -> None:

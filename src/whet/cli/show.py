@@ -79,6 +79,10 @@ def result(values: Mapping[str, Any]) -> None:
         show_diff(diff)
     usage = values["usage"]
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
+    if refused := sum(usage.get("refused", {}).values()):
+        calls += f" ({refused} more were turned away, and are no calls)"
+    if cached := sum(usage.get("cached", {}).values()):
+        calls += f", {cached} from the cache"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     if parts := usage.get("parts"):

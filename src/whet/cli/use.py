@@ -13,7 +13,7 @@ from whet.cli.common import emit, examples, json_option, visible, warn
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import MASK, Prompt
 from whet.results import Evaluation, MeanEstimate, RunResult
-from whet.running import find_run, result_of
+from whet.running import find_run, read_result
 from whet.types import Message
 
 
@@ -37,7 +37,7 @@ from whet.types import Message
 def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
     """The best prompt of a run, without markers: with the facts about it, or alone (--plain)."""
     folder = find_run(run)
-    values: dict[str, Any] = {**result_of(folder), "run": str(folder)}
+    values: dict[str, Any] = {**read_result(folder), "run": str(folder)}
     result = Evaluation(values) if "score" in values else RunResult(values)
     if isinstance(result, RunResult) and "best" not in values:
         raise UsageError(f"{folder} holds no result. The command that began it goes on with it.")

@@ -31,8 +31,10 @@ DEFAULT_CALLS = 1000
 
 @dataclass
 class Spent:
-    """What a run has used. `calls` counts every attempt and every answer from the cache, by role; `cached` the latter.
+    """What a run has used. `calls` counts every attempt that an endpoint worked on and every answer from the cache, by role;
+    `cached` the latter, and `refused` the attempts that an endpoint turned away, which are no calls.
 
+    `named`: calls whose cost the provider said.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -40,8 +42,12 @@ class Spent:
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     excused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     input_tokens: int = 0
+    named: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
     lost: dict[str, float] = field(default_factory=dict)
@@ -57,8 +63,8 @@ class BudgetAccount:
 
     `held` is what the sealed final evaluation needs; it is out of reach until `release`. `kept` is for what follows
     the run and stays out of its reach. `whole_seconds`: the limit on time, also after `release`. Tokens and cost
-    are reserved at their worst case, so a call that does not fit now may fit when calls in flight settle:
-    then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
+    are reserved at their worst case, and calls may be turned away, so a call that does not fit now may fit when calls in flight
+    settle: then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
     """
 
     def __init__(self, limits: Budget, spent: Spent, held: Budget) -> None:
@@ -108,7 +114,7 @@ class BudgetAccount:
     async def reserve(self, reservation: Reservation) -> None:
         """Set the worst case aside; counts the calls at once. Raises BudgetExceeded naming the limit."""
         while (limit := self._broken(reservation)) is not None:
-            if limit not in ("tokens", "cost_usd") or self._in_flight == 0:
+            if limit == "seconds" or self._in_flight == 0:
                 name = limit.removesuffix("_usd")
                 words = f"The limit of {getattr(self.limits, limit)} {name.replace('_', ' ')} is reached."
                 raise BudgetExceeded(name, words)
@@ -142,13 +148,18 @@ class BudgetAccount:
                 return name
         return None
 
-    def settle(self, reservation: Reservation, usage: Usage, cost: float) -> None:
-        """Replace the worst case by what was billed."""
+    def settle(self, reservation: Reservation, usage: Usage, cost: float, made: bool = True) -> None:
+        """Replace the worst case by what was billed; a call that was not `made` does not count."""
+        if not made:
+            self.spent.calls[reservation.role] -= reservation.calls
         self._open_tokens -= reservation.tokens
         self._open_cost -= reservation.cost
         self._in_flight -= 1
         self.spent.input_tokens += usage.input_tokens
         self.spent.output_tokens += usage.output_tokens
+        self.spent.cached_input_tokens += usage.cached_input_tokens
+        self.spent.reasoning_tokens += usage.reasoning_tokens
+        self.spent.named[reservation.role] += usage.cost_usd is not None
         self.spent.cost += cost
         self._changed.set()
 

@@ -24,6 +24,7 @@ from whet.engine.journal import Journal, Statement
 from whet.engine.model_client import (
     DEAD_AFTER,
     MAX_ATTEMPTS,
+    STARVED,
     ModelClient,
     Reservation,
     ThoughtCut,
@@ -37,7 +38,7 @@ from whet.types import Completion, Request, Usage, content_hash
 ALIKE = 3
 """Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take. And
 attempts that are paid for and end in the same answer that cannot be read: the next would."""
-UNSENT, OPEN = "unsent", "open"
+UNSENT, OPEN, REFUSED = "unsent", "open", "refused"
 SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 """Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
 which the journal lists these requests."""
@@ -47,7 +48,7 @@ INTERRUPT_SECONDS = 1.0
 
 @dataclass
 class _Attempt:
-    """One attempt from its intent to its end; `state` is unsent, open (given up), failed or answered."""
+    """One attempt from its intent to its end; `state` is unsent, open (given up), refused, failed or answered."""
 
     role: str
     digest: str
@@ -162,25 +163,52 @@ class Caller:
             client.health.trusted = True
             await self._take_from_cache(role, digest, cached)
             return cached
-        words, alike, answers = "", 0, client.answers
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        return await self._ask_until_answered(role, client, request, digest)
+
+    async def _ask_until_answered(
+        self, role: str, client: ModelClient, request: Request, digest: str
+    ) -> bytes:
+        """The answer, after as many attempts as it takes where the endpoint turns them away, or the reason why there is none."""
+        words, alike, answers, refused = "", 0, client.answers, 0
+        attempt = 0
+        while attempt < MAX_ATTEMPTS:
             room = client.room
             try:
                 return await self._attempt(role, client, client.with_room(request), digest)
             except ThoughtCut:
+                attempt += 1
                 client.make_room(room)
             except ProviderError as error:
+                client.health.failed(digest, error)
+                if client.turns_away(error):
+                    refused += 1
+                    client.note_wait(error, self.budget.whole_seconds)
+                    if refused <= STARVED or client.answers < answers + STARVED:
+                        continue
+                    return await self._give_up(role, client, digest, error)
+                attempt += 1
                 alike = alike + 1 if str(error) == words else 1
                 words = str(error)
-                client.health.failed(digest, error)
                 wait = None
                 if error.status != 500 or alike < ALIKE or client.answers == answers:
                     last = error.billed and alike >= ALIKE
                     wait = self._judge_failure(client, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
-                    return encode([Completion("", finish="error", error=f"provider: {error}")])
+                    return await self._give_up(role, client, digest, error)
                 await asyncio.sleep(wait)
         return encode([Completion("", finish="length", error="model: only a thought in every attempt")])
+
+    async def _give_up(self, role: str, client: ModelClient, digest: str, error: ProviderError) -> bytes:
+        """What becomes of a request that has no answer. It counts as a call, be it that all of its attempts were turned away: no
+        search may go on forever."""
+        if error.refused:
+            reservation = Reservation(role)
+            await self.budget.reserve(reservation)
+            self.budget.settle(reservation, Usage(), 0.0)
+            row = self._call_row(role, digest, "failed", Usage(), 0.0)
+            client.health.attempts.append(row[1][0])
+            self.journal.append([row])
+        return encode([Completion("", finish="error", error=f"provider: {error}")])
 
     def refuse_silence(self) -> None:
         """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
@@ -244,9 +272,11 @@ class Caller:
             raise error
         client.failures_since_success += 1
         client.note_wait(error, self.budget.whole_seconds)
-        if error.retryable and attempt < MAX_ATTEMPTS and not client.fails_all(error.status):
-            return delay(attempt, error.retry_after, self._jitter)
-        unreachable = (
+        unreached = error.status is None and error.refused
+        gone = unreached and client.rounds >= MAX_ATTEMPTS
+        if error.retryable and attempt < MAX_ATTEMPTS and not gone and not client.fails_all(error.status):
+            return delay(max(attempt, client.rounds), error.retry_after, self._jitter)
+        unreachable = gone or (
             error.retryable and error.status is None and client.failures_since_success >= MAX_ATTEMPTS
         )
         if unreachable or (error.retryable and client.failures_since_success >= DEAD_AFTER):
@@ -279,15 +309,17 @@ class Caller:
                 if not client.model.local:
                     opened = self._call_row(role, digest, "open", worst, reservation.cost, attempt.call)
                     await self.journal.commit([opened])
+                if self.stopped:
+                    raise asyncio.CancelledError
                 async with client.limiter:
-                    await client.pace()
+                    began = await client.pace.begin()
                     if self.stopped:
                         raise asyncio.CancelledError
                     if client.failed is not None:
                         raise client.failed
                     self._pending[digest].sent = True
                     attempt.state = "failed"
-                    value = await self._send(client, request, attempt, worst)
+                    value = await self._send(client, request, attempt, worst, began)
                 await self.journal.written(self._settle(attempt))
                 if client.failed is not None and digest in client.health.blank:
                     raise client.failed
@@ -299,8 +331,9 @@ class Caller:
                     row = self._settle(attempt)
                     self.journal.append([] if attempt.state == OPEN else row)
 
-    async def _send(self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage) -> bytes:
-        began = time.monotonic()
+    async def _send(
+        self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage, began: float
+    ) -> bytes:
         try:
             answers = usable(await client.model.generate(request), client.model.address)
         except asyncio.CancelledError:
@@ -310,8 +343,12 @@ class Caller:
                 attempt.state = OPEN
             raise
         except ProviderError as error:
-            if error.status == 429 or (error.status == 503 and error.retry_after is not None):
-                client.limiter.throttled(error.retry_after)
+            if client.turns_away(error):
+                client.note_refusal(error, began)
+            elif error.refused and error.status is None:
+                client.note_unreached(began)
+            if error.refused:
+                attempt.state = REFUSED
             if error.billed:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
             raise
@@ -323,8 +360,7 @@ class Caller:
         client.refuse_thought(completions)
         attempt.state = "answered"
         self.results[attempt.digest] = attempt.value = value
-        client.failures_since_success, client.answers = 0, client.answers + 1
-        client.limiter.succeeded()
+        client.note_answer(began)
         if client.model.local:
             return value
         if client.health.answered(attempt.digest, completions):
@@ -338,13 +374,19 @@ class Caller:
         attempt.settled = True
         if attempt.digest in self._pending:
             self._pending[attempt.digest].sent = False
-        self.budget.settle(attempt.reservation, attempt.usage, attempt.cost)
-        if attempt.state == UNSENT:
-            self.budget.spent.calls[attempt.role] -= attempt.reservation.calls
+        made = attempt.state not in (UNSENT, REFUSED)
+        self.budget.settle(attempt.reservation, attempt.usage, attempt.cost, made)
+        if attempt.state == REFUSED:
+            self.budget.spent.refused[attempt.role] += 1
         row = self._call_row(
             attempt.role, attempt.digest, attempt.state, attempt.usage, attempt.cost, attempt.call
         )
-        return [row] if attempt.value is None else [row, _result_row(attempt.digest, attempt.value)]
+        more = _detail_rows(attempt.call, attempt.usage)
+        return (
+            [row, *more]
+            if attempt.value is None
+            else [row, *more, _result_row(attempt.digest, attempt.value)]
+        )
 
     def _number(self) -> int:
         self.next_call += 1
@@ -364,6 +406,12 @@ class Caller:
             cost,
         )
         return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?)", row
+
+
+def _detail_rows(call: int, usage: Usage) -> list[Statement]:
+    """What a provider says of a call beyond its tokens, where it does."""
+    details = usage.cached_input_tokens, usage.reasoning_tokens, int(usage.cost_usd is not None)
+    return [("INSERT OR REPLACE INTO details VALUES (?,?,?,?)", (call, *details))] if any(details) else []
 
 
 def _result_row(digest: str, value: bytes) -> tuple[str, tuple[Any, ...]]:

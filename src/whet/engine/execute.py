@@ -14,6 +14,7 @@ from whet.engine.budget import BudgetPlan, row_calls
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.durable import Core, DurableRun
 from whet.engine.final_evaluation import (
+    SEARCH_END,
     SearchResult,
     elapsed_row,
     final_evaluation,
@@ -38,8 +39,6 @@ from whet.run import Budget
 from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
 from whet.search.regions import changed_regions
 from whet.types import Rollout, mean_score
-
-SEARCH_END = "/search_end/1"
 
 
 async def execute(

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import orjson
+
 from whet.engine.diagnostics import (
     barren_warnings,
     copy_warnings,
@@ -51,6 +53,7 @@ from whet.types import Example, Rollout, content_hash, mean_score
 
 UNTESTED = "The best prompt is kept, and its test is made by running the same command again."
 AGAIN = "Run the same command again when the provider answers: it asks for what is missing only, and spends no alpha of its own."
+SEARCH_END = "/search_end/1"
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ async def final_evaluation(
     try:
         if search.best.id != task.prompt.id:
             await asyncio.to_thread(ledger.reserve, comparison)
-        start, best = await _both(plan, env, core, search, baseline, final, warnings, len(withheld))
+        start, best = await _both(plan, env, core, search, baseline, final, len(withheld))
         if hold_no_text((*start.test, *best.test)):
             core.caller.refuse_silence()
         prompt = best.candidate.prompt
@@ -146,6 +149,7 @@ async def final_evaluation(
         **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
         "ended_by": search.reason or "the method itself",
+        "tested": True,
         "baseline": start.as_json(low, high, pairs),
         "best": best.as_json(low, high, pairs),
         "improvement": {**asdict(opinion.verdict), "opening": opening.number},
@@ -190,24 +194,19 @@ async def _both(
     search: SearchResult,
     baseline: list[Rollout],
     final: DurableRun,
-    warnings: list[str],
     again: int,
 ) -> tuple[Tested, Tested]:
-    """Baseline and best on the sealed test; baseline alone where best is the same or the budget does not suffice."""
+    """Baseline and best on the sealed test; baseline alone where best is the same. Raises BudgetExceeded."""
     task, candidate = plan.task, search.best
     start = Candidate(task.prompt)
     if candidate.id != start.id:
-        try:
-            other = deployed(plan, env, core, search)
-            validation = await evaluate_within(
-                other, final.branch("validation"), candidate.prompt, env.validation
-            )
-            sides = (env, start.prompt), (other, candidate.prompt)
-            before, after = await evaluate_pairs(final.branch("pairs"), sides, task.test, again)
-            return Tested(start, baseline, before), Tested(candidate, validation, after)
-        except BudgetExceeded as error:
-            name = candidate.id
-            warnings.append(f"The best prompt ({name}) could not be tested within the budget: {error}")
+        other = deployed(plan, env, core, search)
+        validation = await evaluate_within(
+            other, final.branch("validation"), candidate.prompt, env.validation
+        )
+        sides = (env, start.prompt), (other, candidate.prompt)
+        before, after = await evaluate_pairs(final.branch("pairs"), sides, task.test, again)
+        return Tested(start, baseline, before), Tested(candidate, validation, after)
     test = await evaluate_within(env, final.branch("baseline"), start.prompt, task.test, again)
     alone = Tested(start, baseline, test)
     return alone, alone
@@ -248,9 +247,26 @@ async def _verdict(
 
 def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
     """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
+    reason = "The run stopped before the sealed test; run the same command again."
+    return _without_test(plan, core, {"status": "stopped", "ended_by": why}, reason)
+
+
+def untested(plan: RunPlan, core: Core, error: BudgetExceeded) -> dict[str, Any]:
+    """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved."""
+    reason = (
+        f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with a larger limit: it goes on "
+        "from here, and nothing is paid twice."
+    )
+    ended = {"status": "budget_exhausted", "ended_by": f"the limit of {error.limit.replace('_', ' ')}"}
+    return _without_test(plan, core, ended, reason)
+
+
+def _without_test(plan: RunPlan, core: Core, ended: Mapping[str, str], reason: str) -> dict[str, Any]:
     task = plan.task
     validated = {e.value["id"]: e.value for e in read_events(core.journal.path, ["validated"])}
     best = next((v for v in reversed(validated.values()) if v["incumbent"]), None)
+    if SEARCH_END in core.effects:
+        best = orjson.loads(core.effects[SEARCH_END].value or b"{}")["best"]
     candidate = Candidate(task.prompt) if best is None else candidate_of(best)
 
     def side(prompt: Prompt, name: str) -> dict[str, Any]:
@@ -258,11 +274,10 @@ def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
         score = seen and {"mean": seen["validation"], "low": None, "high": None, "n": seen["n"]}
         return {**written_prompt(prompt), "id": name, "validation": score, "test": None}
 
-    reason = "The run stopped before the sealed test; run the same command again."
     return {
         **_identity(plan, core),
-        "status": "stopped",
-        "ended_by": why,
+        **ended,
+        "tested": False,
         "baseline": side(task.prompt, Candidate(task.prompt).id),
         "best": side(candidate.prompt, candidate.id),
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
@@ -442,15 +457,20 @@ async def execute_evaluation(
 
 
 def usage(core: Core) -> dict[str, Any]:
-    """Calls by role, tokens, US dollars and seconds of a run over all its sessions."""
+    """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
+    attempts that an endpoint turned away, which are no calls."""
     spent, clients = core.budget.spent, core.caller.clients
-    unknown = [role for role in price_unknown(clients) if spent.calls[clients[role].counts_as or role]]
+    roles = {role: clients[role].counts_as or role for role in price_unknown(clients)}
+    unknown = [role for role, own in roles.items() if spent.calls[own] - spent.cached[own] > spent.named[own]]
     return {
         "calls": {role: spent.calls[role] - spent.cached[role] for role in spent.calls},
         "cached": dict(spent.cached),
+        "refused": dict(spent.refused),
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
-        "cost_usd": round(spent.cost, 6),
+        "cached_input_tokens": spent.cached_input_tokens,
+        "reasoning_tokens": spent.reasoning_tokens,
+        "cost_usd": None if unknown else round(spent.cost, 6),
         "seconds": round(core.budget.seconds, 2),
         **({"price_unknown": unknown} if unknown else {}),
         **({"training_seconds": round(core.training_seconds, 2)} if core.training_seconds else {}),

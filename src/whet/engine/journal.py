@@ -7,7 +7,8 @@ another call). Appends are ordered: everything appended before a durable intent 
 
 Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
 (content -> completions, shared by positions that ask the same), `calls` (one row per paid attempt,
-written before it is sent), `events` (what methods log; read by progress and report).
+written before it is sent), `details` (what a provider says of a call beyond that: cached input, thought, a cost),
+`events` (what methods log; read by progress and report).
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ CREATE TABLE IF NOT EXISTS results(digest TEXT PRIMARY KEY, value BLOB NOT NULL)
 CREATE TABLE IF NOT EXISTS calls(
   id INTEGER PRIMARY KEY, role TEXT NOT NULL, digest TEXT NOT NULL, session INTEGER NOT NULL,
   state TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS details(
+  id INTEGER PRIMARY KEY, cached_input_tokens INTEGER NOT NULL, reasoning_tokens INTEGER NOT NULL, named INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS events(
   seq INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, calls INTEGER NOT NULL);
 """

@@ -11,18 +11,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from whet.engine.health import EndpointHealth
-from whet.errors import ProviderError
+from whet.engine.pace import Pace
+from whet.errors import ProviderError, parameter
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
 from whet.storable import LARGEST, shown
 from whet.types import Completion, Request, Usage
 
 _log = logging.getLogger("whet.models")
-LONG_WAIT = 10.0
+LONG_WAIT = 5.0
 """Seconds: who waits longer is told for what."""
+MAX_WAIT = 3600.0
+"""Seconds that a run waits for an endpoint that turns calls away, at most, unless the user says otherwise."""
+OVERLOADED_WAIT = 300.0
+"""Seconds without any answer after which an endpoint that says that it is overloaded, and not for how long, is given up."""
+STARVED = 30
+"""How often an endpoint turns one request away while it answers as many others, for the request to be the reason."""
+_TURNED_AWAY = (429, 503, 529)
 MAX_ATTEMPTS = 6
 DEAD_AFTER = 2 * MAX_ATTEMPTS
 BASE_SECONDS = 0.5
@@ -62,6 +70,7 @@ class AdaptiveLimiter:
         self._step = max(1.0, _GROWTH * max_in_flight)
         self._in_flight = 0
         self._before_cut = 0
+        self._before_probe: float | None = None
         self._held_until = float("-inf")
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -122,6 +131,12 @@ class AdaptiveLimiter:
                 self._in_flight += 1
                 place.set_result(None)
 
+    def probe(self) -> None:
+        """The endpoint was not reached: one call at a time until it answers one, then as many as before."""
+        if self._before_probe is None:
+            self._before_probe = self._allowance
+        self._allowance = 1.0
+
     def throttled(self, retry_after: float | None = None) -> None:
         """A call was told to slow down; `retry_after` is the server's wish in seconds, if it had one."""
         if retry_after is not None:
@@ -132,6 +147,9 @@ class AdaptiveLimiter:
 
     def succeeded(self) -> None:
         """A call was answered. Answers to calls that were in flight at the last cut prove nothing yet."""
+        if self._before_probe is not None:
+            self._allowance, self._before_probe = self._before_probe, None
+            self._hand_over()
         if self._before_cut == 0:
             self._allowance = min(float(self.max_in_flight), self._allowance + self._step / self._allowance)
             self._hand_over()
@@ -159,6 +177,8 @@ class ModelClient:
     calls count against, if not its own; its answers are never those of that role. `writes`: it writes for whet, with bounds that
     whet chose, unless the user set one (`bound`); `room`: tokens beyond it, for a thought.
     `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to rest.
+    `max_wait`: seconds that a run waits for it at most while it turns calls away. `turned_away`: since when, by the monotonic
+    clock, it has answered nothing and turned calls away. `rounds`: attempts that reached no server, one after the other.
     """
 
     model: LanguageModel
@@ -173,14 +193,18 @@ class ModelClient:
     failed: ProviderError | None = None
     answers: int = 0
     announced: float = float("-inf")
+    max_wait: float = MAX_WAIT
+    turned_away: float | None = None
+    rounds: int = 0
     health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
-    _next_start: float = 0.0
+    _unreached_at: float = float("-inf")
 
     def __post_init__(self) -> None:
         """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
         most = self.limiter.max_in_flight
         self.intents = asyncio.Semaphore(most + most // 2)
+        self.pace = Pace(self.requests_per_minute)
 
     def with_room(self, request: Request) -> Request:
         """The request with the bound that the user set, if any, and with room for the thought of this model."""
@@ -224,35 +248,73 @@ class ModelClient:
         )
         return times if enough and not self.answered else 0
 
+    def turns_away(self, error: ProviderError) -> bool:
+        """Whether the endpoint wants the call later: it allows fewer calls, or has no room for more now."""
+        return error.retryable and error.refused and error.status in _TURNED_AWAY
+
+    def note_unreached(self, began: float) -> None:
+        """No server took the call that began at `began`."""
+        self.limiter.probe()
+        if began >= self._unreached_at:
+            self.rounds += 1
+            self._unreached_at = time.monotonic()
+
+    def note_answer(self, began: float) -> None:
+        """The call that began at `began` was answered."""
+        self.failures_since_success, self.rounds, self.turned_away = 0, 0, None
+        self.answers += 1
+        self.limiter.succeeded()
+        self.pace.taken(began)
+
+    def note_refusal(self, error: ProviderError, began: float) -> None:
+        """The call that began at `began` was turned away: the next wait as long as the server asks, and go out more slowly."""
+        wait = None if error.retry_after is None else min(error.retry_after, self.max_wait)
+        self.limiter.throttled(wait)
+        self.pace.refused(began)
+
     def note_wait(self, error: ProviderError, limit: float | None) -> None:
-        """Say for how long the server wants to rest, where that is long. Raises ProviderError when it is longer than `limit`, the
-        seconds that the run may take.
+        """Say for how long calls rest, where that is long. Raises ProviderError when it is longer than the run may wait, or than
+        `limit`, the seconds that the run may take.
         """
-        seconds = error.retry_after or 0.0
+        seconds, now = error.retry_after or 0.0, time.monotonic()
         if limit is not None and seconds > limit:
-            self.failed = ProviderError(
-                f"{self.model.address} asks to wait {seconds:g} s before the next call, and the run may take {limit:g} s in all; "
-                f"its words: {str(error).rstrip('.')}. What was learned is kept: run the same command again then.",
-                fatal=True,
-                status=error.status,
-            )
-            raise self.failed from error
-        until = time.monotonic() + seconds
-        if seconds >= LONG_WAIT and until > self.announced + LONG_WAIT:
-            self.announced = until
+            self._give_up(error, f"and the run may take {limit:g} s in all")
+        if seconds > self.max_wait:
+            self._give_up(error, f"and whet waits {self.max_wait:g} s at most ({parameter('max_wait')})")
+        if self.turns_away(error):
+            self.turned_away = now if self.turned_away is None else self.turned_away
+            silent = now - self.turned_away
+            patient = error.status == 429 or seconds > 0
+            most = self.max_wait if patient else min(self.max_wait, OVERLOADED_WAIT)
+            if silent + seconds > most:
+                self._give_up(
+                    error, f"and has answered nothing for {silent:.0f} s; whet waits {most:g} s at most"
+                )
+            seconds = max(seconds, self.pace.interval)
+        if seconds >= LONG_WAIT and now + seconds > self.announced + LONG_WAIT:
+            self.announced = now + seconds
             _log.warning(
-                "%s asks to wait %g s (Retry-After); calls rest until then.", self.model.address, seconds
+                "%s turns calls away (HTTP %s): the next one goes out in %.3g s. A setting of the model, requests_per_minute, "
+                "avoids that.",
+                self.model.address,
+                error.status,
+                seconds,
             )
 
-    async def pace(self) -> None:
-        """Wait for this request's turn under the rate limit."""
-        if self.requests_per_minute is None:
-            return
-        now = time.monotonic()
-        start = max(now, self._next_start)
-        self._next_start = start + 60.0 / self.requests_per_minute
-        if start > now:
-            await asyncio.sleep(start - now)
+    def _give_up(self, error: ProviderError, why: str) -> NoReturn:
+        """Stop the run, which can go on later. Raises ProviderError."""
+        asks = (
+            f"asks to wait {error.retry_after:g} s before the next call"
+            if error.retry_after
+            else "turns calls away"
+        )
+        self.failed = ProviderError(
+            f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. What was learned is kept: run the same "
+            "command again then.",
+            fatal=True,
+            status=error.status,
+        )
+        raise self.failed from error
 
     def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
         """Reservation and usage of one attempt if the model uses every token it may."""
@@ -262,7 +324,9 @@ class ModelClient:
         return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
 
     def cost(self, usage: Usage) -> float:
-        """US dollars; 0 without a price."""
+        """US dollars: what the provider says, else by the price; 0 without either."""
+        if usage.cost_usd is not None:
+            return usage.cost_usd
         return 0.0 if self.price is None else self.price.cost(usage)
 
 

@@ -31,7 +31,7 @@ from whet.stats import (
 from whet.stats.paired import p_value, paired_test
 from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 
-LARGEST_UNPAID_SHARE = 0.1
+LARGEST_UNPAID_SHARE = 0.02
 
 Side = tuple[Environment, Prompt]
 Answers = tuple[Sequence[Rollout], Sequence[Rollout]]
@@ -45,7 +45,7 @@ async def evaluate_within(
     """Evaluate; a rollout whose retries the budget cannot pay is a failed rollout, and one that failed is asked for again, and
     `again` times more.
 
-    Raises BudgetExceeded when the budget cannot pay more than a tenth of them.
+    Raises BudgetExceeded when the budget cannot pay so many of them that no verdict could be given.
     """
     if env.scores or env.asks_together:
         return await env.evaluate(run, prompt, examples)

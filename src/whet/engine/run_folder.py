@@ -18,7 +18,7 @@ from whet.arguments import unwritable
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import OPEN, SILENT, SUSPECTS, Caller
+from whet.engine.calls import OPEN, REFUSED, SILENT, SUSPECTS, Caller
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.engine.model_client import ModelClient
@@ -195,6 +195,25 @@ def _edited(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return f"the task, which was edited: {', '.join(edited) or 'its prompt, its rows or its reward'}"
 
 
+def goes_on(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a run whose limits did not pay for its sealed test may go on under larger ones: nothing else differs."""
+    before, after = old.get("limits") or {}, orjson.loads(to_json(new))["limits"]
+    if differences({**old, "limits": None}, {**new, "limits": None}) or before == after:
+        return False
+    larger = all(after.get(k) is None or (v is not None and after[k] >= v) for k, v in before.items())
+    return larger and read_result(folder).get("tested") is False
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """What a run found, as far as it is written; of a file that cannot be read, the status `unreadable`."""
+    path = folder / RESULT
+    try:
+        result = orjson.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, orjson.JSONDecodeError):
+        result = None
+    return result if isinstance(result, dict) else {"status": "unreadable"}
+
+
 def open_run(
     folder: Path,
     plan: Identity,
@@ -219,6 +238,8 @@ def open_run(
         if pinned is None:
             journal.append([("INSERT INTO meta VALUES ('header', ?)", (to_json(header).decode(),))])
             journal.append([("INSERT INTO meta VALUES ('run', ?)", (secrets.token_hex(8),))])
+        elif goes_on(folder, orjson.loads(pinned), header):
+            journal.append([("UPDATE meta SET value = ? WHERE key = 'header'", (to_json(header).decode(),))])
         elif changed := differences(orjson.loads(pinned), header):
             raise ReplayDiverged(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
@@ -277,6 +298,9 @@ def _spent(journal: Journal) -> Spent:
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
         " WHERE state != 'unsent' GROUP BY role, state"
     ):
+        if state == REFUSED:
+            spent.refused[role] += calls
+            continue
         spent.calls[role] += calls
         spent.input_tokens += tokens_in
         spent.output_tokens += tokens_out
@@ -293,6 +317,13 @@ def _spent(journal: Journal) -> Spent:
             spent.lost |= {name: spent.lost.get(name, 0) + amount for name, amount in taken.items()}
         if state == SILENT:
             spent.excused[role] += calls
+    for role, cached, thought, named in journal.rows(
+        "SELECT role, SUM(cached_input_tokens), SUM(reasoning_tokens), SUM(named) FROM details JOIN calls USING (id)"
+        " GROUP BY role"
+    ):
+        spent.cached_input_tokens += cached
+        spent.reasoning_tokens += thought
+        spent.named[role] += named
     for role, calls in journal.rows(
         "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role"
     ):

@@ -174,7 +174,7 @@ def left(limits: Budget, spent: Mapping[str, Any]) -> Budget:
         "calls": sum(calls.values()),
         **{f"{role}_calls": n for role, n in calls.items()},
         "tokens": spent["input_tokens"] + spent["output_tokens"],
-        "cost_usd": spent["cost_usd"],
+        "cost_usd": spent["cost_usd"] or 0.0,
     }
     rest = {
         name: None if (limit := getattr(limits, name)) is None else max(0, limit - n)

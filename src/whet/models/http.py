@@ -34,6 +34,7 @@ MOST_BYTES = 32 * 2**20
 """A longer answer, unpacked, is refused; no completion has that many bytes."""
 _CONNECT_SECONDS = 15.0
 _IDLE_SECONDS = 30.0
+_NO_CONNECTION, _NO_HOST = "no connection", "the host name is not known"
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
@@ -49,11 +50,16 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
     """Why a request has no complete answer. `status` is that of an answer that began and broke off; `final` says that
-    another attempt would fail alike, as with a certificate that is not trusted."""
+    another attempt would fail alike, as with a certificate that is not trusted; `unreached`, that no server took the request."""
 
     reason: str
     status: int | None = None
     final: bool = False
+
+    @property
+    def unreached(self) -> bool:
+        """Whether no server took the request, so that nobody can bill it."""
+        return self.status is None and self.reason.startswith((_NO_CONNECTION, _NO_HOST))
 
 
 class HttpClient:
@@ -172,7 +178,7 @@ def _describe_error(error: PyreqwestError, status: int | None) -> NoAnswer:
     if (match := _OS_ERROR.search(causes[-1])) is not None:
         return NoAnswer(_describe_os_error(int(match[1])), status)
     if any("dns" in cause.lower() for cause in causes):
-        return NoAnswer("the host name is not known")
+        return NoAnswer(_NO_HOST)
     if "closed before message completed" in last:
         return NoAnswer("the server closed the connection without an answer", status)
     return NoAnswer("the connection broke", status)

@@ -306,7 +306,7 @@ class OpenAIModel(AnswersOnly):
             return (
                 garbled(answer.reason)
                 if answer.status == 200
-                else self._no_answer(answer.reason, answer.final)
+                else self._no_answer(answer.reason, answer.final, answer.unreached)
             )
         if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
             return answer.body
@@ -317,11 +317,14 @@ class OpenAIModel(AnswersOnly):
         answers calls that began earlier."""
         return self._timeout * (_QUEUED_LIMITS if "queue" in self._neglected else _LIMITS)
 
-    def _no_answer(self, what: str, final: bool = False) -> ProviderError:
+    def _no_answer(self, what: str, final: bool = False, unreached: bool = False) -> ProviderError:
         if "refused" in what and is_loopback(self._endpoint.host):
             what += f"; no server is listening there. Start it, or name another address with {parameter('base_url')}"
         return ProviderError(
-            f"{self.address} at {self._url.origin()}: {what}", retryable=not final, fatal=final
+            f"{self.address} at {self._url.origin()}: {what}",
+            retryable=not final,
+            fatal=final,
+            refused=unreached,
         )
 
     def _client(self, loop: asyncio.AbstractEventLoop) -> HttpClient:
