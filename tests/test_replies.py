@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.replies import json_values, list_items, records, texts_in, without_thought
+from whet.replies import json_values, list_items, read_text, records, texts_in, without_thought
 from whet.types import Completion
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
@@ -231,7 +231,6 @@ def read(text: str, **options: bool) -> list[str]:
         "<prompt>\n  Be kind.\n</Prompt>",
         '<PROMPT version="2"> Be kind. </PROMPT >',
         "I put it in <PROMPT> tags.\n<PROMPT>Be kind.</PROMPT>",
-        "<PROMPT>A first draft.</PROMPT> Better:\n<PROMPT>Be kind.</PROMPT>",
         "<PROMPT></PROMPT><PROMPT>Be kind.</PROMPT>",
         "<think>Is <PROMPT>no</PROMPT> good?</think>\n<PROMPT>Be kind.</PROMPT>",
         "<think>Is <PROMPT>no</PROMPT> good?</think>\n```\nBe kind.\n```",
@@ -241,13 +240,10 @@ def read(text: str, **options: bool) -> list[str]:
         '{"prompt": "Be kind."}',
         '{"reason": "too cold", "Prompt": "Be kind."}',
         '{"text": "Be kind.", "score": 7}',
-        '{"anything": "Be kind."}',
         '["Be kind."]',
         '[{"prompt": "Be kind."}]',
         '{"prompts": ["Be kind."]}',
         '```json\n{"prompt": "Be kind."}\n```',
-        'Gladly: {"prompt": "Be kind."} I hope {it} helps.',
-        "Here you are:\n```\nBe kind.\n```\nGood luck!",
         "~~~text\nBe kind.\n~~~",
     ],
 )
@@ -315,7 +311,9 @@ def test_json_inside_a_prompt_is_not_taken_for_an_answer() -> None:
         "The improved instruction follows:",
         "What should the prompt be about?",
         "First.\n\nSecond.",
-        "First.\nSecond.",
+        "Here it is:\nBe kind.",
+        "Here it is:\n\nBe kind.",
+        "Answer as:\n```json\n{}\n```",
         "Here it is:\n\nFirst.\n\nSecond.",
         '{"prompt": "Be ki',
         "<PROMPT>",
@@ -329,10 +327,108 @@ def test_what_does_not_look_like_one_text_is_none(reply: str) -> None:
     assert read(reply, bare=True) == []
 
 
-@pytest.mark.parametrize("reply", ["Be kind.", "Voici:\nBe kind.", "Here it is:\n\nBe kind.\n", '"Be kind."'])
-def test_a_bare_text_is_one_line_or_one_paragraph_after_a_line_that_announces_it(reply: str) -> None:
-    assert read(reply, bare=True) == ["Be kind."]
+@pytest.mark.parametrize("reply", ["Be kind.", '"Be kind."', "Be kind.\nBe brief."])
+def test_a_bare_text_is_one_paragraph_and_counts_when_it_was_asked_for_again(reply: str) -> None:
+    assert read(reply, bare=True) == [reply.strip('"')]
     assert read(reply) == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<PROMPT>A first draft.</PROMPT> Better:\n<PROMPT>Be kind.</PROMPT>",
+        "```\nA first draft.\n```\nBetter:\n```\nBe kind and brief, and never answer with a question.\n```",
+        "Sure:\n<prompt>\nBe kind.\n</prompt>\nI hope this helps.",
+        "Here:\n```markdown\nBe kind.\n```\nGood luck!",
+    ],
+)
+def test_what_may_be_meant_otherwise_counts_only_when_it_was_asked_for_again(reply: str) -> None:
+    assert read(reply) == []
+    assert read(reply, bare=True)[0].startswith("Be kind")
+
+
+MEMBERS = st.sampled_from(
+    [
+        *(
+            "Be kind.",
+            "a {b} {{c}} }}",
+            "<role>x</role>",
+            "<instruction>x</instruction>",
+            "</b>",
+            "<text>",
+            "x < y > z",
+        ),
+        *(
+            "```json\n{}\n```",
+            "```\nx\n```",
+            "```",
+            "~~~\ny\n~~~",
+            "````\n```\n````",
+            '{"prompt": "x"}',
+            "- item",
+            "",
+        ),
+        *(
+            "<INSTRUCTION>",
+            "</INSTRUCTION>",
+            "<INSTRUCTION>x</INSTRUCTION>",
+            "<PROMPT>",
+            "`code`",
+            '"said"',
+            "Here:",
+            "[1]",
+        ),
+    ]
+)
+INSTRUCTIONS = st.builds(
+    lambda head, parts, seps, tail: (
+        head + "".join(p + s for p, s in zip(parts, seps, strict=False)) + tail
+    ).strip(),
+    st.sampled_from(["Sort it", "Do:\n"]),
+    st.lists(MEMBERS, max_size=5),
+    st.lists(st.sampled_from(["\n", " ", "\n\n"]), min_size=5, max_size=5),
+    st.sampled_from(["", "\nThe end", " end"]),
+)
+WRAPPERS = [
+    "<INSTRUCTION>{}</INSTRUCTION>",
+    "<INSTRUCTION>\n{}\n</INSTRUCTION>",
+    "Sure!\n\n<INSTRUCTION>\n{}\n</INSTRUCTION>\n\nI hope this helps.",
+    "<think>Is <INSTRUCTION>no</INSTRUCTION> good?</think>\n<INSTRUCTION>{}</INSTRUCTION>",
+    "<prompt>\n{}\n</prompt>",
+    "<instruction>{}</instruction>",
+    "```\n{}\n```",
+    "```markdown\n{}\n```",
+    "~~~~\n{}\n~~~~",
+    "```xml\n<INSTRUCTION>\n{}\n</INSTRUCTION>\n```",
+]
+
+
+@given(INSTRUCTIONS, st.sampled_from(WRAPPERS))
+def test_a_wrapped_instruction_comes_back_whole_or_is_refused_with_a_reason(text: str, wrapper: str) -> None:
+    for reply in (wrapper.replace("{}", text), json.dumps({"prompt": text})):
+        found = read_text(Completion(reply), "INSTRUCTION")
+        assert found.texts == [text] if found.texts else found.problem
+
+
+@given(INSTRUCTIONS)
+def test_an_instruction_without_tags_is_never_cut(text: str) -> None:
+    if "INSTRUCTION>" not in text and "PROMPT>" not in text:
+        assert read_text(Completion(text), "INSTRUCTION").texts == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("<INSTRUCTION>\n<instruction>a</instruction>\n<instruction>b</instruction>\n</INSTRUCTION>",
+         "<instruction>a</instruction>\n<instruction>b</instruction>"),
+        ("```\na\n```json\n{}\n```\nb\n```", "a\n```json\n{}\n```\nb"),
+        ("<INSTRUCTION>Put it in </INSTRUCTION> tags</INSTRUCTION>", None),
+        ('Read it. For example:\n{"instruction": "refund"}', None),
+        ("Sort it.\n```json\n{\"prompt\": \"refund\"}\n```\nNothing else.", None),
+    ],
+)  # fmt: skip
+def test_only_what_encloses_an_instruction_is_taken_off(reply: str, text: str | None) -> None:
+    assert read_text(Completion(reply), "INSTRUCTION").texts == ([] if text is None else [text])
 
 
 def test_a_bare_text_may_begin_with_a_slot() -> None:

@@ -58,6 +58,7 @@ async def aoptimize(
     objectives: Mapping[str, Any] | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
+    longest: int | None = None,
     lm: RoleModel = None,
     optimizer_lm: RoleModel = None,
     judge_lm: RoleModel = None,
@@ -90,7 +91,8 @@ async def aoptimize(
       labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, region, objectives:
       as in task.yaml; with `objectives`, `reward` may be left out.
     With any task: `alpha` (the chance of a false promotion, over all openings of the test rows together) and `minimum_effect`
-      (the difference that must be exceeded), in the place of the task's.
+      (the difference that must be exceeded), in the place of the task's; `longest`: tokens that the prompt may have at most
+      (three times those of the start, at least 2,000).
 
     The models. `lm`, `optimizer_lm`, `judge_lm`: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run
       ends), a function (messages) -> text or Completion, sync or async (`whet.models.callable`), or a dict as under `models`
@@ -195,6 +197,7 @@ async def acompare(
     objectives: Mapping[str, Any] | None = None,
     alpha: float | None = None,
     minimum_effect: float | None = None,
+    longest: int | None = None,
     lm: RoleModel = None,
     optimizer_lm: RoleModel = None,
     judge_lm: RoleModel = None,

@@ -27,8 +27,8 @@ class Options:
     trained, or the folder of a checkpoint, `processes` how many processes share in that, each on a GPU of its own where
     there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
     of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards with as many scored
-    prompts; `alpha` and `minimum_effect` stand in the place of the task's, and `more` are fresh rows for a finished run.
-    `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds gets a limit.
+    prompts; `alpha`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh rows for a
+    finished run. `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds gets a limit.
     """
 
     method: str | None = None
@@ -49,6 +49,7 @@ class Options:
     control: str | None = None
     alpha: float | None = None
     minimum_effect: float | None = None
+    longest: int | None = None
     more: Any = None
     dry_run: bool = False
     default_limit: bool = True

@@ -41,7 +41,7 @@ from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
 from whet.task import Task
-from whet.task.spec import with_gate
+from whet.task.spec import with_gate, with_longest
 
 _SHARED = ("length", "vocabulary", "examples", "finalists")
 """Settings that a control run takes over."""
@@ -197,7 +197,7 @@ async def run_task(
 
     What `measurements` measures of the finished run is in the returned result only.
     """
-    task = with_gate(task, opts.alpha, opts.minimum_effect)
+    task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect), opts.longest)
     limits = opts.limits(task)
     assembly = _assembled(task, opts, limits)
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from whet.prompt import Prompt
+from whet.prompt.length import LengthLimit
 from whet.rl import LanguagePolicy, setting
 from whet.rl.language import RETRY
 from whet.run import MemoryRun
@@ -23,11 +25,16 @@ async def rewrite(answer: Any, n: int = 1) -> tuple[list[Prompt], Answers, Memor
     return await LanguagePolicy().rewrite(run, START, "Improve it.", n), model, run
 
 
+def counts(run: Any) -> dict[str, Any]:
+    ((_, value),) = run.logged
+    return {name: count for name, count in value.items() if name != "why"}
+
+
 async def test_a_bare_text_counts_only_on_the_second_attempt() -> None:
     found, model, run = await rewrite(lambda question, sample: "Sort {{b}} gently.")
     assert [p.region_text() for p in found] == ["Sort {{b}} gently."]
     assert len(model.requests) == 2
-    assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 1, "rejected": 0})]
+    assert counts(run) == {"asked": 1, "kept": 1, "off_format": 1, "rejected": 0}
 
 
 async def test_an_unreadable_reply_is_asked_for_once_more_with_another_sample_number() -> None:
@@ -36,7 +43,8 @@ async def test_an_unreadable_reply_is_asked_for_once_more_with_another_sample_nu
     assert [request.sample for request in model.requests] == [0, RETRY]
     assert model.questions[1].startswith(model.questions[0])
     assert "could not be read" in model.questions[1]
-    assert run.logged == [("replies", {"asked": 1, "kept": 0, "off_format": 2, "rejected": 0})]
+    assert counts(run) == {"asked": 1, "kept": 0, "off_format": 2, "rejected": 0}
+    assert run.logged[0][1]["why"] == [["it holds no text.", 2, ""]]
 
 
 async def test_a_refused_edit_is_asked_for_once_more_with_the_reason() -> None:
@@ -46,7 +54,7 @@ async def test_a_refused_edit_is_asked_for_once_more_with_the_reason() -> None:
     found, model, run = await rewrite(answer)
     assert [p.region_text() for p in found] == ["Sort {{b}} now."]
     assert "lost {{b}}" in model.questions[1]
-    assert run.logged == [("replies", {"asked": 1, "kept": 1, "off_format": 0, "rejected": 1})]
+    assert counts(run) == {"asked": 1, "kept": 1, "off_format": 0, "rejected": 1}
 
 
 @pytest.mark.parametrize("text", [text for text, _ in REPLIES])
@@ -132,10 +140,45 @@ async def of_reply(*replies: str) -> tuple[list[str], int]:
     return [prompt.region_text() for prompt in found], len(model.requests)
 
 
-@pytest.mark.parametrize("tag", ["INSTRUCTION", "PROMPT", "TEXT", "prompt"])
-async def test_an_instruction_is_read_from_the_tags_that_a_weak_model_takes(tag: str) -> None:
+@pytest.mark.parametrize(("tag", "calls"), [("INSTRUCTION", 1), ("PROMPT", 1), ("TEXT", 1), ("prompt", 2)])
+async def test_an_instruction_is_read_from_the_tags_that_a_weak_model_takes(tag: str, calls: int) -> None:
     reply = f"Certainly! Below is the new one.\n<{tag}>Say positive or negative.</{tag}>\nI hope this helps."
+    assert await of_reply(reply) == (["Say positive or negative."], calls)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<INSTRUCTION>Say positive or negative.\nReview: {{input}}</INSTRUCTION>",
+        "<INSTRUCTION>Say positive or negative.\n\nInput:\n{{input}}</INSTRUCTION>".replace("Input:\n", ""),
+        "<INSTRUCTION><text>{{input}}</text>\nSay positive or negative.</INSTRUCTION>",
+        "<!-- whet:begin -->\nSay positive or negative.\n<!-- whet:end -->",
+        "<!-- whet:begin -->\nSay positive or negative.\n<!-- whet:end -->\nReview: {{input}}",
+        "```\n<!-- whet:begin -->\nSay positive or negative.\n<!-- whet:end -->\nReview: {{input}}\n```",
+    ],
+)
+async def test_what_stands_outside_of_the_fence_already_is_taken_off(reply: str) -> None:
     assert await of_reply(reply) == (["Say positive or negative."], 1)
+
+
+async def test_a_reply_that_is_of_no_use_is_told_why_and_counted_by_reason() -> None:
+    model = Answers(lambda question, sample: "Sure! Here it is:\n\nSay positive.\n\nBetter, I think.")
+    run = MemoryRun({"optimizer": model})
+    assert await LanguagePolicy().rewrite(run, REVIEW, ASKED, 2) == []
+    reason = "no text stands between the tags <INSTRUCTION> and </INSTRUCTION>."
+    assert reason in model.questions[-1]
+    assert run.logged[0][1]["why"] == [[reason, 4, "Sure! Here it is: Say positive. Better, I think."]]
+
+
+async def test_the_length_is_told_and_growth_beyond_it_is_refused_with_the_reason() -> None:
+    start = replace(REVIEW, limit=LengthLimit(30))
+    model = Answers(
+        lambda question, sample: f"<INSTRUCTION>{'Be kind. ' * (1 if sample else 40)}</INSTRUCTION>"
+    )
+    found = await LanguagePolicy().rewrite(MemoryRun({"optimizer": model}), start, ASKED)
+    assert [prompt.region_text() for prompt in found] == ["Be kind."]
+    assert "at most 30 tokens (about 120 characters); it has 7 now" in model.questions[0]
+    assert "it may have at most 30. Write a shorter text." in model.questions[1]
 
 
 async def test_what_stands_around_the_editable_text_is_left_out() -> None:
@@ -155,7 +198,7 @@ async def test_a_slot_of_another_region_is_asked_away() -> None:
 async def test_a_question_that_is_copied_back_is_no_instruction() -> None:
     good = "<INSTRUCTION>Say positive or negative.</INSTRUCTION>"
     assert await of_reply(f"<INSTRUCTION>{ASKED}</INSTRUCTION>", good) == (["Say positive or negative."], 2)
-    again = "<INSTRUCTION>Your last reply could not be read. Write nothing but the text, between the tags.</INSTRUCTION>"
+    again = "<INSTRUCTION>Write nothing but the text, between the tags.</INSTRUCTION>"
     assert await of_reply("", again) == ([], 2)
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
 from whet.errors import parameter
 from whet.prompt import Prompt
+from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
 from whet.rewards.text import targets_of
 from whet.search.copies import comparable, copied
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.task import Task
+from whet.task.prompts import foreign_slots
+from whet.task.rows import INPUT_NAMES
 from whet.types import Rollout
 
 _QUOTED, _NAMED = 120, 5
+_NOWHERE = Path()
 
 
 def search_warnings(core: Core, low: float, high: float) -> list[str]:
@@ -52,13 +58,57 @@ def _reply_warnings(core: Core) -> list[str]:
         ]
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
     requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
-    if 2 * kept >= requested:
-        return []
-    share = f"Only {kept}" if kept else "None"
-    example = next((f' One of the others: "{c["example"]}"' for c in counts if c.get("example")), "")
-    return [
-        f"{share} of the {requested} texts that the optimizer model was asked for could be used.{example}"
-    ]
+    reasons = _reasons(counts)
+    few = f"{f'Only {kept}' if kept else 'None'} of the {requested} texts that the optimizer model was asked for could be used."
+    if not reasons:
+        return [few] if 2 * kept < requested else []
+    total, lost = sum(times for times, _ in reasons.values()), requested - kept
+    said = [f'{times} because {why} For example: "{example}".' for why, (times, example) in reasons.items()]
+    if len(said) > _NAMED:
+        said[_NAMED:] = [f"{len(said) - _NAMED} more reasons are in the journal (events replies)."]
+    came = (
+        f"{lost} of {requested} texts are lost"
+        if lost
+        else "all were asked for again with the reason, and came"
+    )
+    unusable = f"{total} replies of the optimizer model could not be used ({came}): {' '.join(said)}"
+    return [f"{few} {unusable}" if 2 * kept < requested else unusable]
+
+
+def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:
+    """How often a reply could not be used, by reason, the most frequent first, with the beginning of one of them."""
+    found: dict[str, tuple[int, str]] = {}
+    for count in counts:
+        entries = [*count.get("why", ())]
+        if count.get("example"):
+            entries.append(
+                ["its form could not be read.", int(count["asked"]) - int(count["kept"]), count["example"]]
+            )
+        for reason, times, example in entries:
+            known, first = found.get(reason, (0, example))
+            found[reason] = (known + int(times), first)
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
+def added_warnings(task: Task, best: Prompt) -> list[str]:
+    """What the best prompt brings that its start did not hold and that a person should see before it is used: addresses, an open
+    code fence, what looks like a slot and is none."""
+    start, text = task.prompt.source, best.source
+    warnings = []
+    if new := new_addresses(text, start):
+        more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+        warnings.append(
+            f"The best prompt brings addresses that the start prompt did not hold: {', '.join(new[:_NAMED])}{more}. Whoever "
+            "uses it sends models, and perhaps users, there: look at them first."
+        )
+    if has_open_fence(text) and not has_open_fence(start):
+        warnings.append(
+            "The best prompt holds a code fence that is never closed: all that follows reads as code."
+        )
+    rows = [*task.train, *task.validation]
+    fields = {name for row in rows[:1] for name in row.values}
+    found, known = (foreign_slots(p, _NOWHERE, fields, (*INPUT_NAMES, "input")) for p in (best, task.prompt))
+    return [*warnings, *(f"The best {warning}" for warning in found if warning not in known)]
 
 
 def barren_warnings(core: Core, start: str, best: str) -> list[str]:

@@ -31,13 +31,16 @@ from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment, watching
 from whet.environments.program import expecting
 from whet.errors import BudgetExceeded, UsageError, parameter
+from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
+from whet.prompt.length import LengthLimit, estimated_tokens
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
 from whet.search.regions import changed_regions
+from whet.task import Task
 from whet.types import Rollout, mean_score
 
 
@@ -274,6 +277,7 @@ async def _run_method(
     policy: Any,
 ) -> tuple[str, Candidate | None]:
     budget = run.budget
+    start = replace(start, limit=length_limit(plan.task, env.model))
     method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, start, plan.config))
     deadline = None
     if plan.limits.seconds is not None:
@@ -295,6 +299,12 @@ async def _run_method(
         return "", method.result()
     except BudgetExceeded as error:
         return f"the limit of {error.limit.replace('_', ' ')}", None
+
+
+def length_limit(task: Task, model: LanguageModel) -> LengthLimit:
+    """How long a search may make the prompt of a task, in tokens of the task model where its tokenizer is known."""
+    count = estimated_tokens if isinstance(model, AnswersOnly) else model.count_tokens
+    return LengthLimit.of(task.prompt.text, task.longest, count)
 
 
 async def _save_elapsed(core: Core) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from whet.engine.diagnostics import (
+    added_warnings,
     barren_warnings,
     copy_warnings,
     label_warnings,
@@ -136,6 +137,7 @@ async def final_evaluation(
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *search_warnings(core, low, high)]
     warnings += [*optimizer_warnings(core, prompt), *copy_warnings(task, prompt)]
+    warnings += added_warnings(task, prompt)
     warnings += barren_warnings(core, start.candidate.id, search.best.id)
     answers = [*start.test, *(() if best is start else best.test)]
     warnings += [*thought_warnings(answers), *label_warnings(answers)]

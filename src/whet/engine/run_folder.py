@@ -83,9 +83,9 @@ class RunPlan:
             **({PARTS: dict(self.task.parts)} if self.task.parts else {}),
         }
 
-    def _gate(self) -> dict[str, float]:
-        """What the gate is told, where that is not the usual."""
-        usual = {"alpha": ALPHA, "minimum_effect": 0.0}
+    def _gate(self) -> dict[str, Any]:
+        """What the gate and the search are told, where that is not the usual."""
+        usual = {"alpha": ALPHA, "minimum_effect": 0.0, "longest": None}
         return {k: v for k, value in usual.items() if (v := getattr(self.task, k)) != value}
 
 

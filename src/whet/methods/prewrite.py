@@ -16,7 +16,8 @@ Differences from the paper:
 2. Low-rank adapters instead of all weights (`rank=0`).
 3. The reward is the task's: exact match, F1, perplexity of the target or a weighted sum of them, as in the paper, or
    any other.
-4. A rewrite that the prompt cannot take (empty, a lost slot) gets the lowest reward and costs no call.
+4. A rewrite that the prompt cannot take (empty, a lost slot, too long, cut at the bound on tokens) gets the lowest reward and
+   costs no call. What the rewriter thinks first, and what encloses all of its text, is no part of it.
 5. The start prompt and greedy rewrites on the way are candidates too. The meta prompt is worded anew: the paper's
    could not be verified.
 6. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
@@ -33,7 +34,7 @@ from typing import Literal
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
-from whet.rl.score_book import Leaders, rewarded, rewrite_of, untrained
+from whet.rl.score_book import Leaders, rewarded, rewrite_of, untrained, written_text
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -85,7 +86,9 @@ async def prewrite(
     async def step(run: Run, number: int) -> None:
         (group,) = await trainer.sample(run, [question], n=plan.width)
         examples = minibatch(run.rng, env.train, plan.examples)
-        rewards = await rewarded(run, env, [rewrite_of(start, sample.text) for sample in group], examples)
+        rewards = await rewarded(
+            run, env, [rewrite_of(start, written_text(sample)) for sample in group], examples
+        )
         figures = trainer.learn([group], [rewards])
         distinct = len({sample.text for sample in group})
         run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
@@ -94,7 +97,7 @@ async def prewrite(
 
     async def greedy(run: Run) -> Prompt | None:
         ((sample,),) = await trainer.sample(run, [question], n=1, greedy=True)
-        return rewrite_of(start, sample.text)
+        return rewrite_of(start, written_text(sample))
 
     if config.steps:
         await run.train(steps, step, policy)
@@ -103,7 +106,7 @@ async def prewrite(
     if config.inference == "greedy":
         return Candidate(first, (start.id,), "rewrite") if first is not None else Candidate(start)
     (group,) = await trainer.sample(run, [question], n=n)
-    rewrites = [rewrite_of(start, sample.text) for sample in group]
+    rewrites = [rewrite_of(start, written_text(sample)) for sample in group]
     return await leaders.best_of(run, env, plan, archive, rewrites, first)
 
 

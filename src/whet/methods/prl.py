@@ -20,7 +20,8 @@ Differences from the paper:
 2. Label and right answer are read in one way, without case, with the words that the model is asked for, and in a
    sentence too, if it names one label only; in the paper an answer is a label when it is nothing else. The published
    data hold class numbers where the reward reads the gold label, so that it never fired.
-3. A prompt that cannot be used (no answer tag, a lost slot) is rewarded for its format alone and costs no call.
+3. A prompt that cannot be used (no answer tag after the reasoning, a lost slot) is rewarded for its format alone and costs no
+   call.
 4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. The wording of
    the meta prompt is our own.
 5. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
@@ -37,7 +38,8 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
-from whet.replies import between
+from whet.replies import between, unwrapped, without_thought
+from whet.rl.language import TAG
 from whet.rl.policy_model import PolicyModel
 from whet.rl.score_book import Leaders, due, rewrite_of, untrained
 from whet.rl.training import Trainer, Training
@@ -115,9 +117,10 @@ def conversation(description: str, text: str, think: bool) -> tuple[Message, ...
 
 
 def answer_in(completion: str) -> str | None:
-    """The prompt in a completion: what stands between the last pair of answer tags; None without one."""
-    answers = between(completion, "<answer>", "</answer>")
-    return answers[-1] if answers else None
+    """The prompt in a completion: what stands between the last pair of answer tags after the reasoning; None without one, as in a
+    completion that the bound on tokens cut before."""
+    answers = between(without_thought(completion), "<answer>", "</answer>")
+    return unwrapped(answers[-1], TAG) if answers else None
 
 
 def format_reward(completion: str, think: bool = True) -> float:

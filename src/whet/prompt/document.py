@@ -20,6 +20,7 @@ from whet.prompt.fence import (
     regions_of,
     without_markers,
 )
+from whet.prompt.length import LengthLimit
 from whet.prompt.sections import joined, sections_of
 from whet.prompt.slots import SLOT, canonical_name, fill, slot_names, slots, slots_in_addresses
 from whet.storable import shown, whole
@@ -35,11 +36,13 @@ class Prompt:
     A prompt from one text has a single message with role `auto`: it is the user message when it
     uses a slot of the example, otherwise the system message, and the input follows as the user message.
     All prompts of a program are one such text (`whet.prompt.sections`), and `parts` are the prompts in it.
-    `focus` names the region that is meant where none is named; it is no part of the identity.
+    `focus` names the region that is meant where none is named, `limit` says how long edits may make it; neither is a part of
+    the identity.
     """
 
     messages: tuple[Message, ...]
     focus: str | None = field(default=None, compare=False)
+    limit: LengthLimit | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, text: str, where: str = "prompt") -> Prompt:
@@ -191,7 +194,7 @@ class Prompt:
         """
         if self.parts:
             part, inner = self.part_of(name)
-            return self._with_part(part, self.parts[part].edit(text, inner))
+            return self._within(self._with_part(part, self.parts[part].edit(text, inner)))
         region = self.region(name)
         old = self.messages[region.message].content
         self._check_text(text)
@@ -200,7 +203,7 @@ class Prompt:
             new = text
         messages = list(self.messages)
         messages[region.message] = Message(messages[region.message].role, new)
-        edited = Prompt(tuple(messages), self.focus)
+        edited = Prompt(tuple(messages), self.focus, self.limit)
         _check_slots(old, new)
         if self.fenced:
             _check_slots(old[region.start : region.stop], text)
@@ -208,6 +211,12 @@ class Prompt:
             raise EditRejected(
                 "The edit turns the text into a list of messages with roles. Keep it one text."
             )
+        return self._within(edited)
+
+    def _within(self, edited: Prompt) -> Prompt:
+        """An edited prompt that is not too long. Raises EditRejected."""
+        if self.limit is not None:
+            self.limit.check(self.text, edited.text)
         return edited
 
     def restored(self, name: str, earlier: Prompt) -> Prompt:
@@ -221,7 +230,7 @@ class Prompt:
         messages[region.message] = replace(
             messages[region.message], content=new if self.fenced else earlier.messages[region.message].content
         )
-        return Prompt(tuple(messages), self.focus)
+        return Prompt(tuple(messages), self.focus, self.limit)
 
     def _with_part(self, name: str, part: Prompt) -> Prompt:
         """The program with another text of one of its prompts; every other byte as it was."""
@@ -229,7 +238,7 @@ class Prompt:
         own = [section for section in sections_of(text) if section.name == name]
         for section, message in reversed(list(zip(own, part.messages, strict=True))):
             text = text[: section.start] + message.content + text[section.stop :]
-        return Prompt((Message(AUTO, text),), self.focus)
+        return Prompt((Message(AUTO, text),), self.focus, self.limit)
 
     @staticmethod
     def _check_text(text: str) -> None:

@@ -44,3 +44,29 @@ def stretches_of(reply: str) -> list[Stretch]:
 def blocks_in(reply: str) -> list[str]:
     """The texts of the fenced blocks that are closed, in order."""
     return [reply[s.begin : s.stop] for s in stretches_of(reply) if s.closed]
+
+
+def outer_blocks(reply: str) -> list[tuple[str, str]] | None:
+    """The name and the text of each outermost block; None where fences do not pair. A fence inside a block opens another one when
+    it has a name, and closes the innermost one of its kind when it has none.
+
+    >>> outer_blocks("```\\na\\n```json\\n{}\\n```\\nb\\n```")
+    [('', 'a\\n```json\\n{}\\n```\\nb')]
+    """
+    blocks: list[tuple[str, str]] = []
+    stack: list[str] = []
+    at, begin, name = 0, 0, ""
+    for line in reply.splitlines(keepends=True):
+        mark = _FENCE.match(line.rstrip("\r\n"))
+        after = at + len(line)
+        if mark and not stack:
+            stack, begin, name = [mark.group(1)], after, mark.group(2).strip()
+        elif mark and mark.group(1)[0] == stack[0][0] and len(mark.group(1)) >= len(stack[0]):
+            if mark.group(2).strip():
+                stack.append(mark.group(1))
+            elif mark.group(1).startswith(stack[-1]):
+                stack.pop()
+                if not stack:
+                    blocks.append((name, reply[begin:at].removesuffix("\n").removesuffix("\r")))
+        at = after
+    return None if stack else blocks

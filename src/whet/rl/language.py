@@ -1,24 +1,26 @@
 """A frozen language model as a policy: it is shown a question and writes texts or rewrites of a prompt.
 
-Its replies come through one road. A reply that cannot be read, that repeats the question, or whose text the prompt refuses,
-is asked for once more with the reason; after that it is skipped. Lines of the prompt around the text that a reply repeats are
-left out. So a caller may get fewer results than it asked for, but never an empty text, a changed fence or an exception. Text
-from a model is never a template.
+Its replies come through one road. A reply that cannot be read, that repeats the question, or whose text the prompt refuses
+(its slots, its fence, its length), is asked for once more with the reason; after that it is skipped. Lines of the prompt around
+the text that a reply repeats, and lines that hold nothing but a slot from there, are left out. So a caller may get fewer
+results than it asked for, but never an empty text, a changed fence or an exception. What was of no use is logged by reason.
+Text from a model is never a template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from whet.errors import EditRejected
 from whet.prompt import Prompt
-from whet.prompt.fence import without_markers
-from whet.prompt.slots import slots
-from whet.replies import between, texts_in
+from whet.prompt.fence import MARKER, without_markers
+from whet.prompt.slots import SLOT, slots
+from whet.replies import Reading, between, read_text, texts_in
 from whet.run import Run
-from whet.types import Message, Request
+from whet.types import JSON, Completion, Message, Request, lacks_answer
 
 T = TypeVar("T")
 
@@ -29,6 +31,8 @@ TAG = "INSTRUCTION"
 _BYTES = 2
 """A rewrite may have a token for every so many bytes of the text: about two for each of its own."""
 _TELLING = 20
+_EXAMPLE = 120
+_MARKUP = re.compile(r"</?[A-Za-z][\w-]*>")
 _TASK_TAG = "TASK"
 
 
@@ -71,7 +75,8 @@ class LanguagePolicy:
         """
         focused = start if region is None else start.focused(region)
         shown = start.region_text(region) if text is None else text
-        whole = f"{question}\n\n{_slot_note(shown)}\n{_ONLY} {_form(TAG, False)}"
+        limit = "" if start.limit is None else f"{start.limit.told(start.text)}\n"
+        whole = f"{question}\n\n{_slot_note(shown)}\n{limit}{_ONLY} {_form(TAG, False)}"
         room = max(self.max_tokens, len(shown.encode()) // _BYTES)
         return await replace(self, max_tokens=room)._replies(
             run,
@@ -100,8 +105,8 @@ class LanguagePolicy:
     ) -> list[T]:
         """What `accept` makes of each reply that can be read; counts are logged as `replies`."""
 
-        async def one(branch: Run, number: int) -> tuple[list[T], int, int]:
-            query, off_format, rejected = question, 0, 0
+        async def one(branch: Run, number: int) -> tuple[list[T], list[_Unusable]]:
+            query, unusable = question, list[_Unusable]()
             for attempt in range(2):
                 request = Request(
                     (Message("user", query),),
@@ -110,23 +115,64 @@ class LanguagePolicy:
                     sample=number + attempt * RETRY,
                 )
                 completion = (await branch.generate(ROLE, request))[0]
-                texts = texts_in(completion, tag, many=many, bare=attempt > 0)
-                if not texts:
-                    off_format += 1
-                    query = f"{question}\n\n{_REMINDER}"
+                reading = _read(completion, tag, many, attempt > 0)
+                if not reading.texts:
+                    unusable.append(_Unusable("off_format", reading.problem, completion.text))
+                    query = f"{question}\n\n{_UNREAD} {reading.problem} {_AGAIN}"
                     continue
                 try:
-                    return [accept(texts)], off_format, rejected
+                    return [accept(reading.texts)], unusable
                 except EditRejected as error:
-                    rejected += 1
+                    unusable.append(_Unusable("rejected", str(error), completion.text))
                     query = f"{question}\n\n{_REFUSED} {error}"
-            return [], off_format, rejected
+            return [], unusable
 
         outcomes = await run.map(one, range(sample, sample + n))
-        kept = [result for results, _, _ in outcomes for result in results]
-        counts = {"off_format": sum(o for _, o, _ in outcomes), "rejected": sum(r for _, _, r in outcomes)}
-        run.log("replies", {"asked": n, "kept": len(kept), **counts})
+        kept = [result for results, _ in outcomes for result in results]
+        run.log("replies", {"asked": n, "kept": len(kept), **_counts([u for _, us in outcomes for u in us])})
         return kept
+
+
+@dataclass(frozen=True)
+class _Unusable:
+    """A reply that could not be used: whether its form or its text was at fault, why, and what it said."""
+
+    kind: str
+    reason: str
+    reply: str
+
+
+def _counts(unusable: Iterable[_Unusable]) -> dict[str, JSON]:
+    """How many replies could not be used, by kind; and by reason, with the beginning of the first of each."""
+    counts: dict[str, int] = {"off_format": 0, "rejected": 0}
+    reasons: dict[str, list[JSON]] = {}
+    for one in unusable:
+        counts[one.kind] += 1
+        entry = reasons.setdefault(one.reason, [0, " ".join(one.reply.split())[:_EXAMPLE]])
+        reasons[one.reason] = [int(str(entry[0])) + 1, entry[1]]
+    why: list[JSON] = [[reason, *entry] for reason, entry in reasons.items()]
+    return {**counts, **({"why": why} if why else {})}
+
+
+def _read(completion: Completion, tag: str, many: bool, lenient: bool) -> Reading:
+    """The texts of a reply, or why there is none. A prompt with the markers of its fence gives what stands between them."""
+    if many:
+        texts = texts_in(completion, tag, many=True, bare=lenient)
+        return Reading(texts, "" if texts else f"no text stands between the tags <{tag}> and </{tag}>.")
+    if not completion.text.strip() and lacks_answer(completion.error):
+        return Reading([], f"it did not come: {completion.error}")
+    reading = read_text(completion, tag, lenient=lenient)
+    whole = completion.text.strip() if not reading.texts else reading.texts[0]
+    return Reading([whole]) if tag == TAG and completion.finish != "length" and _marked(whole) else reading
+
+
+def _marked(text: str) -> tuple[str, str] | None:
+    """What stands between the two markers of a text with one fence, and all that stands around it."""
+    marks = list(MARKER.finditer(text))
+    if [mark[1] for mark in marks] != ["begin", "end"]:
+        return None
+    begin, end = marks
+    return text[begin.end() : end.start()].strip(), f"{text[: begin.start()]}\n{text[end.end() :]}"
 
 
 def setting(description: str, start: Prompt, name: str | None = None) -> str:
@@ -152,14 +198,22 @@ def setting(description: str, start: Prompt, name: str | None = None) -> str:
 
 
 def _own(start: Prompt, shown: str, text: str, question: str) -> str:
-    """A written text without the lines that carry slots around the editable region. Raises EditRejected for a slot of
-    another region, and for a text that repeats two lines of the question which stand in no instruction and no task."""
+    """A written text without what stands around the editable region already: the rest of the prompt around the markers of its
+    fence, lines that carry its slots, lines at either end that hold nothing but such a slot. Raises EditRejected for a slot of
+    another region elsewhere, and for a text that repeats two lines of the question which stand in no instruction and no task."""
     if start.fenced:
-        around = {line.strip() for line in setting("", start).splitlines() if slots(line)}
+        surroundings = [line.strip() for line in setting("", start).splitlines()]
+        if (marked := _marked(text)) and all(
+            line.strip() in surroundings for line in marked[1].splitlines() if line.strip()
+        ):
+            text = marked[0]
+        around = {line for line in surroundings if slots(line)}
         around -= {line.strip() for line in shown.splitlines()}
         text = "\n".join(line for line in text.splitlines() if line.strip() not in around).strip()
         if extra := (slots(text) - slots(shown)) & start.slots:
-            raise EditRejected(f"It has {_listed(extra)}, which stands outside of it already.")
+            text = _without_slot_lines(text, extra)
+        if extra := (slots(text) - slots(shown)) & start.slots:
+            raise EditRejected(f"It has {_listed(extra)}, which stands outside of it already. Leave it out.")
     quoted = [text for tag in (TAG, _TASK_TAG) for text in between(question, f"<{tag}>", f"</{tag}>")] + [
         shown
     ]
@@ -167,9 +221,25 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
         line.strip() for q in quoted for line in q.splitlines()
     }
     repeated = {line.strip() for line in text.splitlines()} & {line for line in own if len(line) >= _TELLING}
-    if len(repeated) > 1 or _REMINDER in text:
+    if len(repeated) > 1 or _AGAIN in text:
         raise EditRejected("It repeats this message instead of the instruction that is wanted.")
     return text
+
+
+def _without_slot_lines(text: str, extra: Collection[str]) -> str:
+    """A text without the lines at either end that hold one of these slots and otherwise a label or a tag at most."""
+    lines = text.split("\n")
+
+    def spare(line: str) -> bool:
+        held, rest = slots(line), SLOT.sub("", line).strip()
+        label = not any(c.isalnum() for c in _MARKUP.sub("", rest)) or rest.endswith((":", "："))
+        return bool(held) and held <= set(extra) and label
+
+    while lines and (not lines[-1].strip() or spare(lines[-1])):
+        lines.pop()
+    while lines and (not lines[0].strip() or spare(lines[0])):
+        lines.pop(0)
+    return "\n".join(lines)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -200,5 +270,6 @@ EDITABLE = "[THE INSTRUCTION STANDS HERE]"
 REPHRASE = "This instruction is given to a language model:"
 WHICH = "Write five different wordings that could stand in the place of exactly this part of it:"
 _ONLY = "Write the instruction itself and nothing else."
-_REMINDER = "Your last reply could not be read. Write nothing but the text, between the tags."
+_UNREAD = "Your last reply could not be read:"
+_AGAIN = "Write nothing but the text, between the tags."
 _REFUSED = "Your last text could not be used:"

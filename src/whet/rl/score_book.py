@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from whet.environments.environment import Environment
-from whet.errors import EditRejected
 from whet.prompt import Prompt
+from whet.replies import unwrapped, without_thought
+from whet.rl.language import TAG
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
+from whet.search.archive import Archive, Candidate, preference
+from whet.search.edits import apply
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, validate_finalists, validate_leader
 from whet.types import JSON, Example, Score
+
+if TYPE_CHECKING:
+    from whet.rl.policy_model import Sample
 
 CHECKS = 8  # times that the leader is validated on the way
 
@@ -94,14 +99,15 @@ class ScoreBook(ValidatedNotes):
         self.notes.update({"scores": {}, "best": None})
 
     async def grade(self, run: Run, env: Environment, texts: Sequence[str]) -> list[float]:
-        """Reward of each text on the training examples. Only new texts are scored."""
+        """Reward of each text on the training examples; the lowest for one that the prompt refuses. Only new texts are scored."""
         scores = self.notes["scores"]
-        new = [text for text in dict.fromkeys(texts) if text not in scores]
-        results = await env.score(run, [self.start.edit(text, self.region) for text in new], self.examples)
+        made = {t: apply(self.start, t, self.region) for t in dict.fromkeys(texts) if t not in scores}
+        new = {text: prompt for text, prompt in made.items() if prompt is not None}
+        results = await env.score(run, list(new.values()), self.examples)
         scores.update(
             {text: [score.mean, dict(score.parts)] for text, score in zip(new, results, strict=True)}
         )
-        rewards = [self.reward(text) for text in texts]
+        rewards = [self.reward(text) if text in scores else env.reward.low for text in texts]
         known = [] if self.notes["best"] is None else [self.notes["best"]]
         self.notes["best"] = max([*known, *rewards])
         return rewards
@@ -112,8 +118,9 @@ class ScoreBook(ValidatedNotes):
         return float(sum(parts[name] for name in self.signal) if self.signal else mean)
 
     def best(self, most: int) -> list[str]:
-        """The texts with the highest reward; the older of equals first."""
-        return sorted(self.notes["scores"], key=self.reward, reverse=True)[:most]
+        """The texts with the highest reward; of equals the shorter, then the older first."""
+        scores = self.notes["scores"]
+        return sorted(scores, key=lambda text: preference(self.reward(text), text), reverse=True)[:most]
 
     def candidate(self, key: str) -> Candidate:
         """A scored text as a candidate."""
@@ -123,7 +130,7 @@ class ScoreBook(ValidatedNotes):
 
     async def check(self, run: Run, plan: SearchPlan, archive: Archive, step: int) -> None:
         """After some of the steps (from 0), `CHECKS` at even distances: validate the leader, if the plan pays for it."""
-        if (step + 1) % max(1, plan.rounds // CHECKS) == 0:
+        if self.notes["scores"] and (step + 1) % max(1, plan.rounds // CHECKS) == 0:
             await self.validate_leader(run, plan, archive, self.best(1)[0])
 
     async def finish(
@@ -133,7 +140,8 @@ class ScoreBook(ValidatedNotes):
         examples are, as far as the plan pays for it."""
         await self.grade(run, env, [likeliest])
         self.recall(archive)
-        finalists = [self.candidate(text) for text in dict.fromkeys([likeliest, *self.best(most - 1)])]
+        texts = [text for text in (likeliest, *self.best(most - 1)) if text in self.notes["scores"]]
+        finalists = [self.candidate(text) for text in dict.fromkeys(texts)]
         return await validate_finalists(run, plan, archive, finalists)
 
     def figures(self, rewards: Sequence[float], texts: Sequence[str]) -> dict[str, JSON]:
@@ -163,14 +171,16 @@ class TrainedCandidates(ValidatedNotes):
         return Candidate(self.start, (self.start.id,), self.operator, system=key)
 
 
+def written_text(sample: Sample, tag: str = TAG) -> str | None:
+    """The text that a policy wrote, as any other model's: without its thought and without a fence, tags or quotation marks around
+    all of it. None where there is none: the bound on tokens cut it, in the thought or after it."""
+    text = unwrapped(without_thought(sample.text), tag)
+    return text if sample.ended and text else None
+
+
 def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
-    """`start` with its editable text replaced, or None for a text that the prompt refuses (empty, a lost slot)."""
-    if text is None:
-        return None
-    try:
-        return start.edit(text.strip())
-    except EditRejected:
-        return None
+    """`start` with its editable text replaced, or None for a text that the prompt refuses (empty, a lost slot, too long)."""
+    return None if text is None else apply(start, text.strip())
 
 
 async def rewarded(
@@ -226,7 +236,8 @@ class Leaders(ValidatedNotes):
         ranked = list(distinct.values())
         if len(ranked) > plan.finalists:
             scores = await env.score(run, ranked, minibatch(run.rng, env.train, plan.examples))
-            by_score = sorted(zip(scores, ranked, strict=True), key=lambda pair: -pair[0].mean)
-            ranked = [rewrite for _, rewrite in by_score]
+            pairs = zip(scores, ranked, strict=True)
+            best = sorted(pairs, key=lambda pair: preference(pair[0].mean, pair[1].text), reverse=True)
+            ranked = [rewrite for _, rewrite in best]
         texts = [rewrite.region_text() for rewrite in [first, *ranked] if rewrite is not None]
         return await validate_finalists(run, plan, archive, [self.candidate(text) for text in texts])

@@ -41,6 +41,11 @@ class Candidate:
         return float("-inf") if self.score is None else self.score.mean
 
 
+def preference(mean: float, text: str) -> tuple[float, int]:
+    """The key by which candidates are compared, the larger the better: the mean reward, then the shorter text."""
+    return mean, -len(text)
+
+
 @dataclass
 class Archive:
     """Distinct candidates by id; the first of equals stays. Remembers the incumbent on validation."""
@@ -67,7 +72,7 @@ class Archive:
     def restore(self, candidate: Candidate, mean: float) -> None:
         """Take in a candidate that was validated before a resume, with its mean reward."""
         self.validated.setdefault(candidate.id, mean)
-        if self.incumbent is None or mean > self.validated[self.incumbent.id]:
+        if self._is_better(candidate):
             self.incumbent = candidate
 
     def lineage(self, name: str) -> list[str]:
@@ -80,7 +85,7 @@ class Archive:
 
     def top(self, k: int) -> list[Candidate]:
         """The k best by training score; ties go to the shorter prompt, then to the older one."""
-        order = sorted(self.members.values(), key=lambda c: (-c.mean, len(c.prompt.source)))
+        order = sorted(self.members.values(), key=lambda c: preference(c.mean, c.prompt.source), reverse=True)
         return order[:k]
 
     def keep(self, run: Run, candidate: Candidate) -> None:
@@ -92,7 +97,8 @@ class Archive:
     async def validate(self, run: Run, env: Environment, candidates: Iterable[Candidate]) -> Candidate:
         """Score candidates on the validation split and keep the best as the incumbent.
 
-        The incumbent is what a run falls back on when its budget ends. A tie keeps the incumbent.
+        The incumbent is what a run falls back on when its budget ends. On a tie the shorter prompt wins, but the start stays: a
+        change must be worth something.
         """
         for candidate in candidates:
             if candidate.id in self.validated:
@@ -119,9 +125,9 @@ class Archive:
         self._settle(run, candidate, mean_score(rollouts), vectors)
 
     def _settle(self, run: Run, candidate: Candidate, score: Score, vectors: Mapping[str, JSON]) -> None:
-        """The best becomes the incumbent; a tie keeps it."""
+        """The best becomes the incumbent."""
         self.validated[candidate.id] = score.mean
-        better = self.incumbent is None or self._rank(candidate) > self._rank(self.incumbent)
+        better = self._is_better(candidate)
         if better:
             self.incumbent = candidate
         run.log(
@@ -135,8 +141,16 @@ class Archive:
             },
         )
 
-    def _rank(self, candidate: Candidate) -> tuple[bool, float]:
-        return candidate.id not in self.outside, self.validated[candidate.id]
+    def _is_better(self, candidate: Candidate) -> bool:
+        """Whether a validated candidate takes the place of the incumbent."""
+        if self.incumbent is None:
+            return True
+        new, old = self._rank(candidate), self._rank(self.incumbent)
+        return new > old and (new[:2] > old[:2] or bool(self.incumbent.parents))
+
+    def _rank(self, candidate: Candidate) -> tuple[bool, float, int]:
+        mean = self.validated[candidate.id]
+        return candidate.id not in self.outside, *preference(mean, candidate.prompt.text)
 
 
 def candidate_of(described: Mapping[str, Any]) -> Candidate:

@@ -58,7 +58,7 @@ REQUIRED = {
 KEYS = (
     *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
     *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env", "reward_timeout"),
-    *("program", "prompts", "region", "objectives"),
+    *("program", "prompts", "region", "objectives", "longest"),
 )
 
 NAMES_FILES = (
@@ -145,6 +145,7 @@ def make_task(
         group=group,
         program=program,
         region=read_region(get("region"), prompt),
+        longest=keys["longest"].integer("`longest`", 1) if "longest" in keys else None,
         **words,
         **_gate(keys, reward),
     )

@@ -102,7 +102,8 @@ class Task:
     `document` is what task.yaml says, or would say; of `data` the names of the splits. `alpha` is the chance of a false
     promotion that all openings of the test rows may have together, `minimum_effect` the difference that a promotion must
     exceed, `group` the key whose value rows have in common that are not independent. `program` answers with several prompts;
-    `region` says which region is edited (`whet.search.regions`).
+    `region` says which region is edited (`whet.search.regions`), `longest` how many tokens the prompt may have at most
+    (None: three times those of the start, at least 2,000).
     """
 
     name: str
@@ -129,6 +130,7 @@ class Task:
     group: str | None = None
     program: Program | None = None
     region: str = ROUND_ROBIN
+    longest: int | None = None
 
     @classmethod
     @checked
@@ -152,6 +154,7 @@ class Task:
         program: Any = None,
         region: str | None = None,
         objectives: Mapping[str, Any] | None = None,
+        longest: int | None = None,
     ) -> Task:
         """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
 
@@ -162,7 +165,7 @@ class Task:
         from whet.task.memory import TaskKeywords, build_task, prompt_of
 
         words = from_arguments(TaskKeywords, arguments)
-        return with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect)
+        return with_longest(with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect), longest)
 
     @classmethod
     @checked
@@ -192,6 +195,22 @@ def with_gate(task: Task, alpha: float | None, minimum_effect: float | None) -> 
         return task
     gate = {k: v for k, v in (("alpha", alpha), ("minimum_effect", effect)) if v != getattr(task, k)}
     return replace(task, alpha=alpha, minimum_effect=effect, document={**task.document, **gate})
+
+
+def with_longest(task: Task, longest: int | None) -> Task:
+    """The task with another bound on the tokens of its prompt; None keeps its own. Raises UsageError."""
+    if longest is None or longest == task.longest:
+        return task
+    check_longest(longest)
+    return replace(task, longest=longest, document={**task.document, "longest": longest})
+
+
+def check_longest(longest: object) -> None:
+    """Raise UsageError for what is no number of tokens."""
+    if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
+        raise UsageError(
+            f"longest is the number of tokens that the prompt may have at most, a whole number from 1 on; this is {longest!r}."
+        )
 
 
 def check_gate(alpha: float, minimum_effect: float, reward: RewardFunction) -> None:
