@@ -63,7 +63,7 @@ def _reply_warnings(core: Core) -> list[str]:
     if not reasons:
         return [few] if 2 * kept < requested else []
     total, lost = sum(times for times, _ in reasons.values()), requested - kept
-    said = [f'{times} because {why} For example: "{example}".' for why, (times, example) in reasons.items()]
+    said = [f'{times} times: {why} For example: "{example}".' for why, (times, example) in reasons.items()]
     if len(said) > _NAMED:
         said[_NAMED:] = [f"{len(said) - _NAMED} more reasons are in the journal (events replies)."]
     came = (
