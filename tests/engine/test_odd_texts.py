@@ -28,7 +28,7 @@ async def test_replies_of_no_use_to_prompt_learning_are_a_warning_with_an_exampl
         result = await optimize(url, tmp_path, **learning())
     (warning,) = [text for text in result["warnings"] if "optimizer" in text]
     assert calls["optimizer"] > 1 and warning.startswith("None of the ")
-    assert warning.endswith(f'could be used. One of the others: "{reply}"')
+    assert f'times: its form could not be read. For example: "{reply}".' in warning
 
 
 async def test_replies_that_are_of_use_are_no_warning(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_it_learns_and_returns_what_it_learned(inference: Any) -> None:
 @pytest.mark.long
 async def test_a_network_learns_to_ask_for_what_is_rewarded() -> None:
     torch.set_num_threads(1)
-    config = Config(steps=14, group=12, examples=1, lr=5e-3, max_tokens=16, rewrites=1, checks=0)
+    config = Config(steps=24, group=12, examples=1, lr=5e-3, max_tokens=48, rewrites=1, checks=0)
     writer = PolicyModel.open("embedded/tiny", config.lora, 0)
     _, run = await search(config, writer, "capital")
     rewards = [step["reward"] for step in steps(run)]

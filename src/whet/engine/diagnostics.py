@@ -63,21 +63,23 @@ def _reply_warnings(core: Core) -> list[str]:
     if not reasons:
         return [few] if 2 * kept < requested else []
     total, lost = sum(times for times, _ in reasons.values()), requested - kept
-    said = [f'{times} times: {why} For example: "{example}".' for why, (times, example) in reasons.items()]
-    if len(said) > _NAMED:
-        said[_NAMED:] = [f"{len(said) - _NAMED} more reasons are in the journal (events replies)."]
+    sentences = [
+        f'{times} times: {why} For example: "{example}".' for why, (times, example) in reasons.items()
+    ]
+    if len(sentences) > _NAMED:
+        sentences[_NAMED:] = [f"{len(sentences) - _NAMED} more reasons are in the journal (events replies)."]
     came = (
         f"{lost} of {requested} texts are lost"
         if lost
         else "all were asked for again with the reason, and came"
     )
-    unusable = f"{total} replies of the optimizer model could not be used ({came}): {' '.join(said)}"
+    unusable = f"{total} replies of the optimizer model could not be used ({came}): {' '.join(sentences)}"
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]
 
 
 def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:
     """How often a reply could not be used, by reason, the most frequent first, with the beginning of one of them."""
-    found: dict[str, tuple[int, str]] = {}
+    times_by_reason: dict[str, tuple[int, str]] = {}
     for count in counts:
         entries = [*count.get("why", ())]
         if count.get("example"):
@@ -85,9 +87,9 @@ def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:
                 ["its form could not be read.", int(count["asked"]) - int(count["kept"]), count["example"]]
             )
         for reason, times, example in entries:
-            known, first = found.get(reason, (0, example))
-            found[reason] = (known + int(times), first)
-    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+            known, first = times_by_reason.get(reason, (0, example))
+            times_by_reason[reason] = (known + int(times), first)
+    return dict(sorted(times_by_reason.items(), key=lambda item: -item[1][0]))
 
 
 def added_warnings(task: Task, best: Prompt) -> list[str]:
@@ -107,8 +109,8 @@ def added_warnings(task: Task, best: Prompt) -> list[str]:
         )
     rows = [*task.train, *task.validation]
     fields = {name for row in rows[:1] for name in row.values}
-    found, known = (foreign_slots(p, _NOWHERE, fields, (*INPUT_NAMES, "input")) for p in (best, task.prompt))
-    return [*warnings, *(f"The best {warning}" for warning in found if warning not in known)]
+    ours, theirs = (foreign_slots(p, _NOWHERE, fields, (*INPUT_NAMES, "input")) for p in (best, task.prompt))
+    return [*warnings, *(f"The best {warning}" for warning in ours if warning not in theirs)]
 
 
 def barren_warnings(core: Core, start: str, best: str) -> list[str]:

@@ -23,6 +23,8 @@ Differences from the paper:
    name their own in the column `column`. `warmup=0` leaves the stage out.
 4. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
 5. Within a limit on calls, steps and inputs are cut to what the limit pays.
+6. A hint is what the policy wrote without a thought; of one that the bound on tokens cut, the keywords before the last
+   separator.
 
 Run it:  whet optimize TASK --method dsp --lm openai/NAME --policy hf/PATH
 """
@@ -33,13 +35,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from whet.environments import Actor
 from whet.environments.environment import Environment, recast
-from whet.environments.episodes import ActorObservation, Conversation
+from whet.environments.episodes import ActorAction, ActorObservation, Conversation
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.replies import unwrapped, without_thought
 from whet.rewards.text import targets_of
+from whet.rl.language import TAG
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
 from whet.rl.score_book import TrainedCandidates
@@ -141,13 +146,13 @@ async def rewarded(
     common: frozenset[str],
 ) -> tuple[list[list[float]], list[float]]:
     """Rewards of the hints to each example, less its base, and the mean reward of the answers, 0 to 1."""
-    pairs = list(zip(examples, groups, strict=True))
-    prompted = [attached(example, sample.text) for example, group in pairs for sample in group]
+    hints = [[hint_in(sample.text, sample.ended) for sample in group] for group in groups]
+    prompted = [attached(e, hint) for e, group in zip(examples, hints, strict=True) for hint in group]
     answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, prompted)])
     rewards, means = [], []
-    for (example, group), base in zip(pairs, bases, strict=True):
+    for example, group, base in zip(examples, hints, bases, strict=True):
         mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
-        hits = [keyword_reward(sample.text, target, common) for sample in group]
+        hits = [keyword_reward(hint, target, common) for hint in group]
         rewards.append([r - base + (config.keyword or 0.0) * h for r, h in zip(mine, hits, strict=True)])
         means.append(sum(mine) / len(mine))
     return rewards, means
@@ -225,7 +230,7 @@ class Hinted(Environment):
         if self.adviser is None:
             return [prompt.region_text()] * len(examples)
         hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], 0)
-        return [f"{prompt.region_text()}\n{HINT} {one.text.strip()}" for one in hints]
+        return [f"{prompt.region_text()}\n{HINT} {written_hint(one)}" for one in hints]
 
     @property
     def _plain(self) -> Environment:
@@ -236,7 +241,7 @@ class Hinted(Environment):
         if self.adviser is None:
             return list(examples)
         hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], sample)
-        return [attached(e, one.text) for e, one in zip(examples, hints, strict=True)]
+        return [attached(e, written_hint(one)) for e, one in zip(examples, hints, strict=True)]
 
 
 def hinted(env: Environment, adviser: Actor) -> Hinted:
@@ -257,6 +262,19 @@ def attached(example: Example, hint: str) -> Example:
     values = {**example.values, last: f"{example.values[last]}\n{HINT} {hint.strip()}"}
     text = None if example.text is None else f"{example.text}\n{HINT} {hint.strip()}"
     return replace(example, values=values, text=text)
+
+
+def hint_in(text: str, ended: bool) -> str:
+    """The hint in what the policy wrote, without its thought and what encloses it; of a text that the bound on tokens cut, the
+    keywords before the last separator."""
+    hint = unwrapped(without_thought(text), TAG)
+    return hint if ended else hint.rpartition(SEPARATOR)[0].strip()
+
+
+def written_hint(action: ActorAction) -> str:
+    """The hint in what an adviser wrote."""
+    record: Any = action.record
+    return hint_in(action.text, record is None or bool(record["ended"]))
 
 
 def keywords_in(hint: str) -> list[str]:

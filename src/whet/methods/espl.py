@@ -65,6 +65,7 @@ from whet.rl.score_book import ValidatedNotes, due
 from whet.rl.training import Advantage, MultiTurnTraining, Reward, Trainer, rewards_by_turn
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.edits import apply
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
@@ -195,10 +196,11 @@ class Pool(ValidatedNotes):
         return max(self.members, key=lambda p: (p.low, p.key))
 
     def prompt(self, program: PrincipleList) -> Prompt:
-        """The start with the principles behind its editable text; the start itself for an empty list."""
+        """The start with the principles behind its editable text; itself for an empty list and for one that it refuses."""
         if not program.principles:
             return self.start
-        return self.start.edit(f"{self.start.region_text().rstrip()}\n{FIRST}\n{program.text}\n")
+        text = f"{self.start.region_text().rstrip()}\n{FIRST}\n{program.text}\n"
+        return apply(self.start, text) or self.start
 
     def replace(self, programs: Sequence[PrincipleList]) -> None:
         """Store new ratings."""

@@ -25,6 +25,8 @@ Differences from the paper:
    In the paper every task gets its own retries, which needs its return; who uses a prompt does not know that.
    What retries bring is logged at each step (`first`, `gain`), and the trained weights can be used on another task.
 5. Within a limit on calls, steps and examples are cut to what the limit pays.
+6. A reflection that the bound on tokens cut is not tried and counts as the lowest return. What the model thinks first, and what
+   encloses all of its text, is no part of a reflection.
 
 Run it:  whet optimize TASK --method retroformer --lm openai/NAME --policy hf/PATH
 """
@@ -38,7 +40,7 @@ from whet.environments.environment import Environment
 from whet.environments.multiturn import attempts
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
-from whet.rl.score_book import ScoreBook
+from whet.rl.score_book import ScoreBook, written_text
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -135,27 +137,29 @@ async def retry(
     questions = [question(start, one) for one in left]
     groups = await trainer.sample(run, questions)
     again = [
-        (one.example, (*one.reflections, sample.text.strip()))
+        (one.example, (*one.reflections, text))
         for one, group in zip(left, groups, strict=True)
         for sample in group
+        if (text := written_text(sample)) is not None
     ]
     retried = iter(await tries(run, env, start, again))
     best = []
     for before, group, conversation in zip(left, groups, questions, strict=True):
-        after = [next(retried) for _ in group]
+        after = [None if written_text(sample) is None else next(retried) for sample in group]
+        rewards = [env.reward.low if one is None else one.rollout.reward for one in after]
         rounds.groups.append(group)
-        rounds.gains.append([one.rollout.reward - before.rollout.reward for one in after])
-        texts = [sample.text for sample in group]
-        rounds.reflections.extend((conversation, *one) for one in zip(texts, rounds.gains[-1], strict=True))
-        note(trainer.policy, after, rounds.gains[-1])
-        best.append(max(after, key=lambda one: one.rollout.reward))
+        rounds.gains.append([reward - before.rollout.reward for reward in rewards])
+        useful = [(one, gain) for one, gain in zip(after, rounds.gains[-1], strict=True) if one is not None]
+        rounds.reflections.extend((conversation, one.reflections[-1], gain) for one, gain in useful)
+        note(trainer.policy, useful)
+        best.append(max((one for one, _ in useful), key=lambda one: one.rollout.reward, default=before))
     return best
 
 
-def note(policy: PolicyModel, after: Sequence[Attempt], gains: Sequence[float]) -> None:
+def note(policy: PolicyModel, tried: Sequence[tuple[Attempt, float]]) -> None:
     """Keep the sum of gains and their number for each reflection that was tried."""
     known = policy.notes["reflections"]
-    for one, gain in zip(after, gains, strict=True):
+    for one, gain in tried:
         total, times = known.get(one.reflections[-1], (0.0, 0))
         known[one.reflections[-1]] = [total + gain, times + 1]
 
@@ -173,7 +177,7 @@ async def final_reflections(
     sampled = await trainer.sample(run, [question(start, one) for one in tried], n=1)
     prompts = [
         with_reflections(start, [reflection])
-        for reflection in [*best, *(group[0].text.strip() for group in sampled)]
+        for reflection in [*best, *filter(None, map(written_text, (group[0] for group in sampled)))]
     ]
     return list(dict.fromkeys(text_in(start, prompt) for prompt in prompts if prompt != start))
 

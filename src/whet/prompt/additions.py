@@ -25,8 +25,8 @@ def new_addresses(text: str, known: str) -> list[str]:
     ['https://c.org/x', '10.0.0.1']
     """
     folded = known.casefold()
-    found = (match.group().rstrip(".,;:!?") for match in _ADDRESS.finditer(text))
-    return [a for a in dict.fromkeys(found) if a.casefold() not in folded and _is_address(a)]
+    addresses = (match.group().rstrip(".,;:!?") for match in _ADDRESS.finditer(text))
+    return [a for a in dict.fromkeys(addresses) if a.casefold() not in folded and _is_address(a)]
 
 
 def _is_address(text: str) -> bool:

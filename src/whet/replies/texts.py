@@ -28,14 +28,14 @@ CUT = "it was cut off before its end. Write a shorter text."
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TextReading:
     """The texts that a reply gives under a tag, or the `problem`, a clause about the reply, why none can be read."""
 
     texts: list[str]
     problem: str = ""
 
 
-def read_text(completion: Completion, tag: str, *, lenient: bool = False) -> Reading:
+def read_text(completion: Completion, tag: str, *, lenient: bool = False) -> TextReading:
     """The one text that a reply gives under `tag`, every byte of it but outer space and whole wrapping; or none, with the reason.
 
     A text may hold tags, fences and braces itself, so only what encloses it counts:
@@ -54,20 +54,20 @@ def read_text(completion: Completion, tag: str, *, lenient: bool = False) -> Rea
     reply = without_thought(completion.text).strip()
     whole = completion.error is None and completion.finish != "length"
     if not reply:
-        return Reading([], CUT if completion.finish == "length" else EMPTY)
-    for found in _enclosed(reply, tag, whole, lenient):
-        if isinstance(found, str):
-            return Reading([], found)
-        if texts := _clean(found):
+        return TextReading([], CUT if completion.finish == "length" else EMPTY)
+    for pieces in _enclosed(reply, tag, whole, lenient):
+        if isinstance(pieces, str):
+            return TextReading([], pieces)
+        if texts := _clean(pieces):
             distinct = list(dict.fromkeys(texts))
             if len(distinct) > 1 and not lenient:
-                return Reading([], "several different texts stand in it. Give one.")
-            return Reading(distinct[-1:])
+                return TextReading([], "several different texts stand in it. Give one.")
+            return TextReading(distinct[-1:])
     if not whole:
-        return Reading([], CUT)
+        return TextReading([], CUT)
     if lenient and (texts := _clean(_bare(reply, tag))):
-        return Reading(texts)
-    return Reading([], f"no text stands between the tags <{tag}> and </{tag}>.")
+        return TextReading(texts)
+    return TextReading([], f"no text stands between the tags <{tag}> and </{tag}>.")
 
 
 def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool = False) -> list[str]:

@@ -18,7 +18,7 @@ from whet.errors import EditRejected
 from whet.prompt import Prompt
 from whet.prompt.fence import MARKER, without_markers
 from whet.prompt.slots import SLOT, slots
-from whet.replies import Reading, between, read_text, texts_in
+from whet.replies import TextReading, between, read_text, texts_in
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request, lacks_answer
 
@@ -154,16 +154,18 @@ def _counts(unusable: Iterable[_Unusable]) -> dict[str, JSON]:
     return {**counts, **({"why": why} if why else {})}
 
 
-def _read(completion: Completion, tag: str, many: bool, lenient: bool) -> Reading:
+def _read(completion: Completion, tag: str, many: bool, lenient: bool) -> TextReading:
     """The texts of a reply, or why there is none. A prompt with the markers of its fence gives what stands between them."""
     if many:
         texts = texts_in(completion, tag, many=True, bare=lenient)
-        return Reading(texts, "" if texts else f"no text stands between the tags <{tag}> and </{tag}>.")
+        return TextReading(texts, "" if texts else f"no text stands between the tags <{tag}> and </{tag}>.")
     if not completion.text.strip() and lacks_answer(completion.error):
-        return Reading([], f"it did not come: {completion.error}")
+        return TextReading([], f"it did not come: {completion.error}")
     reading = read_text(completion, tag, lenient=lenient)
     whole = completion.text.strip() if not reading.texts else reading.texts[0]
-    return Reading([whole]) if tag == TAG and completion.finish != "length" and _marked(whole) else reading
+    return (
+        TextReading([whole]) if tag == TAG and completion.finish != "length" and _marked(whole) else reading
+    )
 
 
 def _marked(text: str) -> tuple[str, str] | None:

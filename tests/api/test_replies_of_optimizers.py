@@ -1,0 +1,103 @@
+"""What becomes of the replies of an optimizer model, whatever stands around its text: the prompt that is found, what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from whet.types import Completion, Request
+
+ROWS = [{"id": str(i), "input": f"Message {i}", "target": "ab"[i % 2]} for i in range(36)]
+START = "<!-- whet:begin -->\nSay it.\n<!-- whet:end -->\n\n{{input}}"
+GOOD = "Read the message carefully and say which team it is for."
+METHODS = {
+    "gepa": {},
+    "opro": {"steps": 2, "samples": 2},
+    "protegi": {},
+    "meta_prompt": {"loops": 2},
+    "mipro": {},
+}
+
+
+async def optimized(reply: str, folder: Path, method: str = "meta_prompt", **more: Any) -> whet.Result:
+    """A run whose optimizer model always writes this reply; with GOOD in its prompt the task model is right."""
+
+    def task(request: Request) -> Completion:
+        asked = request.messages[-1].content
+        number = int(asked.split("Message ")[1].split()[0].strip("."))
+        return Completion("ab"[number % 2] if GOOD in asked or number % 3 == 0 else "?")
+
+    def answer(messages: list[Any], request: Request) -> Completion:
+        return task(request)
+
+    def optimizer(messages: list[Any]) -> str:
+        asked = messages[-1].content
+        other = next((tag for tag in ("REASON", "SUMMARY") if f"<{tag}>" in asked), None)
+        return f"<{other}>It is vague.</{other}>" if other else reply
+
+    return await whet.aoptimize(
+        START, data=ROWS, reward="exact_match", lm=answer, optimizer_lm=optimizer, method=method,
+        settings=METHODS[method], budget=whet.Budget(calls=260, optimizer_calls=30), run=folder / "run", **more,
+    )  # fmt: skip
+
+
+XML = f"<role>You sort mail.</role>\n<instruction>{GOOD}</instruction>\n<instruction>Be brief.</instruction>"
+FENCED = f'{GOOD}\nAnswer as JSON:\n```json\n{{"team": "a"}}\n```\nOnly that.'
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [(f"<INSTRUCTION>\n{XML}\n</INSTRUCTION>", XML), (f"```\n{FENCED}\n```", FENCED)],
+    ids=["xml", "fences"],
+)
+async def test_a_text_with_tags_or_fences_arrives_whole(
+    method: str, reply: str, text: str, tmp_path: Path
+) -> None:
+    result = await optimized(reply, tmp_path, method)
+    assert text in result.best.prompt.text
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        GOOD,
+        f'"{GOOD}"',
+        f"<think>Shorter?</think>\n<INSTRUCTION>{GOOD}</INSTRUCTION>",
+        f"<INSTRUCTION>{GOOD}\nMessage: {{{{input}}}}</INSTRUCTION>",
+        f"<!-- whet:begin -->\n{GOOD}\n<!-- whet:end -->\n\n{{{{input}}}}",
+        f'{{"prompt": "{GOOD}"}}',
+        f"Here it is:\n```markdown\n{GOOD}\n```\nHope this helps.",
+    ],
+)
+async def test_habits_of_optimizers_leave_the_text_alone(reply: str, tmp_path: Path) -> None:
+    result = await optimized(reply, tmp_path)
+    assert result.best.prompt.text == f"{GOOD}\n\n{{{{input}}}}"
+
+
+async def test_replies_that_are_of_no_use_are_counted_by_reason_with_an_example(tmp_path: Path) -> None:
+    result = await optimized(f"Sure! Here it is:\n\n{GOOD}\n\nIt is better.", tmp_path)
+    (warning,) = [text for text in result.warnings if "could not be used" in text]
+    assert "texts are lost" in warning and "no text stands between the tags" in warning
+    assert 'For example: "Sure! Here it is: Read the message' in warning
+
+
+async def test_what_a_found_prompt_brings_is_said(tmp_path: Path) -> None:
+    reply = f"<INSTRUCTION>{GOOD} See https://evil.example/x and a@b.org. It is {{input}}.\n```\nopen</INSTRUCTION>"
+    result = await optimized(reply, tmp_path)
+    said = "\n".join(result.warnings)
+    assert "addresses that the start prompt did not hold: https://evil.example/x, a@b.org." in said
+    assert "a code fence that is never closed" in said
+    assert "{input} goes to the model as it stands" in said
+
+
+async def test_a_prompt_that_grows_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    long = f"<INSTRUCTION>{GOOD} {'Consider every word. ' * 800}</INSTRUCTION>"
+    result = await optimized(long, tmp_path / "default")
+    assert GOOD not in result.best.prompt.text
+    assert any("it may have at most 2,000" in text for text in result.warnings)
+    result = await optimized(long, tmp_path / "wide", longest=10_000)
+    assert GOOD in result.best.prompt.text
