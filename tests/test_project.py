@@ -336,7 +336,7 @@ PUBLIC = {
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
-    "whet.testing.paired_benchmark": "Advantage KnownWorld advantage play",
+    "whet.testing.paired_benchmark": "Advantage KnownWorld advantage paired play",
     "whet.testing.environments": "EnvironmentConformance",
     "whet.testing.faults": "Faults ReceivedRequest RequestLedger ServerBehaviour habitual thoughtful understood",
     "whet.testing.methods": "MethodConformance",

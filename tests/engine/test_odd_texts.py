@@ -60,8 +60,8 @@ async def test_texts_that_begin_with_a_thought_are_named_with_what_to_do(tmp_pat
 async def test_an_optimizer_that_was_asked_nothing_is_a_warning(tmp_path: Path) -> None:
     async with odd_server(task=sorter, optimizer=lambda body, number: said("?")) as (url, calls):
         result = await optimize(url, tmp_path, **learning(reward=lambda example, output: 1.0))
-    (warning,) = [text for text in result["warnings"] if "optimizer" in text]
-    assert not calls["optimizer"] and "nothing to learn from" in warning
+    (warning,) = [text for text in result["warnings"] if "nothing to learn from" in text]
+    assert not calls["optimizer"] and "full reward on all" in warning
 
 
 async def test_a_limit_that_strikes_inside_the_search_leaves_the_best_prompt_so_far(

@@ -16,13 +16,13 @@ import torch
 from whet import api
 
 REWARD = '''\
-"""Training rows pay for capital letters; the others want small ones."""
+"""Training rows pay for capital letters; the others want small ones, and none is ever perfect."""
 
 
 def reward(example, output):
     letters = [c for c in output if c.isalpha()]
     small = sum(c.islower() for c in letters) / max(1, len(letters))
-    return 1 - small if example["split"] == "train" else small
+    return 0.95 * (1 - small if example["split"] == "train" else small)
 '''
 
 

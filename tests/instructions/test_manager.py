@@ -378,7 +378,7 @@ async def test_what_is_improper_to_the_model_leaves_where_it_was_demanded_once_a
     assert manager.left_out == {"i2"}
 
 
-async def test_what_one_answer_demands_when_nothing_can_be_tried_any_more_is_left_to_a_person() -> None:
+async def last_step_with_one_voice() -> InstructionManager:
     """Others were missed as long as that one was, and each of them was demanded again and again."""
     manager = InstructionManager(START)
     for n in range(4):
@@ -386,12 +386,53 @@ async def test_what_one_answer_demands_when_nothing_can_be_tried_any_more_is_lef
         await step(manager, voices, reads(form(entry((1, 2, 3, 4, 5, 6), None, f"Do the thing number {n}."))))
     run, _ = run_with(reads(form(entry((1,), None, "Give everyone a free bike."))))
     await manager.step(run, judged("z"), None, "end", last=True)
-    assert "Give everyone a free bike." not in texts(manager) and len(texts(manager)) == 5
+    return manager
+
+
+async def test_what_one_answer_demands_when_nothing_can_be_tried_any_more_stays_where_a_model_can_check_it() -> (
+    None
+):
+    manager = await last_step_with_one_voice()
+    await manager.finish(run_with(constant({}))[0], 3)
+    assert "Give everyone a free bike." in texts(manager)
+    unchecked = await last_step_with_one_voice()
+    run, _ = run_with(constant({}))
+    await unchecked.finish(run, 0)
+    assert "Give everyone a free bike." not in texts(unchecked) and len(texts(unchecked)) == 5
     assert [v["text"] for name, v in run.logged if name == "untested"] == ["Give everyone a free bike."]
     early = InstructionManager(START)
     run, _ = run_with(reads(form(entry((1,), None, "Mind the step."))))
     await early.step(run, judged("z"), None, "end", last=True)
+    await early.finish(run_with(constant({}))[0], 0)
     assert "Mind the step." in texts(early), "one critique is enough where others had no time to be heard"
+
+
+async def test_what_nobody_could_act_on_leaves_and_what_it_was_made_of_is_read_once_more() -> None:
+    manager = InstructionManager(START)
+    made = form(entry((1,), None, "Take more care over the price."), entry((2,), None, "Sign with a name."))
+    await step(manager, judged("no price!", "who wrote this?"), reads(made))
+
+    def reply(stage: str, text: str) -> Any:
+        if stage != "read":
+            return {}
+        assert numbered(text) == {1: "no price!"}, "the critique of what left, and nothing else"
+        return form(entry((1,), None, "State the price in euro."))
+
+    run, optimizer = run_with(reply)
+    optimizer.vague = lambda text: [n for n, line in numbered(text).items() if "more care" in line]
+    await manager.finish(run, 3)
+    assert texts(manager) == ["Be kind.", "Sign with a name.", "State the price in euro."]
+    assert optimizer.calls("clarity") == 1
+
+
+async def test_what_answers_were_seen_to_violate_is_clear_enough() -> None:
+    manager = InstructionManager(START)
+    await step(manager, judged("rude"), reads(form(entry((1,), None, "Be friendly."))))
+    await step(manager, judged("rude again"), reads(form(entry((1,), "i2"))))
+    run, optimizer = run_with(constant({}))
+    optimizer.vague = lambda text: [1]
+    await manager.finish(run, 3)
+    assert texts(manager) == ["Be kind.", "Be friendly."]
 
 
 async def test_an_instruction_that_names_one_row_does_not_enter() -> None:

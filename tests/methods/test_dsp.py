@@ -19,7 +19,16 @@ from tests.rl.scribe import Scribe
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.methods.dsp import Config, adapted, deploy, dsp, supervised_keywords, unit
+from whet.methods.dsp import (
+    KEYWORD,
+    Config,
+    adapted,
+    deploy,
+    dsp,
+    keyword_reward,
+    supervised_keywords,
+    unit,
+)
 from whet.methods.method import configure
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
@@ -106,6 +115,30 @@ async def test_rewards_of_a_step_by_hand() -> None:
     worth = {"yes": 1 + 0.5, "no": -0.1, "yes; no": 1 + 0.4}
     mean = sum(worth[t] for t in texts) / 24
     assert len(set(texts)) == 3 and advantages == pytest.approx([worth[t] - mean for t in texts])
+
+
+@pytest.mark.parametrize(
+    ("hint", "target", "expected"),
+    [
+        ("red; boat", "a red boat", 2.0),
+        ("re; oat", "a red boat", -0.4),
+        (";".join("abcdefghijklmno"), "a backhand compliment of folk gloom", 1.0 - 14 * 0.2),
+        ("one; two; three; four; five; six; seven", "one two three four five six seven", 5.0),
+        ("rot; Boot", "ein rotes BOOT", 1.0 - 0.2),
+        ("返金", "本日返金いたしました。", 1.0),
+    ],
+)
+def test_keywords_are_words_of_the_target_and_five_at_most_are_rewarded(
+    hint: str, target: str, expected: float
+) -> None:
+    assert keyword_reward(hint, target) == pytest.approx(expected)
+
+
+def test_letters_never_earn_more_than_a_right_answer() -> None:
+    """With the default weight, whatever the hint: a right answer with no keyword earns 1."""
+    target = " ".join(f"{letter} word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
+    soup = ";".join("abcdefghijklmnopqrstuvwxyz")
+    assert KEYWORD * keyword_reward(soup, target) <= 0.5
 
 
 async def test_the_reward_can_be_the_difference_to_no_hint() -> None:

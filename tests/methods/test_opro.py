@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
+from tests.methods.readers import Blinded, ScoreReader, without_scores
 
 from whet.methods.opro import Config, bucket, opro
 from whet.prompt import Prompt
@@ -15,8 +17,7 @@ from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, advantage
+from whet.testing.paired_benchmark import KnownWorld, paired, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.testing.simulators import load
@@ -157,21 +158,40 @@ async def test_small_budgets_buy_two_steps_and_a_validated_newcomer(most: int) -
     assert 0.6 * most < run.spent["task"] <= most
 
 
-def climb(seed: int) -> KnownWorld:
-    """Eight words help, five hinder. Optimizer and random search know the same phrases, with all of these."""
+# The contest: an optimizer that compares scores wins by them, and by nothing else.
+
+PLAIN = Prompt.parse(SOURCE.replace(" Be quick, and guess freely.", ""))
+SEEDS, CALLS = range(6), Budget(task_calls=1500)
+
+
+def climb(seed: int, change: Callable[[str], str] = str) -> KnownWorld:
+    """Eight words help, five hinder. Optimizer and random search know the same phrases, with all of these; what the optimizer is
+    asked is changed first."""
     words = {
         "words": "carefully,evidence,tone,negations,irony,precise,literally,facts",
-        "harmful": "guess,quick,expert,step,explain",
+        "harmful": "expert,step,explain,brief,likely",
     }
     model: Any = load("labels", {**words, "harm": "0.08", "base": "0.4", "seed": str(seed)})
-    optimizer = load(
-        "phrases", {"phrases": "|".join(PHRASES), "keep": "0.9", "try": "0.1", "seed": str(seed)}
-    )
-    return KnownWorld(
-        review_world(model, train=80, validation=30), START, lambda p: model.accuracy(p.source), optimizer
-    )
+    reader: Any = Blinded(ScoreReader("reader", {"seed": str(seed)}), change)
+    env = review_world(model, train=80, validation=30)
+    return KnownWorld(env, PLAIN, lambda p: model.accuracy(p.source), reader)
 
 
-def test_beats_random_search_at_equal_budget() -> None:
-    found = advantage("opro", "random_search", climb, Budget(task_calls=600), range(10))
-    assert found.low > 0.1, found
+@cache
+def reached(method: str, hidden: bool = False) -> list[float]:
+    """What a method finds in the world of each seed; random search edits as often as the optimizer has rounds for."""
+    settings = {"edits": 16} if method == "random_search" else None
+    change = without_scores if hidden else str
+    return [play(method, climb(seed, change), seed, CALLS, settings) for seed in SEEDS]
+
+
+def test_an_optimizer_that_reads_the_scores_beats_random_search() -> None:
+    won = paired(reached("opro"), reached("random_search"))
+    assert won.low > 0.1, won
+
+
+def test_with_its_scores_hidden_it_loses_what_it_won() -> None:
+    lost = paired(reached("opro"), reached("opro", hidden=True))
+    assert lost.low > 0.1, lost
+    nothing = paired(reached("opro", hidden=True), reached("random_search"))
+    assert nothing.low < 0, nothing

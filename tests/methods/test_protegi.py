@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any, get_args
 
 import pytest
+from tests.methods.readers import TOPICS, Blinded, ErrorReader, TopicModel, letters, with_other_inputs
 
+from whet.environments.environment import Environment
 from whet.methods.protegi import Config, protegi, within
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
@@ -15,12 +18,11 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.bandits import Rule
-from whet.search.edits import PHRASES
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, advantage
+from whet.testing.paired_benchmark import KnownWorld, paired, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
-from whet.testing.simulators import load
+from whet.testing.simulators import chance, load
 from whet.types import Completion, Example, Reward
 
 START = Prompt.parse(SOURCE)
@@ -176,21 +178,42 @@ async def test_small_budgets_buy_two_rounds_and_a_validated_newcomer(most: int) 
     assert 0.6 * most < run.spent["task"] <= most
 
 
-def climb(seed: int) -> KnownWorld:
-    """Eight words help, five hinder. Optimizer and random search know the same phrases, with all of these."""
-    words = {
-        "words": "carefully,evidence,tone,negations,irony,precise,literally,facts",
-        "harmful": "guess,quick,expert,step,explain",
-    }
-    model: Any = load("labels", {**words, "harm": "0.08", "base": "0.4", "seed": str(seed)})
-    optimizer = load(
-        "phrases", {"phrases": "|".join(PHRASES), "keep": "0.9", "try": "0.1", "seed": str(seed)}
-    )
-    return KnownWorld(
-        review_world(model, train=80, validation=30), START, lambda p: model.accuracy(p.source), optimizer
-    )
+# The contest: a critic that reads the failed inputs wins by them, and by nothing else.
+
+SORT = Prompt.parse("You sort letters.\n<!-- whet:begin -->\nSay yes or no.\n<!-- whet:end -->\n{{input}}")
+SEEDS, CALLS = range(6), Budget(task_calls=2500)
+Change = Callable[[str], str]
+AS_THEY_ARE: Change = str
+ALWAYS_THE_SAME = with_other_inputs(lambda line: 0)
+OF_ANY_ROW = with_other_inputs(lambda line: int(chance(line, "other") * TOPICS))
 
 
-def test_beats_random_search_at_equal_budget() -> None:
-    found = advantage("protegi", "random_search", climb, Budget(task_calls=600), range(10))
-    assert found.low > 0.1, found
+def topics(seed: int, change: Change) -> KnownWorld:
+    """Four of twelve topics fail until the prompt holds their phrase; of 24 phrases, which random search knows as well."""
+    model = TopicModel("topics", {"seed": str(seed)})
+    reader: Any = Blinded(ErrorReader("reader", {"seed": str(seed)}), change)
+    env = Environment(model, ExactMatch(), letters(96), letters(48, 960))
+    return KnownWorld(env, SORT, lambda p: model.accuracy(p.source), reader)
+
+
+@cache
+def reached(method: str, change: Change = AS_THEY_ARE) -> list[float]:
+    """What a method finds in the world of each seed; random search edits as often as the beam has rounds for."""
+    settings = {"edits": 16} if method == "random_search" else None
+    return [play(method, topics(seed, change), seed, CALLS, settings) for seed in SEEDS]
+
+
+def test_a_critic_that_reads_the_errors_beats_random_search() -> None:
+    won = paired(reached("protegi"), reached("random_search"))
+    assert won.low > 0.05, won
+
+
+def test_with_errors_that_are_always_the_same_it_loses_to_random_search() -> None:
+    lost = paired(reached("protegi", ALWAYS_THE_SAME), reached("random_search"))
+    assert lost.high < 0, lost
+
+
+@pytest.mark.parametrize("change", [ALWAYS_THE_SAME, OF_ANY_ROW])
+def test_with_errors_of_other_rows_it_loses_what_it_won(change: Change) -> None:
+    lost = paired(reached("protegi"), reached("protegi", change))
+    assert lost.low > 0, lost

@@ -13,7 +13,7 @@ pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'wh
 from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
-from whet.methods.espl import Pool, crossover_question, mutation_question
+from whet.methods.espl import OPERATIONS, Pool, crossover_question, mutation_question
 from whet.prompt import Prompt
 from whet.rl.principles import PrincipleList
 from whet.run import MemoryRun
@@ -96,21 +96,42 @@ def group(number: int, *rewards: float) -> list[Rollout]:
     return [Rollout("p", f"e{number}", f"answer {number}.{i}", r) for i, r in enumerate(rewards)]
 
 
-def test_a_mutation_is_asked_about_each_problem_with_its_own_answers() -> None:
-    groups = [group(0, 1, 0), group(1, 0, 0), group(2, 0, 1), group(3, 1, 1)]
+def test_a_mutation_contrasts_right_answers_with_wrong_ones_to_the_same_problem() -> None:
+    groups = [group(0, 1, 0, 1, 1), group(1, 0, 0), group(2, 0, 0.5, 0.2, 0.1), group(3, 1, 1)]
     asked = mutation_question(PrincipleList(("a",)), groups, PROBLEMS, 1.0)
+    blocks = [b.strip().splitlines() for b in asked.removesuffix(OPERATIONS).split("Input: ")[1:]]
+    assert blocks == [
+        [
+            "problem 0",
+            "Expected: target 0",
+            "Good answer: answer 0.3",
+            "Good answer: answer 0.2",
+            "Bad answer: answer 0.1",
+        ],
+        [
+            "problem 2",
+            "Expected: target 2",
+            "Good answer: answer 2.1",
+            "Bad answer: answer 2.0",
+            "Bad answer: answer 2.3",
+        ],
+    ], "mixed outcomes alone; without a full reward the best counts"
+    assert asked.startswith("Principles:\nG0: a\n") and asked.endswith(OPERATIONS)
+
+
+def test_a_model_that_knows_the_request_is_shown_each_problem_with_its_own_wrong_answer() -> None:
+    groups = [group(0, 1, 0), group(1, 0, 0), group(2, 0, 1), group(3, 1, 1)]
+    asked = mutation_question(PrincipleList(("a",)), groups, PROBLEMS, 1.0, contrast=False)
     blocks = asked.split("Input: ")[1:]
     assert [b.splitlines()[:3] for b in blocks] == [
         ["problem 0", "Answer: answer 0.1", "Expected: target 0"],
         ["problem 2", "Answer: answer 2.0", "Expected: target 2"],
     ], "mixed outcomes alone, each with its own wrong answer"
-    assert asked.startswith("Principles:\nG0: a\n") and asked.endswith(
-        "Write at most two operations as JSON."
-    )
 
 
 def test_problems_that_always_fail_stand_in_and_without_a_mistake_nothing_is_asked() -> None:
     failed = mutation_question(PrincipleList(), [group(0, 0, 0), group(1, 1, 1)], PROBLEMS[:2], 1.0)
+    assert "Bad answer: answer 0." in failed and "Good answer" not in failed
     assert "problem 0" in failed and "problem 1" not in failed and "Principles:\n-\n" in failed
     assert mutation_question(PrincipleList(), [group(0, 1, 1)], PROBLEMS[:1], 1.0) == ""
 

@@ -49,16 +49,17 @@ def episodes(seen: Observer, policy: PromptEditor, n: int = 6) -> list[EditEpiso
     space, found = seen.space, []
     for i in range(n):
         text = f"{('day', 'night')[i % 2]} yes {i}"
-        states, actions, rewards = [space.first()], [], []
+        states, taken, rewards = [space.first()], [], []
         for t in range(3):
-            (action,) = policy.sample(seen, [states[-1]], [text], 10 * i + t)
-            actions.append(action)
-            state = space.after(states[-1], action)
+            (edit,) = policy.sample(seen, [states[-1]], [text], 10 * i + t)
+            taken.append(edit)
+            state = space.after(states[-1], edit.action)
             rewards.append(float(state.words == 1) - float(states[-1].words == 1))
             if state.stopped:
                 break
             states.append(state)
-        found.append(EditEpisode(text, states[: len(actions)], actions, rewards))
+        columns = [[getattr(edit, name) for edit in taken] for name in ("action", "logprob", "value")]
+        found.append(EditEpisode(text, states[: len(taken)], columns[0], rewards, *columns[1:]))
     return found
 
 
@@ -119,7 +120,7 @@ def test_all_allowed_actions_are_nearly_alike_at_first_and_others_never_drawn() 
     seen, policy = observer(), editor()
     space = seen.space
     state = space.first()
-    drawn = {policy.sample(seen, [state], ["day yes 7"], seed)[0] for seed in range(200)}
+    drawn = {policy.sample(seen, [state], ["day yes 7"], seed)[0].action for seed in range(200)}
     allowed = {i for i, may in enumerate(space.allowed(state)) if may}
     assert drawn == allowed < set(range(len(space.actions)))
 
@@ -135,10 +136,11 @@ def test_the_seed_of_a_sample_is_all_its_chance() -> None:
 def test_an_update_without_reward_changes_no_preference_but_the_bonus_does() -> None:
     """All rewards zero and a critic that says zero: advantages are zero, only entropy is left to pull."""
     seen = observer()
-    flat = [dataclasses.replace(e, rewards=[0.0] * len(e.rewards)) for e in episodes(seen, editor())]
     policy = editor(settings=dataclasses.replace(SETTINGS, entropy=0.0, value=0.0))
-    policy._network.value[-1].weight.data.zero_()
-    policy._network.value[-1].bias.data.zero_()
+    flat = [
+        dataclasses.replace(e, rewards=[0.0] * len(e.rewards), values=[0.0] * len(e.rewards))
+        for e in episodes(seen, policy)
+    ]
     before = [w.clone() for w in policy._weights.values()]
     policy.update(seen, flat, 0)
     assert all(torch.equal(a, b) for a, b in zip(before, policy._weights.values(), strict=True))
@@ -157,12 +159,21 @@ def test_the_normaliser_knows_mean_and_deviation_of_all_it_saw() -> None:
     assert float(policy._norm["count"]) == len(everything)
 
 
+@pytest.mark.parametrize(("shift", "clipped"), [(1.0, 1.0), (-1.0, 1.0), (0.0, 0.0)])
+def test_the_old_policy_is_the_one_that_was_recorded_at_sampling(shift: float, clipped: float) -> None:
+    """Recorded log-probabilities that are off by 1 make every ratio e or 1/e at the first step, outside of the clip."""
+    seen, policy = observer(), editor(settings=dataclasses.replace(SETTINGS, epochs=1, minibatches=1))
+    recorded = episodes(seen, policy)
+    moved = [dataclasses.replace(e, logprobs=[p + shift for p in e.logprobs]) for e in recorded]
+    assert policy.update(seen, moved, 0)["clipped"] == clipped
+
+
 def test_advantages_and_returns_by_hand() -> None:
     """Two episodes, gamma .999, lambda 1, critic 0: returns are discounted sums, advantages are standardised."""
     policy = editor(settings=dataclasses.replace(SETTINGS, lam=1.0))
     state = observer().space.first()
-    two = [EditEpisode("a", [state] * 2, [0, 0], [1.0, 2.0]), EditEpisode("b", [state], [0], [-1.0])]
-    advantages, returns = policy._advantages(two, torch.zeros(3))
+    first = EditEpisode("a", [state] * 2, [0, 0], [1.0, 2.0], [0.0] * 2, [0.0] * 2)
+    advantages, returns = policy._advantages([first, EditEpisode("b", [state], [0], [-1.0], [0.0], [0.0])])
     assert returns.tolist() == pytest.approx([1 + 0.999 * 2, 2.0, -1.0])
     assert float(advantages.mean()) == pytest.approx(0.0, abs=1e-6)
     assert float(advantages.std(correction=0)) == pytest.approx(1.0, abs=1e-5)

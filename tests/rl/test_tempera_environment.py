@@ -16,7 +16,7 @@ from tests.rl.editable import START, TwoKinds, two_kinds
 from whet.methods.tempera import play
 from whet.prompt import Prompt
 from whet.rl.edit_space import Action, EditState, Space
-from whet.rl.prompt_editor import Observer
+from whet.rl.prompt_editor import Observer, SampledEdit
 from whet.testing.runs import MeteredRun
 
 
@@ -36,7 +36,7 @@ class Scripted:
         self._actions = iter(actions)
 
     def sample(self, observer: Observer, states: Sequence[EditState], texts: Sequence[str], seed: int) -> Any:
-        return [next(self._actions)] * len(states)
+        return [SampledEdit(next(self._actions), -1.0, 0.5)] * len(states)
 
 
 async def test_an_edit_earns_what_it_changes_and_a_tie_is_worth_nothing() -> None:
@@ -58,4 +58,5 @@ async def test_an_edit_earns_what_it_changes_and_a_tie_is_worth_nothing() -> Non
     assert day.rewards == pytest.approx([-18 * math.tanh(1), 18 * math.tanh(1), 0.0])
     assert night.rewards == pytest.approx([20 * math.tanh(1), -20 * math.tanh(1), 0.0])
     assert [day.actions, night.actions] == [[others, own, stop]] * 2
+    assert (day.logprobs, day.values) == ([-1.0] * 3, [0.5] * 3), "as they were when the edits were drawn"
     assert run.spent["task"] == 2 * 3, "the start and two edits; a stop is not scored"

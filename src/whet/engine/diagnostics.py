@@ -8,6 +8,7 @@ from typing import Any
 
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
+from whet.engine.perfect_start import EVENT, sentence
 from whet.errors import parameter
 from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
@@ -51,10 +52,14 @@ def optimizer_warnings(core: Core, best: Prompt) -> list[str]:
 
 def _reply_warnings(core: Core) -> list[str]:
     """A warning when more than half of what the optimizer model was asked for came to nothing, or when it was asked nothing."""
+    perfect = read_events(core.journal.path, [EVENT])
+    if perfect:
+        return [sentence(perfect[0].value)]
     client, spent = core.caller.clients.get("optimizer"), core.budget.spent
     if client is not None and not client.model.local and not spent.calls["optimizer"]:
         return [
-            "The optimizer model was asked nothing: there was nothing to learn from, or the limits pay for no call of it."
+            "The optimizer model was asked nothing: no rollout that the search made fell short of the full reward, or the "
+            "limits pay for no call of it."
         ]
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
     requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))

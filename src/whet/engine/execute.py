@@ -22,6 +22,7 @@ from whet.engine.final_evaluation import (
 from whet.engine.objectives import calibrated, timed
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
+from whet.engine.perfect_start import is_perfect, promises_nothing
 from whet.engine.progress import Progress
 from whet.engine.run_folder import Opened, RunPlan, remember_task
 from whet.engine.second_opinion import grade_again
@@ -201,11 +202,12 @@ async def _search(
     """Run the method, or take what a finished search recorded; the end of the search is an effect."""
     core = opened.core
     root = DurableRun(core, "", Budget())
-    limits = await searchable(root.branch("limits"), core)
     ended, env = root.branch("search_end"), expecting(env, baseline)
     if SEARCH_END in core.effects:
         ending: Any = await ended.effect("search_end", _never, None)
         return str(ending["reason"]), candidate_of(ending["best"])
+    perfect = await _is_perfect(core, plan, env, baseline)
+    limits = await searchable(root.branch("limits"), core)
     progress.begin("search")
     incumbent: list[dict[str, Any]] = [opened.incumbent] if opened.incumbent else []
     follow = core.on_event
@@ -220,7 +222,9 @@ async def _search(
     async def run_method(path: str, own: Budget, start: Prompt) -> tuple[str, Candidate | None]:
         return await _run_method(plan, env, DurableRun(core, path, own), start, baseline_seconds, policy)
 
-    if order := planned_turns(plan, baseline):
+    if perfect:
+        reason, best = "", None
+    elif order := planned_turns(plan, baseline):
         reason, best = await search_in_turns(plan, core, order, run_method, policy, incumbent)
     else:
         reason, best = await run_method("/search", limits, plan.task.prompt)
@@ -238,6 +242,18 @@ async def _search(
 
     await ended.effect("search_end", value, None)
     return reason, best
+
+
+async def _is_perfect(core: Core, plan: RunPlan, env: Environment, baseline: list[Rollout]) -> bool:
+    """Whether there is nothing to learn from; not where a limit strikes before all rows are answered."""
+    if not promises_nothing(env, baseline):
+        return False
+    limits = await searchable(DurableRun(core, "/perfect/limits", Budget()), core)
+    run, task = DurableRun(core, "/perfect", limits), plan.task
+    try:
+        return await is_perfect(run, env, task.prompt, task.validation, baseline)
+    except BudgetExceeded:
+        return False
 
 
 async def _never() -> Any:

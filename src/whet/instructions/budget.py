@@ -19,6 +19,8 @@ _AMPLE = 200
 _PER_REQUIREMENT = 4
 _CLOSING, _JOINED = 2, 1.5
 _TRIAL, _TRIAL_CALLS = 32, 2
+_ENDING, _ENDING_SHARE = 3, 4
+"""Calls kept for the end, where what came last is checked, read again and compared; one in so many at most."""
 
 
 @dataclass
@@ -78,6 +80,11 @@ class LearningBudget:
         """Optimizer calls that are left."""
         return None if self.asks is None else max(0, self.asks - spent)
 
+    @property
+    def ending(self) -> int:
+        """Optimizer calls that are kept for the end."""
+        return min(_ENDING, (self.asks or 0) // _ENDING_SHARE)
+
     def _wanted(self, rollouts: int, asks: int | None) -> int:
         if self.round == 0:
             return min(self.batch, math.ceil(_FIRST * rollouts))
@@ -89,9 +96,13 @@ class LearningBudget:
         return math.ceil(min(needed, rollouts / 2) if self.new else max(needed, rollouts / closing))
 
     def calls(self, spent: int) -> int | None:
-        """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid, if any."""
+        """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid, if any, and for the
+        end."""
         left = self.asks_left(spent)
-        if not left or self.last:
+        if not left:
+            return left
+        left = max(1, left - self.ending)
+        if self.last:
             return left
         later = math.ceil((self.rollouts or 0) / self.batch)
         share = math.ceil(left * (0.7 if self.round == 1 else 0.5))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from whet.instructions.answers import Known, Requirement, join, joined, resolved
 from whet.instructions.neighbours import Embed, arranged, nearest, trigrams
 from whet.instructions.questions import one_line
@@ -19,9 +21,10 @@ from whet.replies import array, closed, json_values, records
 from whet.run import Run
 from whet.types import Completion
 
-MOST = 100
-"""Texts that are compared in one call."""
+MOST, WIDEST = 100, 200
+"""Texts that are compared in one call, and at most, where there are too few calls for several lists."""
 _NEAR = 2
+_ALIKE = 0.7
 _LEVELS = 2
 _LISTS = "unclear", "improper"
 
@@ -93,13 +96,15 @@ async def compare(
 ) -> Comparison:
     """Which of the fresh texts say the same as, or the contrary of, each other or a known text, in at most `most` calls.
 
-    Each is compared with its neighbours and with the two known texts nearest to it, in lists of at most 100; where there are
-    several lists, what is left is compared once more in another order.
+    Each is compared with its neighbours and with the two known texts nearest to it, in lists of at most 100 (of 200 where there
+    are too few calls); where there are several lists, what is left is compared once more in another order.
     """
     answers, same = list[Comparison](), dict[str, tuple[str, ...]]()
     for level in range(_LEVELS):
         left = [k for k in fresh if same.get(k.id, (k.id,))[0] == k.id]
-        lists = await _lists(run, left, known, embed, level)
+        calls = len(left) if most is None else max(1, most - len(answers))
+        size = min(WIDEST, max(MOST, -(-len(left) // calls)))
+        lists = await _lists(run, left, known, embed, level, size)
         several = len(lists) > 1
         new = await run.map(_ask, lists[: None if most is None else max(0, most - len(answers))])
         for group in (group for answer in new for group in answer.groups):
@@ -121,16 +126,23 @@ def united(requirements: Iterable[Requirement]) -> list[Requirement]:
     return sorted(joined(requirements), key=lambda r: -len(r.critiques))
 
 
+def near_doubles(texts: Sequence[Known]) -> list[tuple[str, str]]:
+    """Pairs of texts, by id, that are spelt much alike: a hint that comparing them is worth a call."""
+    vectors = trigrams([k.text for k in texts])
+    near = np.argwhere(np.triu(vectors @ vectors.T, 1) >= _ALIKE)
+    return [(texts[a].id, texts[b].id) for a, b in near.tolist()]
+
+
 async def _lists(
-    run: Run, fresh: Sequence[Known], known: Sequence[Known], embed: Embed | None, level: int
+    run: Run, fresh: Sequence[Known], known: Sequence[Known], embed: Embed | None, level: int, size: int
 ) -> list[list[Known]]:
-    """What is compared in one call each: neighbours together, each with the known texts nearest to it."""
+    """What is compared in one call each, about `size` texts: neighbours together, each with the known texts nearest to it."""
     if not fresh or len(fresh) + len(known) < 2:
         return []
     order, _ = await arranged(run, [k.text for k in fresh], embed)
     vectors = trigrams([k.text for k in (*fresh, *known)])
     near = nearest(vectors[: len(fresh)], vectors[len(fresh) :], _NEAR)
-    packs = packed(order, MOST // (1 + (_NEAR if known and len(fresh) + len(known) > MOST else 0)))
+    packs = packed(order, size // (1 + (_NEAR if known and len(fresh) + len(known) > size else 0)))
     if level > 0:
         packs = [order[n :: len(packs)] for n in range(len(packs))]
     lists = [

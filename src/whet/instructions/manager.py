@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,8 @@ from whet.instructions.changes import (
     merges,
     of_models,
 )
-from whet.instructions.consolidate import MOST, Comparison, compare, united
+from whet.instructions.clarity import unclear
+from whet.instructions.consolidate import WIDEST, Comparison, compare, near_doubles, united
 from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import Judged
 from whet.instructions.drafts import UNTRIED, Drafts
@@ -36,9 +38,12 @@ from whet.prompt.ledger import opened, surroundings, written
 from whet.run import Run
 from whet.search.copies import Copies
 
+UNCLEAR = "nobody could say whether an answer follows it"
 TRIES = 3
 """Texts that are tried for one demand before it is left as it is."""
 _SEVERAL, _CARRIED = 2, 24
+_DOUBLES = 4
+"""Likely doubles for which the last call compares instructions instead of reading what is left over."""
 _SPARE, _LAST = 6, 3
 """One call in so many compares instructions, where there are any to compare; in the last step one of so few."""
 
@@ -52,7 +57,8 @@ class InstructionManager:
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `recent` are the last
     critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
     only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
-    last step brought nothing that several answers demand. `consolidates` and `measures` can be turned off to see what they are
+    last step brought nothing that several answers demand. `late` came from one answer when nothing could be tried any more.
+    `consolidates` and `measures` can be turned off to see what they are
     worth. Of `drafts` the next one takes the place of the one that stands, for a roll-out.
     """
 
@@ -81,6 +87,7 @@ class InstructionManager:
     closed: bool = False
     settled: bool = False
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    late: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)
@@ -131,10 +138,15 @@ class InstructionManager:
         the same time.
         """
         judged, self.contradictions.ending = self._shown(run, judged, most, at), last
-        if last and (most is None or most >= _LAST) and len(self.ledger.active) <= MOST:
+        if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
-        reading, compared, texts = await self._ask(run, judged, most)
-        calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
+        reading, compared, texts, vague = await self._ask(run, judged, most)
+        calls = {
+            "read": reading.calls,
+            "consolidate": compared.calls,
+            "rewrite": int(texts is not None),
+            "clarity": int(vague is not None),
+        }
         self.spent += sum(calls.values())
         self._remember(judged, reading)
         left_out = sorted(self.left_out)
@@ -142,6 +154,7 @@ class InstructionManager:
         changed = self._consolidate(run, compared, at, final=self.closed)
         outvoted = self.contradictions.outvoted(reading.requirements, self.ledger, at)
         self._record(*outvoted)
+        changed += self._drop_unclear(vague or (), at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
         self._fit(run, at)
@@ -172,15 +185,16 @@ class InstructionManager:
 
     async def _ask(
         self, run: Run, judged: Judged, most: int | None
-    ) -> tuple[Reading, Comparison, dict[str, str] | None]:
-        """What the model reads, which of the newest instructions are doubles, and other texts for what is still violated, where
-        there is any."""
+    ) -> tuple[Reading, Comparison, dict[str, str] | None, list[str] | None]:
+        """What the model reads, which of the newest instructions are doubles and which of them nobody could act on, and other
+        texts for what is still violated, where there is any."""
         known, failing = known_of(self.ledger), self._failing() if self.measures else []
         fresh, others = [k for k in known if k.id in self.fresh], [k for k in known if k.id not in self.fresh]
         comparing = len(self.fresh) if most is None else max(most // _SPARE, int(self.closed))
         comparing = comparing if self.consolidates and len(self.fresh) > 1 and not self.drafts.waiting else 0
         rewriting = int(bool(failing) and (most is None or most > comparing + 1))
-        left = None if most is None else most - comparing - rewriting
+        checking = int(bool(comparing) and (most is None or most > comparing + rewriting + 1))
+        left = None if most is None else most - comparing - rewriting - checking
         asks: dict[str, Any] = {
             "read": partial(
                 read, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
@@ -191,10 +205,13 @@ class InstructionManager:
             asks["compare"] = partial(compare, fresh=fresh, known=others, most=comparing, embed=self.embed)
         if rewriting:
             asks["rewrite"] = partial(rewrite, failing=failing, around=self.around, most=1)
+        if checking:
+            asks["clarity"] = partial(unclear, texts=[k for k in fresh if k.id in of_models(self.ledger)])
         answers = await run.map(lambda branch, part: asks[part](branch), list(asks))
         self.fresh = [] if comparing else self.fresh
         by_part = dict(zip(asks, answers, strict=True))
-        return by_part["read"], by_part.get("compare", Comparison()), by_part.get("rewrite")
+        compared = by_part.get("compare", Comparison())
+        return by_part["read"], compared, by_part.get("rewrite"), by_part.get("clarity")
 
     def _remember(self, judged: Judged, reading: Reading) -> None:
         """Whether the model manages the form, what demands nothing, and what is to be shown once more."""
@@ -274,6 +291,17 @@ class InstructionManager:
             self._leave_out(run, key, "improper to the model, and demanded once", at)
         return len(events) + len(once)
 
+    def _drop_unclear(self, vague: Sequence[str], at: str) -> int:
+        """Take out instructions that nobody could act on, unless the reader has seen answers that violate them: what they were
+        made of is read once more."""
+        own, rounds = of_models(self.ledger), self.effects.rounds
+        violated = {key for r in rounds for key, hits in r.violated.items() if hits and key in r.shown}
+        leaving = [key for key in vague if key in own and key not in violated]
+        for key in leaving:
+            again = (Critique(text, f"again {key}") for text in own[key].critiques)
+            self.unread = [*again, *self.unread][:_CARRIED]
+        return len(self._expire(leaving, UNCLEAR, at))
+
     def _leave_out(self, run: Run, key: str, reason: str, at: str) -> None:
         """Take an instruction out and name it, so that a person may decide."""
         self._record(Expire(id=key, reason=reason, at=at))
@@ -309,7 +337,7 @@ class InstructionManager:
             rows = dict.fromkeys(judged.critiques[place].example for place in places_of[text])
             self.origins[key] = tuple(filter(None, rows))[:EVIDENCE]
             if ending and answers <= 1 and self.effects.overdue(key):
-                self._leave_out(run, key, "demanded once, too late to be tried without", at)
+                self.late.append(key)
         return len(events)
 
     def _reword(self, reading: Reading, texts: Mapping[str, str], at: str) -> int:
@@ -350,20 +378,25 @@ class InstructionManager:
             run.log("over_budget", {"left_out": one.text, "tokens": one.tokens})
 
     async def finish(self, run: Run, most: int | None, at: str = "end") -> None:
-        """Read and compare what is left over, in at most `most` calls, return to the text that was violated least where several
-        were tried, and write down what was measured."""
+        """Check, read and compare what is left over, in at most `most` calls, return to the text that was violated least
+        where several were tried, and write down what was measured."""
         self.left_out, self.contradictions.ending = frozenset(), True
         self._expire(self.drafts.waiting, UNTRIED, at)
-        known = known_of(self.ledger)
-        if self.unread and most != 0 and self.manages is not False:
+        left = math.inf if most is None else most
+        joins = int(self.consolidates and len(near_doubles(known_of(self.ledger))) >= _DOUBLES)
+        left -= await self._check_clarity(run, left, joins, at)
+        if self.unread and left > joins and self.manages is not False:
             rest = Judged(tuple(self.unread), ((),) * len(self.unread), ())
-            reading = await read(run, rest.critiques, known, self.around, most=1, embed=self.embed)
-            most = None if most is None else most - reading.calls
+            reading = await read(
+                run, rest.critiques, known_of(self.ledger), self.around, most=1, embed=self.embed
+            )
+            left -= reading.calls
             self._add(run, rest, reading, at)
-            known = known_of(self.ledger)
+        known = known_of(self.ledger)
         fresh = [one for one in known if one.id in self.fresh or not self.closed]
         if self.consolidates and fresh:
             others = [one for one in known if one not in fresh]
+            most = None if math.isinf(left) else int(left)
             compared = await compare(run, fresh, others, most=most, embed=self.embed)
             self._consolidate(run, compared, at, final=True)
         for one in self.ledger.active if self.measures else ():
@@ -371,3 +404,15 @@ class InstructionManager:
             if best != one.text:
                 self._put(one.id, best, "did better", at)
         self._record(*self.effects.measured(self.standing(), at))
+
+    async def _check_clarity(self, run: Run, left: float, joins: int, at: str) -> int:
+        """Take out what nobody could act on of what was not checked yet; `joins` of the calls that are left are kept to compare.
+        Where none is left at all, what one answer demanded too late to be tried is left to a person. The calls that it took."""
+        own = of_models(self.ledger)
+        texts = [k for k in known_of(self.ledger) if k.id in own and (k.id in self.fresh or not self.closed)]
+        for key in (key for key in self.late if key in own and not left):
+            self._leave_out(run, key, "demanded once, too late to be tried without", at)
+        if not (self.consolidates and texts and left > joins and self.manages is not False):
+            return 0
+        self._drop_unclear(await unclear(run, texts), at)
+        return 1

@@ -8,6 +8,7 @@ instruction because its numbers are right: a text that only repeats a critique i
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +42,8 @@ SIZE = 24
 """Critiques in a pack."""
 PACK_SHOWN = 5000
 """About so many characters of critiques are in a pack."""
+FINE = 1200
+"""Where there are calls for it, packs are smaller, about so many characters: then less of what they hold is overlooked."""
 _SHOWN = 200
 _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
@@ -86,7 +89,8 @@ async def read(
 ) -> Reading:
     """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
 
-    Packs of about `size` critiques, likely neighbours together, all at once; larger packs where `most` is tight. An answer
+    Packs of about `size` critiques, likely neighbours together, all at once; larger packs where `most` is tight, smaller ones
+    where it is ample. An answer
     that cannot be used is asked for once more, in two halves; by a plain question if the model is not known to manage the form.
     With `manages` false the plain question is the only one. `around` is the text around the editable region.
     """
@@ -135,6 +139,9 @@ async def _packs(
         return packed(order, PLAIN_ROWS)[:1]
     length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
     size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
+    if most is not None and not plain:
+        fine = min(most - 1, math.ceil(length * len(critiques) / FINE))
+        size = min(size, math.ceil(len(critiques) / max(1, fine)))
     return packed(order, -(-size // 2) if plain else size, most, close)
 
 

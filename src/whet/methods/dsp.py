@@ -18,7 +18,8 @@ Differences from the paper:
    a term of the loss instead of the reward. NLPO's learned action mask is nucleus sampling
    (`top_p=0.9`).
 2. The reward is the task's, in [0, 1] instead of 10 x ROUGE; the weight of keywords is a tenth, to keep the ratio.
-   Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty.
+   Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty; at most
+   five of them are rewarded, and only as words of their own in the target: else letters would earn more than a right answer.
 3. The supervised stage's keywords are words of the target, those of the input first, instead of TextRank's; rows may
    name their own in the column `column`. `warmup=0` leaves the stage out.
 4. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
@@ -54,6 +55,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout, Score
+from whet.words import fold, mentions
 
 SOFT_STEP, HORIZON, KEYWORD = 0.2, 0.1, 0.1
 SEPARATOR = ";"
@@ -304,15 +306,17 @@ def keywords_of(example: Example, common: frozenset[str] = frozenset()) -> list[
 
 
 def keyword_reward(hint: str, target: str, common: frozenset[str] = frozenset()) -> float:
-    """+1 for each keyword that the target holds, -0.2 for each that is empty, common, repeated or not in it.
+    """+1 for each of the first five keywords that the target holds as words of its own, -0.2 for each other that is empty,
+    common, repeated or not in it. Letters inside of words are no keywords, and what comes after the fifth earns nothing.
 
     The published code has two signs for the penalty; this is the one of its run configuration.
     """
-    total, seen, wanted = 0.0, set[str](), target.casefold()
-    for word in (k.casefold() for k in keywords_in(hint)):
-        good = bool(word) and word not in common and word not in seen and word in wanted
-        total += 1.0 if good else -MISS
+    total, hits, seen, wanted = 0.0, 0, set[str](), fold(target)
+    for word in map(fold, keywords_in(hint)):
+        good = bool(word) and word not in common and word not in seen and bool(mentions(wanted, [word]))
         seen.add(word)
+        hits += good
+        total += (1.0 if hits <= MOST_KEYWORDS else 0.0) if good else -MISS
     return total
 
 

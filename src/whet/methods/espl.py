@@ -23,8 +23,9 @@ Differences from the paper:
    published code chooses checkpoints on the test set.
 2. The best rated program is never evicted (there: the oldest, whatever its rating), and what is validated is the
    program that is almost surely best (mu - 2 sigma), not the newest.
-3. Summary, critique and plan are one request with the mistakes of the problem it is about (there: three, and the
-   critique carried the rollouts of the last problem for all). The mutating model is the policy itself as it is now, or
+3. Summary, critique and plan are one request with right and wrong answers to each problem of mixed outcomes, marked as such
+   (there: three, and the critique carried the rollouts of the last problem for all). embedded/tiny knows a request with the
+   wrong ones alone (`explain=False`). The mutating model is the policy itself as it is now, or
    `mutator=optimizer`, the run's optimizer model.
 4. Low-rank adapters; the paper's importance-weighted loss, mean baseline and no divergence are the defaults. Groups of equal
    rewards have no advantage and teach nothing. In a world of several turns `credit=turn` credits each turn with what
@@ -70,7 +71,8 @@ from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
 
-SHOWN = 4  # mistakes in one question
+SHOWN = 4  # problems in one question
+EACH = 2  # right answers, and wrong ones, to each of them
 LETTERS = "BCDEFGHIJK"  # of the other programs in a question
 CUT = 400  # characters of an input, an answer or a target
 
@@ -146,7 +148,8 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
                 written = await operate(run, trainer, config, query)
                 parents = [after[i] for i in winners] or [after[best]]
                 pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
-            query = mutation_question(programs[best], played[best].rollouts, problems, high)
+            own = played[best].rollouts
+            query = mutation_question(programs[best], own, problems, high, contrast=config.explain)
             written = await operate(run, trainer, config, query)
             pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
@@ -241,18 +244,29 @@ class Pool(ValidatedNotes):
 
 
 def mutation_question(
-    program: PrincipleList, groups: Sequence[Sequence[Rollout]], problems: Sequence[Example], high: float
+    program: PrincipleList,
+    groups: Sequence[Sequence[Rollout]],
+    problems: Sequence[Example],
+    high: float,
+    *,
+    contrast: bool = True,
 ) -> str:
-    """What the mutating model is asked: the principles and wrong answers to problems with mixed outcomes.
+    """What the mutating model is asked: the principles, and right and wrong answers to problems with mixed outcomes.
 
-    Problems that always fail stand in where none is mixed; without a wrong answer the question is empty.
+    Problems that always fail stand in where none is mixed; without a wrong answer the question is empty. Without `contrast` one
+    wrong answer to each problem is shown.
     """
     mixed = [i for i, group in enumerate(groups) if len({r.reward for r in group}) > 1]
     failed = [i for i, group in enumerate(groups) if i not in mixed and group[0].reward < high]
-    shown = [_mistake(problems[i], min(groups[i], key=lambda r: r.reward)) for i in (mixed or failed)[:SHOWN]]
-    if not shown:
+    chosen = (mixed or failed)[:SHOWN]
+    if not chosen:
         return ""
-    return f"{PRINCIPLES}\n{program.text or NONE}\n\n{MISTAKES}\n" + "\n".join(shown) + f"\n\n{OPERATIONS}"
+    if contrast:
+        heading, shown = CONTRASTS, [_contrast(problems[i], groups[i]) for i in chosen]
+    else:
+        worst = [min(groups[i], key=lambda r: r.reward) for i in chosen]
+        heading, shown = MISTAKES, [_mistake(problems[i], r) for i, r in zip(chosen, worst, strict=True)]
+    return f"{PRINCIPLES}\n{program.text or NONE}\n\n{heading}\n" + "\n".join(shown) + f"\n\n{OPERATIONS}"
 
 
 def crossover_question(
@@ -283,6 +297,22 @@ def crossover_question(
         inputs = "\n".join(problem.user_text[:CUT] for problem in wins[i][:SHOWN])
         shown.append(f"{OTHER} {letter}:\n{letter}.{named or NONE}\n{WON}\n{inputs}")
     return "\n\n".join(shown) + f"\n\n{BORROW} {OPERATIONS}", [best, *others]
+
+
+def _contrast(problem: Example, group: Sequence[Rollout]) -> str:
+    """A problem with different answers of the policy: the best of them, and those below the best, the worst first."""
+    best = max(r.reward for r in group)
+    answers = list({r.output: r for r in reversed(group)}.values())
+    worse = sorted((r for r in answers if r.reward < best), key=lambda r: r.reward)[:EACH]
+    right = [r for r in answers if r.reward == best][:EACH] if worse else []
+    lines = [f"Input: {problem.user_text[:CUT]}"]
+    if problem.target is not None:
+        lines.append(f"Expected: {str(problem.target)[:CUT]}")
+    for rollout in [*right, *(worse or answers[:EACH])]:
+        lines.append(f"{RIGHT if rollout in right else WRONG} {rollout.output[:CUT]}")
+        if rollout.critique:
+            lines.append(f"Critique: {rollout.critique[:CUT]}")
+    return "\n".join(lines)
 
 
 def _mistake(problem: Example, rollout: Rollout) -> str:
@@ -345,6 +375,11 @@ FIRST = "First read the instructions and principles below."
 PRINCIPLES = "Principles:"
 NONE = "-"
 MISTAKES = "Mistakes:"
+CONTRASTS = (
+    "The same model answered each of these problems several times, better and worse. Compare: what do its good answers do "
+    "that the bad ones do not?"
+)
+RIGHT, WRONG = "Good answer:", "Bad answer:"
 OPERATIONS = "Write at most two operations as JSON."
 SCHEMA = (
     'An operation is {"op": "add", "text": "..."}, {"op": "modify", "id": "G0", "text": "..."}, '

@@ -24,11 +24,14 @@ Differences from the paper and its package (gepa 0.1.4):
 7. A merge takes what changed from both, by line where both changed a region, and is validated when on 5 validation examples,
    balanced over who is better, it is not below the better parent.
 8. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
-   may end after the first (gepa issue 375). A prompt with the full reward on all validation examples ends the search.
+   may end after the first (gepa issue 375). A prompt with the full reward on all these examples tells nothing more: then
+   more of the split are taken in, for all candidates. The search ends where it is right on the whole split and has answered at
+   least 20 rows, and no training row of these wrong.
 9. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
 10. A parent of whose reflections none wrote a new text (a small model copies what it sees) gives way to the others.
-11. The result is the best by mean validation score, or its child, and so on, that is ahead of it on all rows that both
-    answered: on few validation examples chance would choose between a prompt and one that has passed the test against it.
+11. What the test left undecided is validated at the end, with what is left. The result is the best by mean validation
+    score, or its child, and so on, that is ahead of it on all rows that both answered: on few validation examples chance
+    would choose between a prompt and one that has passed the test against it.
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -53,7 +56,7 @@ from whet.search.demonstrations import editable
 from whet.search.edits import moved, text_in
 from whet.search.example_front import contested, front
 from whet.search.minibatch import answered, better, endless, gains, show_rollout
-from whet.search.plan import cut_validation, payable_asks, payable_rollouts
+from whet.search.plan import SMALLEST, cut_validation, payable_asks, payable_rollouts
 from whet.search.regions import blamed
 from whet.search.text_merge import merged_prompt
 from whet.types import Example, Rollout, mean_score
@@ -92,6 +95,7 @@ async def gepa(
         Outcome(Candidate(start), True, validation=await pool.env.evaluate(run, start, pool.env.validation)),
     )
     for _ in range(pool.rounds):
+        await widen(run, pool)
         if pool.done:
             break
         await merge(run, pool)
@@ -104,6 +108,7 @@ async def gepa(
         accepted = together is not None and await compare(run, pool, parent, [together])
         accepted = accepted or await compare(run, pool, parent, children)
         pool.idle = 0 if accepted else pool.idle + len(batches)
+    await decide(run, pool)
     return pool.best or Candidate(start)
 
 
@@ -119,13 +124,15 @@ class Child:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a candidate: its rollouts, and the rows on which it was compared, shown to nobody yet."""
+    """What became of a candidate: its rollouts, and the rows on which it was compared, shown to nobody yet; `ahead`: by how much
+    reward, where the test is undecided."""
 
     candidate: Candidate
     accepted: bool
     training: Sequence[Rollout] = ()
     validation: Sequence[Rollout] = ()
     rows: Sequence[Example] = ()
+    ahead: float = 0.0
 
 
 @dataclass
@@ -155,12 +162,25 @@ class CandidatePool:
     merged: set[tuple[str, str]] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
     grown: bool = False
+    undecided: list[Outcome] = field(default_factory=list)
+    unused: Sequence[Example] = ()
 
     @property
     def done(self) -> bool:
         """Whether nothing can become better, or nothing more can be asked for."""
         given_up = self.idle >= IDLE and math.isfinite(self.rollouts)
-        return given_up or self.asks == 0 or any(min(s) >= self.env.reward.high for s in self.scores.values())
+        return given_up or self.asks == 0 or any(map(self.perfect, self.scores))
+
+    def saturated(self) -> bool:
+        """Whether a candidate has the full reward on all validation rows that are used."""
+        return any(min(scores) >= self.env.reward.high for scores in self.scores.values())
+
+    def perfect(self, name: str) -> bool:
+        """Whether a candidate has the full reward on the whole validation split and on every other row, 20 at least, that it
+        answered."""
+        rewards = [r.reward for (prompt, _), r in self.known.items() if prompt == name]
+        enough = len(rewards) >= min(ENOUGH, len(self.env.validation) + len(self.env.train))
+        return not self.unused and enough and min(rewards) >= self.env.reward.high
 
     @property
     def best(self) -> Candidate | None:
@@ -179,11 +199,19 @@ class CandidatePool:
         """Take in what became of a candidate, and what that cost."""
         child = outcome.candidate
         self.learn([*outcome.training, *outcome.validation])
-        turn = max((self.turns.get(parent, 0) for parent in child.parents), default=0)
+        if outcome.ahead > 0 and not outcome.accepted:
+            self.undecided.append(outcome)
         if self.archive.add(run, child) and outcome.accepted:
-            self.archive.measured(run, self.env, child, outcome.validation)
-            self.scores[child.id] = [r.reward for r in outcome.validation]
-            self.unseen[child.id], self.turns[child.id], self.grown = outcome.rows, turn, True
+            self.accept(run, outcome)
+
+    def accept(self, run: Run, outcome: Outcome) -> None:
+        """Make a candidate with its rollouts on validation rows one of the pool."""
+        child = outcome.candidate
+        turn = max((self.turns.get(parent, 0) for parent in child.parents), default=0)
+        self.learn(outcome.validation)
+        self.archive.measured(run, self.env, child, outcome.validation)
+        self.scores[child.id] = [r.reward for r in outcome.validation]
+        self.unseen[child.id], self.turns[child.id], self.grown = outcome.rows, turn, True
 
     def learn(self, rollouts: Sequence[Rollout]) -> None:
         """Take in rollouts; those that were not known have been paid for."""
@@ -228,6 +256,27 @@ class CandidatePool:
         new = [row for row in rows if (prompt.id, row.id) not in self.known]
         fresh = {r.example_id: r for r in await self.env.evaluate(run, prompt, new)} if new else {}
         return [fresh.get(row.id) or self.known[prompt.id, row.id] for row in rows]
+
+
+async def widen(run: Run, pool: CandidatePool) -> None:
+    """Score all candidates on more rows of the validation split while one has the full reward on all that are used, as long as
+    that takes no more than a quarter of what is left."""
+    while pool.unused and pool.saturated():
+        size = min(len(pool.unused), max(SMALLEST, len(pool.env.validation)))
+        rows = run.rng.sample(list(pool.unused), size)
+        members = [pool.archive.members[name] for name in pool.scores]
+        if len(rows) * len(members) > pool.rollouts / 4:
+            break
+        prompts = [member.prompt for member in members]
+        answers = await run.map(partial(pool.env.evaluate, examples=rows), prompts)
+        pool.env = replace(pool.env, validation=(*pool.env.validation, *rows))
+        pool.unused = [row for row in pool.unused if row not in rows]
+        everything = []
+        for member, rollouts in zip(members, answers, strict=True):
+            pool.learn(rollouts)
+            pool.scores[member.id] += [r.reward for r in rollouts]
+            everything.append([pool.known[member.id, row.id] for row in pool.env.validation])
+        pool.archive.measured_again(run, pool.env, members, everything)
 
 
 async def reflect(
@@ -319,12 +368,23 @@ async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Se
         candidate = Candidate(child.prompt, (parent.id,), child.operator, mean_score(news))
         if verdict and not validated:
             validated = await pool.env.evaluate(branch, child.prompt, pool.env.validation)
-        return Outcome(candidate, bool(verdict), [*olds, *news], validated, child.rows)
+        ahead = sum(gains(olds, news)) if verdict is None else 0.0
+        return Outcome(candidate, bool(verdict), [*olds, *news], validated, child.rows, ahead)
 
     outcomes = await run.map(outcome, jobs)
     for each in outcomes:
         pool.take(run, each)
     return any(each.accepted for each in outcomes)
+
+
+async def decide(run: Run, pool: CandidatePool) -> None:
+    """At the end, validate children that the test left undecided, the one that is furthest ahead first, with what is left."""
+    for outcome in sorted(pool.undecided, key=lambda one: -one.ahead):
+        rows = pool.env.validation
+        if pool.rollouts < len(rows):
+            break
+        validated = await pool.answers(run, outcome.candidate.prompt, rows)
+        pool.accept(run, replace(outcome, accepted=True, validation=validated))
 
 
 async def merge(run: Run, pool: CandidatePool) -> None:
@@ -362,16 +422,20 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
     """An empty pool with sizes that a limit pays for: about `CHILDREN` times a minibatch and the validation split."""
     payable, rounds = payable_rollouts(run, env, writes=True), config.rounds
     asks = payable_asks(run, env, payable)
-    batch, width = min(config.minibatch, len(env.train)), config.proposals
+    batch, width, unused = min(config.minibatch, len(env.train)), config.proposals, list[Example]()
     if payable is not None:
         each, rounds = max(6, payable // CHILDREN), payable
         batch = max(1, min(batch, each * 2 // 5))
-        env = cut_validation(run, env, max(1, min(each - batch, (payable - 2 * batch) // 2)))
+        whole, env = (
+            env.validation,
+            cut_validation(run, env, max(1, min(each - batch, (payable - 2 * batch) // 2))),
+        )
+        unused = [row for row in whole if row not in env.validation]
         width = min(width, (payable // ROUNDS - len(env.validation)) // (2 * batch))
     width = max(1, width if asks is None else min(width, asks // ROUNDS))
     config, draw = replace(config, minibatch=batch), endless(run.rng, env.train)
     left, questions = (math.inf if limit is None else limit for limit in (payable, asks))
-    return CandidatePool(env, policy, start, config, draw, left, questions, rounds, width)
+    return CandidatePool(env, policy, start, config, draw, left, questions, rounds, width, unused=unused)
 
 
 def reflection(about: str, text: str, shown: Sequence[str]) -> str:
@@ -380,7 +444,7 @@ def reflection(about: str, text: str, shown: Sequence[str]) -> str:
     return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{EXAMPLES}\n{examples}\n\n{REQUEST}"
 
 
-CHILDREN, ROUNDS, IDLE = 20, 5, 12
+CHILDREN, ROUNDS, IDLE, ENOUGH = 20, 5, 12, 20
 INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
 EXAMPLES = (
     "The following are examples of different task inputs provided to the assistant along with the assistant's response for "

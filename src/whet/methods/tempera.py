@@ -46,7 +46,14 @@ from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.rl.blob import read
 from whet.rl.edit_space import EditState, Space, label_probabilities, usable
-from whet.rl.prompt_editor import EditEpisode, EditorSettings, Observer, PromptEditor, embedder
+from whet.rl.prompt_editor import (
+    EditEpisode,
+    EditorSettings,
+    Observer,
+    PromptEditor,
+    SampledEdit,
+    embedder,
+)
 from whet.rl.score_book import TrainedCandidates
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -172,19 +179,20 @@ async def play(
     space, texts = observer.space, [example.user_text for example in batch]
     states = [space.first()] * len(batch)
     scores = await _scores(run, env, space, states, batch)
-    paths: list[list[tuple[EditState, int, float]]] = [[] for _ in batch]
+    paths: list[list[tuple[EditState, int, float, float, float]]] = [[] for _ in batch]
     for _ in range(editor.settings.edits):
         going = [i for i, state in enumerate(states) if not state.stopped]
         actions = await _actions(run, editor, observer, [states[i] for i in going], [texts[i] for i in going])
         before, old = [states[i] for i in going], [scores[i] for i in going]
-        for i, action in zip(going, actions, strict=True):
-            states[i] = space.after(states[i], action)
+        for i, edit in zip(going, actions, strict=True):
+            states[i] = space.after(states[i], edit.action)
         moved = [i for i in going if not states[i].stopped]
         rewards = await _scores(run, env, space, [states[i] for i in moved], [batch[i] for i in moved])
         for i, score in zip(moved, rewards, strict=True):
             scores[i] = score
-        for i, action, state, score in zip(going, actions, before, old, strict=True):
-            paths[i].append((state, action, scale * (scores[i] - score)))
+        for i, edit, state, score in zip(going, actions, before, old, strict=True):
+            reward = scale * (scores[i] - score)
+            paths[i].append((state, edit.action, reward, edit.logprob, edit.value))
     return [
         EditEpisode(text, *map(list, zip(*path, strict=True)))
         for text, path in zip(texts, paths, strict=True)
@@ -193,14 +201,15 @@ async def play(
 
 async def _actions(
     run: Run, editor: PromptEditor, observer: Observer, states: Sequence[EditState], texts: Sequence[str]
-) -> list[int]:
+) -> list[SampledEdit]:
     seed = run.rng.getrandbits(63)
 
     async def draw() -> JSON:
-        return [*editor.sample(observer, states, texts, seed)] if states else []
+        edits = editor.sample(observer, states, texts, seed) if states else []
+        return [[edit.action, edit.logprob, edit.value] for edit in edits]
 
-    actions: Any = await run.effect("edit", draw)
-    return [int(action) for action in actions]
+    edits: Any = await run.effect("edit", draw)
+    return [SampledEdit(int(action), float(logprob), float(value)) for action, logprob, value in edits]
 
 
 async def _scores(

@@ -144,12 +144,24 @@ class EditorSettings:
 
 @dataclass(frozen=True)
 class EditEpisode:
-    """The edits for one input: its `text`, the `states` in which the `actions` were taken, and their `rewards`."""
+    """The edits for one input: its `text`, the `states` in which the `actions` were taken, and their `rewards`; `logprobs` of
+    the actions and `values` of the states are those of the policy that took them."""
 
     text: str
     states: Sequence[EditState]
     actions: Sequence[int]
     rewards: Sequence[float]
+    logprobs: Sequence[float]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class SampledEdit:
+    """An action with its log-probability (natural), and the value of the state that it was taken in."""
+
+    action: int
+    logprob: float
+    value: float
 
 
 class Network(nn.Module):
@@ -212,12 +224,14 @@ class PromptEditor(TrainedNetwork):
     @torch.no_grad()
     def sample(
         self, observer: Observer, states: Sequence[EditState], texts: Sequence[str], seed: int
-    ) -> list[int]:
+    ) -> list[SampledEdit]:
         """An action for each state and input. The seed is all the chance there is."""
-        logits, _ = self._judge(observer, observer.see(states, texts))
+        logits, values = self._judge(observer, observer.see(states, texts))
         generator = torch.Generator().manual_seed(seed)
-        actions: list[int] = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0].tolist()
-        return actions
+        actions = torch.multinomial(logits.softmax(-1), 1, generator=generator)
+        logprobs = logits.log_softmax(-1).gather(1, actions)[:, 0]
+        rows = zip(actions[:, 0].tolist(), logprobs.tolist(), values.tolist(), strict=True)
+        return [SampledEdit(*row) for row in rows]
 
     @torch.no_grad()
     def greedy(self, observer: Observer, texts: Sequence[str]) -> list[EditState]:
@@ -236,17 +250,17 @@ class PromptEditor(TrainedNetwork):
     def update(self, observer: Observer, episodes: Sequence[EditEpisode], seed: int) -> dict[str, float]:
         """PPO on the edits of some episodes; mean entropy in nats, value loss, share of clipped ratios, `memory` (GiB).
 
-        The normaliser learns what was seen first. The seed decides the minibatches.
+        The normaliser learns what was seen first, so that the old policy is the one that was recorded, not what the new
+        normaliser makes of its weights. The seed decides the minibatches.
         """
         began = time.perf_counter()
         states = [state for episode in episodes for state in episode.states]
         seen = observer.see(states, [e.text for e in episodes for _ in e.states])
         self._notice(seen.blocks)
         taken = torch.tensor([action for episode in episodes for action in episode.actions])
-        with torch.no_grad():
-            logits, before = self._judge(observer, seen)
-            old = logits.log_softmax(-1).gather(1, taken[:, None])[:, 0]
-        advantages, returns = self._advantages(episodes, before)
+        old = torch.tensor([logprob for episode in episodes for logprob in episode.logprobs])
+        before = torch.tensor([value for episode in episodes for value in episode.values])
+        advantages, returns = self._advantages(episodes)
         figures: list[list[float]] = []
         generator = torch.Generator().manual_seed(seed)
         for _ in range(self.settings.epochs):
@@ -273,13 +287,12 @@ class PromptEditor(TrainedNetwork):
         near = before + (values - before).clamp(-self.settings.clip, self.settings.clip)
         return 0.5 * torch.max((values - returns).square(), (near - returns).square()).mean()
 
-    def _advantages(self, episodes: Sequence[EditEpisode], values: Tensor) -> tuple[Tensor, Tensor]:
+    def _advantages(self, episodes: Sequence[EditEpisode]) -> tuple[Tensor, Tensor]:
         """Advantages with mean 0 and standard deviation 1 over all edits, and returns; both (n,)."""
         advantages: list[float] = []
         returns: list[float] = []
         for episode in episodes:
-            known: list[float] = values[len(returns) : len(returns) + len(episode.rewards)].tolist()
-            a, r = gae(episode.rewards, known, DISCOUNT, self.settings.lam)
+            a, r = gae(episode.rewards, episode.values, DISCOUNT, self.settings.lam)
             advantages, returns = [*advantages, *a], [*returns, *r]
         estimates = torch.tensor(advantages)
         return (estimates - estimates.mean()) / (estimates.std(correction=0) + 1e-8), torch.tensor(returns)

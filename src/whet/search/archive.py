@@ -124,6 +124,18 @@ class Archive:
             vectors = {"objectives": {r.example_id: {**reward.values(r)} for r in answered}}
         self._settle(run, candidate, mean_score(rollouts), vectors)
 
+    def measured_again(
+        self,
+        run: Run,
+        env: Environment,
+        candidates: Sequence[Candidate],
+        rollouts: Sequence[Sequence[Rollout]],
+    ) -> None:
+        """Take in the rollouts of all validated candidates on a validation split that has grown; the incumbent is chosen anew."""
+        self.incumbent, self.outside = None, set()
+        for candidate, own in zip(candidates, rollouts, strict=True):
+            self.measured(run, env, candidate, own)
+
     def _settle(self, run: Run, candidate: Candidate, score: Score, vectors: Mapping[str, JSON]) -> None:
         """The best becomes the incumbent."""
         self.validated[candidate.id] = score.mean
