@@ -218,7 +218,12 @@ async def compare_runs(
     finally:
         await measurements.close()
     summaries = [method_summary(name, rows) for name in names]
-    answers = {name: [sealed_answers(Path(r["run"])) for r in rows if r["method"] == name] for name in names}
+    tested = [row for row in rows if _tests([row])]
+    answers = {
+        name: [sealed_answers(Path(r["run"])) for r in own]
+        for name in names
+        if (own := [row for row in tested if row["method"] == name])
+    }
     return {
         "task": task.name,
         "runs": rows,
@@ -292,18 +297,21 @@ def own_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One method over its runs. Ends of intervals are means over the runs: what other rows would change, not other seeds."""
+    """One method over its runs. Ends of intervals are means over the runs: what other rows would change, not other seeds. The
+    figures of the test are those of the runs that were `tested`, and None where none was."""
     mine = [r for r in rows if r["method"] == name]
-    tests = [r["best"]["test"] for r in mine]
+    tests = _tests(mine)
+    means, low, high = ([test[end] for test in tests] for end in ("mean", "low", "high"))
     return {
         "method": name,
         "runs": len(mine),
-        "test_mean": fmean(t["mean"] for t in tests),
-        "test_low": fmean(t["low"] for t in tests),
-        "test_high": fmean(t["high"] for t in tests),
-        "test_min": min(t["mean"] for t in tests),
-        "test_max": max(t["mean"] for t in tests),
-        "baseline_test": fmean(r["baseline"]["test"]["mean"] for r in mine),
+        "tested": len(tests),
+        "test_mean": _mean(means),
+        "test_low": _mean(low),
+        "test_high": _mean(high),
+        "test_min": min(means, default=None),
+        "test_max": max(means, default=None),
+        "baseline_test": _mean([test["mean"] for test in _tests(mine, "baseline")]),
         "promoted": sum(r["improvement"]["promoted"] for r in mine),
         "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
         "cost_usd": _mean_cost(mine),
@@ -318,6 +326,16 @@ def _mean_cost(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """US dollars of a run on average; None where those of one are not known."""
     costs = [row["usage"]["cost_usd"] for row in rows]
     return None if None in costs else fmean(costs)
+
+
+def _tests(rows: Sequence[Mapping[str, Any]], name: str = "best") -> list[Mapping[str, Any]]:
+    """The sealed tests of a side, of the runs that made one."""
+    tests = [row[name]["test"] for row in rows]
+    return [test for test in tests if test is not None and test["mean"] is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:

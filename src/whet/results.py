@@ -314,7 +314,8 @@ class MethodComparison(JSONResult):
         )
 
     def __repr__(self) -> str:
-        means = ", ".join(f"{name}={row['test_mean']:.3f}" for name, row in self.methods.items())
+        tested = {name: row["test_mean"] for name, row in self.methods.items()}
+        means = ", ".join(f"{name}={'not tested' if m is None else f'{m:.3f}'}" for name, m in tested.items())
         return f"MethodComparison({self['task']!r}, {means or self.status})"
 
     def _repr_html_(self) -> str:

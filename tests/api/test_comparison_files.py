@@ -12,7 +12,9 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.comparison import method_summary
 from whet.integrations.figures import read_figures
+from whet.reporting import write_comparison
 
 METHODS: list[Any] = [whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1), "random_search"]
 
@@ -88,3 +90,19 @@ def test_a_comparison_shows_itself_in_a_notebook_and_goes_into_sinks(compared: A
         f"comparison.{kind}" for kind in ("html", "csv", "md", "tex", "json")
     }
     assert read_figures(compared).metrics == figures.metrics
+
+
+def test_a_run_that_was_not_tested_does_not_take_the_others_with_it(compared: Any, tmp_path: Path) -> None:
+    result = compared.to_dict()
+    for run in result["runs"]:
+        if run["method"] == "opro":
+            run["best"]["test"] = run["baseline"]["test"] = None
+    result["runs"][1]["best"]["test"] = None
+    result["methods"] = [method_summary(name, result["runs"]) for name in ("opro", "random_search")]
+    untested, tested = result["methods"]
+    assert (untested["runs"], untested["tested"], untested["test_mean"]) == (2, 0, None)
+    assert (tested["runs"], tested["tested"], tested["test_mean"]) == (2, 1, 1.0)
+    result["pairs"] = []
+    write_comparison(tmp_path, result)
+    page = (tmp_path / "comparison.html").read_text("utf-8")
+    assert "opro" in page and "1.000" in (tmp_path / "comparison.md").read_text("utf-8")

@@ -82,7 +82,7 @@ def test_a_dry_run_plans_the_calls_of_each_model(
     base = ("--base-url", url(server, "planned"))
     assert command("optimize", "task", *OPRO, *base)[0] == 0
     code, out, err = command("transfer", RUN, "--lm", "openai/other", *base, "--dry-run", "--json")
-    assert code == 0 and "openai/other:\nplan: 4 task calls" in err
+    assert code == 0 and "plan: openai/other: 4 task calls" in err
     assert json.loads(out)["plans"][0]["calls"]["task"] == {"expected": 4, "most": 4}
     assert asked(ledger, "planned")["other"] == 0 and not (tmp_path / RUN / "transfer").exists()
 

@@ -15,7 +15,7 @@ from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
-from whet.reporting import displayed
+from whet.reporting import best_first, displayed
 
 CONFUSIONS = 5
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
@@ -136,7 +136,7 @@ def comparison(values: Mapping[str, Any]) -> None:
     """
     if values.get("status") == "planned":
         return
-    rows = sorted(values["methods"], key=lambda r: -r["test_mean"])
+    rows = best_first(values["methods"])
     head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
     show_table([*head, "USD"], [_reached(r) for r in rows])
     if names := list(dict.fromkeys(name for r in rows for name in r.get("objectives", ()))):
@@ -190,11 +190,10 @@ def _pair(pair: Mapping[str, Any]) -> list[str]:
 
 
 def _reached(r: Mapping[str, Any]) -> list[str]:
-    low, high, worst, best, before = (
-        f"{r[key]:.3f}" for key in ("test_low", "test_high", "test_min", "test_max", "baseline_test")
-    )
+    keys = ("test_mean", "test_low", "test_high", "test_min", "test_max", "baseline_test")
+    mean, low, high, worst, best, before = ("-" if r[key] is None else f"{r[key]:.3f}" for key in keys)
     ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"
-    reached = [r["method"], str(r["runs"]), f"{r['test_mean']:.3f}", ends, worst, best, before]
+    reached = [r["method"], str(r["runs"]), mean if r["tested"] else "not tested", ends, worst, best, before]
     return [*reached, promoted, f"{r['calls']:.0f}", _dollars(r)]
 
 

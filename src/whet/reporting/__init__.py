@@ -8,7 +8,7 @@ from whet.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.reporting import number_format, svg
-    from whet.reporting.comparison_page import write_comparison
+    from whet.reporting.comparison_page import best_first, write_comparison
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
@@ -23,7 +23,7 @@ _HOMES = {
     "whet.reporting.layout": "details facts note prose region table",
     "whet.reporting.markup": "Child Html clipped el join prompt_text",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
-    "whet.reporting.comparison_page": "write_comparison",
+    "whet.reporting.comparison_page": "best_first write_comparison",
     "whet.reporting.page": "sections write_report",
     "whet.reporting.progress_display": "Display displayed place_of",
     "whet.reporting.record": "Record number read_run side",
@@ -36,6 +36,7 @@ __all__ = [
     "Html",
     "IntervalRow",
     "Record",
+    "best_first",
     "clipped",
     "comparison_html",
     "details",

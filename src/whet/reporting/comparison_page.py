@@ -47,7 +47,7 @@ def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
 
     The page loads nothing. Raises StorageError where the disk refuses a file; an older one then stays as it was.
     """
-    methods = sorted(result["methods"], key=lambda row: -row["test_mean"])
+    methods = best_first(result["methods"])
     texts = {
         "html": render(result, methods, folder),
         "csv": _csv(result),
@@ -66,6 +66,11 @@ def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise StorageError(f"{file}: the comparison could not be written: {error}.") from error
+
+
+def best_first(methods: Methods) -> list[Mapping[str, Any]]:
+    """The methods by their mean on the sealed test; those that were not tested come last."""
+    return sorted(methods, key=lambda row: (row["test_mean"] is None, -(row["test_mean"] or 0.0)))
 
 
 def render(result: Mapping[str, Any], methods: Methods, folder: Path) -> str:
@@ -117,7 +122,8 @@ def _rows(runs: Methods) -> int:
 
 def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
     """What the pairs say, the means with their intervals, and what all of it took."""
-    rows = [_baseline_row(result["runs"], methods), *(_mean_row(row, i) for i, row in enumerate(methods))]
+    tested = [_mean_row(row, i) for i, row in enumerate(methods) if row["test_mean"] is not None]
+    rows = [*_baseline_rows(result["runs"]), *tested]
     usage = [side(run, "usage") for run in result["runs"]]
     calls = sum(sum(side(one, "calls").values()) for one in usage)
     unpriced = any(row["price_unknown"] for row in methods)
@@ -131,7 +137,7 @@ def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
         ("Time", number_format.duration(seconds)),
     ]
     caption = "Mean reward on the sealed test, 95 % interval"
-    pictures = [interval_plot(caption, rows, "interval-methods")]
+    pictures = [interval_plot(caption, rows, "interval-methods")] if rows else [note("No run was tested.")]
     if gaps := _gap_rows(result):
         pictures.append(interval_plot("Differences on the same rows", gaps, "interval-pairs", 0.0))
     return el(
@@ -172,11 +178,16 @@ def _mean_row(row: Mapping[str, Any], index: int) -> IntervalRow:
     )
 
 
-def _baseline_row(runs: Methods, methods: Methods) -> IntervalRow:
-    """The start prompt, which all runs have in common, as the first run measured it."""
-    test = side(side(runs[0], "baseline"), "test")
-    mean, low, high = (float(test.get(end) or 0.0) for end in ("mean", "low", "high"))
-    return IntervalRow("Start prompt", mean, low, high, _interval(mean, low, high), "square", "baseline")
+def _baseline_rows(runs: Methods) -> list[IntervalRow]:
+    """The start prompt, which all runs have in common, as the first run measured it that did."""
+    tests = [side(side(run, "baseline"), "test") for run in runs]
+    for test in tests:
+        mean, low, high = (number(test.get(end)) for end in ("mean", "low", "high"))
+        if mean is not None and low is not None and high is not None:
+            return [
+                IntervalRow("Start prompt", mean, low, high, _interval(mean, low, high), "square", "baseline")
+            ]
+    return []
 
 
 def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.engine.forecast import plan_lines
-from whet.reporting.comparison_page import HEAD, method_cells, sentences
+from whet.reporting.comparison_page import HEAD, best_first, method_cells, sentences
 from whet.reporting.curves import differences, means
 from whet.reporting.markup import Child, Html, el
 from whet.reporting.record import Record, side
@@ -95,7 +95,7 @@ def comparison_html(values: Mapping[str, Any]) -> Html:
         plan = values.get("plan")
         lines = [] if plan is None else plan_lines(plan)
         return el("div", head, el("ul", [el("li", line) for line in lines]), style=_STYLE)
-    methods = sorted(values["methods"], key=lambda row: -row["test_mean"])
+    methods = best_first(values["methods"])
     cells = [el("tr", [el("td", cell, style=_LEFT) for cell in method_cells(row)]) for row in methods]
     table = el("table", el("tr", [el("th", name, style=_LEFT) for name in HEAD]), cells)
     results = [el("p", sentence) for sentence in sentences(values)]
