@@ -91,6 +91,14 @@ class RunMeasurements:
             row["transfer"] = await self._transfer(self.other, plan, assembly, env, candidate, result)
         return row
 
+    def untested(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a run whose limits did not pay for its sealed test: nothing is measured of its prompt."""
+        lost: dict[str, Any] = {"reason": f"seed {result['seed']}: {result['improvement']['reason']}"}
+        moved = (
+            {} if self.other is None else {"transfer": {"model": self.other.address, "test": None, **lost}}
+        )
+        return {**result, "readability": {"perplexity": None, **lost}, **moved}
+
     async def _read(self, plan: RunPlan, env: Environment, candidate: Candidate) -> dict[str, Any]:
         if self.reader == NONE:
             return {"perplexity": None, "reason": "nothing was read: --reader none"}
@@ -212,9 +220,7 @@ async def compare_runs(
             follow.begin_part(f"run {number} of {len(jobs)}: {name}, seed {seed}")
             on_run(name, seed, follow)
             row = await run_task(task, one, follow, measurements)
-            if not row.get("tested", True):
-                raise UsageError(f"{one.run}: {row['improvement']['reason']}")
-            rows.append(row)
+            rows.append(row if row.get("tested", True) else measurements.untested(row))
     finally:
         await measurements.close()
     summaries = [method_summary(name, rows) for name in names]

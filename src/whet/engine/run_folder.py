@@ -197,7 +197,7 @@ def _edited(old: Mapping[str, str], new: Mapping[str, str]) -> str:
 
 def goes_on(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether a run whose limits did not pay for its sealed test may go on under larger ones: nothing else differs."""
-    before, after = old.get("limits") or {}, orjson.loads(to_json(new))["limits"]
+    before, after = old.get("limits") or {}, orjson.loads(to_json(new)).get("limits") or {}
     if differences({**old, "limits": None}, {**new, "limits": None}) or before == after:
         return False
     larger = all(after.get(k) is None or (v is not None and after[k] >= v) for k, v in before.items())

@@ -25,11 +25,21 @@ def cost(record: Record) -> Section:
     rows = [_row(row, row.role in record.unpriced) for row in record.spending]
     sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}
     total = Spending("Total", **sums)
-    head = ["Role", "Calls", "Failed", "Lost", "From cache", "Input tokens", "Output tokens", "USD"]
+    head = [
+        "Role",
+        "Calls",
+        "Failed",
+        "Lost",
+        "Turned away",
+        "From cache",
+        "Input tokens",
+        "Output tokens",
+        "USD",
+    ]
     caption = note(
         "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
         "flight when an earlier session was killed, and is counted at its worst price. "
-        "Answers from the cache cost nothing. "
+        "What an endpoint turned away (429, for example) is no call. Answers from the cache cost nothing. "
         f"{_control(record)}The run took {number_format.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
     )
     roles = table("Model calls by role", head, rows, foot=_row(total, bool(record.unpriced)))
@@ -60,7 +70,7 @@ def _stages(record: Record) -> list[Child]:
 
 
 def _row(row: Spending, unpriced: bool) -> list[Child]:
-    numbers = (row.calls, row.failed, row.lost, row.cached, row.input_tokens, row.output_tokens)
+    numbers = (row.calls, row.failed, row.lost, row.refused, row.cached, row.input_tokens, row.output_tokens)
     return [row.role, *(f"{n:,}" for n in numbers), number_format.price(row.cost, unpriced)]
 
 

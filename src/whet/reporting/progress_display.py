@@ -270,6 +270,8 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     assert core is not None
     made, most = _calls(progress)
     parts = [f"{made:,} calls" + (f" of {most:,}" if most else "")]
+    if refused := sum(core.budget.spent.refused.values()):
+        parts.append(f"{refused:,} turned away")
     if rate := pace.calls:
         parts.append(_rate(rate))
     if core.budget.spent.cost:

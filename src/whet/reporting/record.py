@@ -64,8 +64,8 @@ class ScoredPoint:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one role cost: paid calls (retries included), failed and lost ones among them, answers from the
-    cache, tokens, USD."""
+    """What one role cost: paid calls (retries included), failed and lost ones among them, attempts that an endpoint turned
+    away (which are no calls), answers from the cache, tokens, USD."""
 
     role: str
     calls: int = 0
@@ -75,6 +75,7 @@ class Spending:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
+    refused: int = 0
 
 
 @dataclass
@@ -308,7 +309,8 @@ def _spending(path: Path) -> list[Spending]:
         row = by_role.get(role, Spending(role))
         by_role[role] = replace(
             row,
-            calls=row.calls + (0 if state == "cached" else calls),
+            calls=row.calls + (0 if state in ("cached", "refused") else calls),
+            refused=row.refused + (calls if state == "refused" else 0),
             failed=row.failed + (calls if state in ("failed", "silent") else 0),
             lost=row.lost + (calls if state == "lost" else 0),
             cached=row.cached + (calls if state == "cached" else 0),
@@ -322,5 +324,6 @@ def _spending(path: Path) -> list[Spending]:
         by_role[role] = replace(row, calls=row.calls + calls)
     order = {role: i for i, role in enumerate(ROLES)}
     return sorted(
-        (r for r in by_role.values() if r.calls or r.cached), key=lambda r: order.get(r.role, len(order))
+        (r for r in by_role.values() if r.calls or r.cached or r.refused),
+        key=lambda r: order.get(r.role, len(order)),
     )
