@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -251,6 +252,50 @@ async def test_a_busy_server_is_asked_again_and_no_failure(times: int) -> None:
         checkup = await examined(url)
     assert checkup.healthy
     assert [line.split(":")[0] for line in seen_in(checkup, "warn")] == (["busy"] if times > 1 else [])
+
+
+async def test_a_feature_is_not_missing_because_the_server_is_busy() -> None:
+    """Every second request is refused with a 429; the wait that it asks for is said, and each feature is examined."""
+    calls, lines = 0, list[str]()
+
+    def by_turns(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls % 2:
+            return good(body, answer)
+        words = {"error": {"message": "logprobs and response_format are busy"}}
+        return web.json_response(words, status=429, headers={"Retry-After": "0"})
+
+    async with endpoint(by_turns) as (url, _seen):
+        checkup = await examined(url, checkup=Checkup(begin=lines.append))
+    assert seen_in(checkup, "warn") == [] and checkup.healthy
+    assert any("is busy (HTTP 429); waiting 0 s, as it asks" in line for line in lines)
+
+
+async def test_an_endpoint_that_hangs_is_waited_for_aloud_and_not_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("whet.doctor.endpoint.NOTE_SECONDS", 0.02)
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        checkup = await examined(url, seconds=0.2, checkup=Checkup(begin=lines.append))
+    (failure,) = seen_in(checkup, "fail")
+    assert "no answer within 0.2 s" in failure and "--timeout 0.8 waits longer" in failure
+    assert any("of at most 0.2 s a call" in line for line in lines)
+
+
+async def test_a_url_without_a_version_and_a_server_that_is_not_running_are_named() -> None:
+    async with endpoint(good) as (url, _seen):
+        (failure,) = seen_in(await examined(url.removesuffix("/v1")), "fail")
+        assert f"try the base URL {url}" in failure
+    (failure,) = seen_in(await examined("http://127.0.0.1:9/v1"), "fail")
+    assert "no server is listening there" in failure and "start the server" in failure
 
 
 async def test_what_does_not_answer_fails_after_one_call() -> None:

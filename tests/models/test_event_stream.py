@@ -81,6 +81,12 @@ def test_thoughts_refusals_parts_and_log_probabilities_come_in_pieces() -> None:
     (choice,) = data["choices"]
     assert choice["message"] == {"role": "assistant", "content": "yes", "reasoning_content": "Hmm."}
     assert choice["logprobs"]["content"] == tokens and choice["finish_reason"] == "length"
+    details = [
+        chunk({"reasoning_details": [{"text": "a"}]}),
+        chunk({"reasoning_details": [{"text": "b"}], "content": "x"}, "stop"),
+    ]
+    (choice,) = read_event_stream("".join(f"data: {p}\n\n" for p in details).encode())["choices"]
+    assert choice["message"]["reasoning_details"] == [{"text": "a"}, {"text": "b"}]
     thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]
     parts = [chunk({"content": thinking}), chunk({"content": "yes"}, "stop")]
     (choice,) = read_event_stream("".join(f"data: {p}\n\n" for p in parts).encode())["choices"]

@@ -46,7 +46,7 @@ class PatientModel:
     def __init__(self, checkup: Checkup, model: OpenAIModel, seconds: float) -> None:
         self.address, self.base_url, self.seconds = model.address, model.base_url, seconds
         self._checkup, self._model = checkup, model
-        self._left, self._times = BUSY_SECONDS, BUSY_TIMES
+        self._left = BUSY_SECONDS
 
     @property
     def streams(self) -> bool:
@@ -57,19 +57,20 @@ class PatientModel:
         self, body: dict[str, Any]
     ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
         """As the model's own `probe`. Raises Busy when the endpoint stays busy."""
-        while True:
+        for attempt in range(BUSY_TIMES + 1):
             answer, error, refused = await self._waited_for(body)
             if error is None or error.fatal or error.status not in (429, 503):
-                return answer, error, refused
-            wait = 2.0 ** (BUSY_TIMES - self._times) if error.retry_after is None else error.retry_after
-            if not self._times or wait > self._left:
+                break
+            wait = 2.0**attempt if error.retry_after is None else error.retry_after
+            if attempt == BUSY_TIMES or wait > self._left:
                 if error.status == 429:
                     raise Busy(str(error)) from error
-                return answer, error, refused
-            self._times, self._left = self._times - 1, self._left - wait
+                break
+            self._left -= wait
             whose = "" if error.retry_after is None else ", as it asks"
             self._checkup.begin(f"{self.address} is busy (HTTP {error.status}); waiting {wait:.3g} s{whose}")
             await asyncio.sleep(wait)
+        return answer, error, refused
 
     async def _waited_for(
         self, body: dict[str, Any]

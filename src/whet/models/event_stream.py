@@ -14,8 +14,8 @@ from whet.models.openai_wire import garbled, loads
 
 _BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _DONE = b"[DONE]"
-_TEXTS = ("reasoning_content", "reasoning", "refusal")
-"""Texts of a message besides its content, which come in pieces too."""
+_OTHERWISE = ("role", "content", "tool_calls", "function_call")
+"""Fields of a message that are not put together from pieces, or in another way."""
 
 
 def is_event_stream(raw: bytes) -> bool:
@@ -82,7 +82,7 @@ class _Choice:
     """What is known of one choice."""
 
     content: list[Any] = field(default_factory=list)
-    texts: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     tokens: list[Any] = field(default_factory=list)
     calls_tool: bool = False
     finish: Any = None
@@ -92,7 +92,7 @@ class _Choice:
         """Take in a piece. Some servers end with the whole message, which stands in the place of the pieces."""
         delta, message = chunk.get("delta"), chunk.get("message")
         if isinstance(message, dict) and message.get("content"):
-            self.content, self.texts = [], {}
+            self.content, self.fields = [], {}
         for part in (delta, message):
             if isinstance(part, dict):
                 self._add_message(part)
@@ -106,9 +106,11 @@ class _Choice:
         content = part.get("content")
         if content:
             self.content += content if isinstance(content, list) else [content]
-        for name in _TEXTS:
-            if isinstance(part.get(name), str):
-                self.texts[name] = self.texts.get(name, "") + part[name]
+        for name, piece in part.items():
+            before = self.fields.get(name)
+            if name not in _OTHERWISE and piece is not None:
+                alike = type(before) is type(piece) and isinstance(piece, str | list)
+                self.fields[name] = before + piece if alike else piece
         self.calls_tool = self.calls_tool or bool(part.get("tool_calls") or part.get("function_call"))
 
     def as_body(self, index: int) -> dict[str, Any]:
@@ -119,7 +121,7 @@ class _Choice:
         else:
             content = [{"type": "text", "text": p} if isinstance(p, str) else p for p in content]
         tools: dict[str, Any] = {"tool_calls": [{}]} if self.calls_tool else {}
-        message = {"role": "assistant", "content": content, **self.texts, **tools}
+        message = {"role": "assistant", "content": content, **self.fields, **tools}
         body = {"index": index, "message": message, "finish_reason": self.finish}
         body |= {"error": self.error} if self.error else {}
         return body | ({"logprobs": {"content": self.tokens}} if self.tokens else {})
