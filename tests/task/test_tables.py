@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import whet
-from whet.errors import UsageError
+from whet.client.ids import microseconds
+from whet.engine.blobs import Blobs
+from whet.errors import StorageError, UsageError
 from whet.feedback.rows import read_feedback
 from whet.task import read_material
 from whet.task.delimited import read_delimited
@@ -175,3 +180,90 @@ def test_tags_around_a_slot_are_ordinary_text() -> None:
     data = [{"input": f"q{n}", "target": "a"} for n in range(9)]
     for prompt in ("<input>\n{{input}}\n</input>", "Read <input>x</input>: {{input}}"):
         assert not [w for w in whet.Task.of(prompt, data=data, reward="exact_match").warnings if "slot" in w]
+
+
+def test_an_input_that_is_the_target_is_warned_of_when_a_task_is_loaded() -> None:
+    rows = [{"input": {"body": f"t{n}", "team": "AB"[n % 2]}, "target": "ab"[n % 2]} for n in range(20)]
+    task = whet.Task.of("{{body}} {{team}}", data=rows, reward="exact_match")
+    assert any(
+        'The input "team" is equal to the target in 20 of 20 rows' in warning for warning in task.warnings
+    )
+
+
+class Table:
+    """As a data frame."""
+
+    columns = ("text", "label")
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        return [{"text": f"t{n}", "label": n % 2} for n in range(9)]
+
+
+def test_columns_of_a_frame_that_look_like_the_target_are_no_input() -> None:
+    with pytest.raises(UsageError, match='the column "label" would be an input'):
+        whet.Task.of("Sort it.", data=Table(), reward=lambda example, output: 1.0)
+
+
+class Image:
+    """As that of `datasets`."""
+
+
+class Pictures(list[Any]):
+    """A data set with a column of images."""
+
+    column_names = ("text", "picture")
+    features = {"text": "string", "picture": Image()}  # noqa: RUF012
+
+
+def test_a_column_of_images_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match='the column "picture" holds images'):
+        whet.Task.of("Say {{text}}", data=Pictures([{"text": "a"}]), reward="exact_match")
+
+
+def test_a_number_of_milliseconds_is_no_year() -> None:
+    for text in ("1732091400000", "1732091400", "1732091400.5"):
+        with pytest.raises(UsageError, match="is no date"):
+            microseconds(text)
+    assert microseconds("20240131") == microseconds("2024-01-31")
+
+
+def refuse_folders(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let `fsync` fail for folders, as some file systems do."""
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+ROW = {"id": "1", "comment": "Be short.", "instruction": "Be short.", "user": "u"}
+
+
+def test_a_folder_that_cannot_be_synced_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_folders(monkeypatch, errno.EINVAL)
+    path = tmp_path / "p.md"
+    path.write_text("Answer {{input}}")
+    assert whet.learn(str(path), [ROW]).status == "written" and "Be short." in path.read_text()
+    assert Blobs(tmp_path / "blobs").write(b"x")
+
+
+def test_a_broken_disk_is_reported_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_folders(monkeypatch, errno.EIO)
+    path = tmp_path / "p.md"
+    path.write_text("Answer {{input}}")
+    with pytest.raises(StorageError, match="the new text is in place, and the disk may not keep it"):
+        whet.learn(str(path), [ROW])
+    assert "Be short." in path.read_text()
+
+
+def test_errors_name_a_setting_as_python_gives_it() -> None:
+    data = [{"input": f"q{n}", "target": "a"} for n in range(9)]
+    with pytest.raises(UsageError) as error:
+        whet.Task.of("{{input}} is {{mask}}", data=data, reward="exact_match")
+    assert str(error.value).endswith("Give labels=[...].")
+    assert error.value.spelled(lambda name, value: name).endswith("Add `labels:` to task.yaml.")

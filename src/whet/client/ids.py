@@ -50,7 +50,7 @@ def microseconds(text: str, where: str = "time") -> int:
     500000
     """
     try:
-        if text[:9].isdigit():
+        if len(text[:9]) == 9 and text[:9].isdigit():
             raise ValueError("a number of seconds, which `fromisoformat` takes for a year")
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ _CHAT_TEXT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"\s*:')
 _DATA_URL = re.compile(r"data:(image|audio|video)/[\w.+-]{1,40};base64,", re.IGNORECASE)
 _MEDIA = {"image": "an image", "audio": "a sound", "video": "a film"}
 _PARTS = frozenset(("image_url", "input_image", "input_audio", "inline_data", "image_bytes", "input_file"))
+LEAK = 0.9
+"""Share of rows from which on an input that is equal to the target gives it away."""
 MOST_ALIKE = 10
 """Rows from which on one target for all of them is said to be odd."""
 
@@ -97,12 +100,36 @@ def _target_warnings(examples: Sequence[PlacedExample]) -> list[str]:
     warnings = _counted(
         never, "row has", "rows have", "a target that no answer equals (nothing, or an object)"
     )
+    warnings += _leaks(examples)
     first, where = values[0] if values else (None, "")
     if len(values) >= MOST_ALIKE and all(target == first for target, _ in values):
         warnings.append(
             f"{where}: all {len(values)} rows have the target {shown(first)}; a prompt that says it is always right."
         )
     return warnings
+
+
+def _leaks(examples: Sequence[PlacedExample]) -> list[str]:
+    """A warning for each input that says the same as the target in nearly every row, where targets differ."""
+    rows = [p.example for p in examples if isinstance(p.example.target, str | int | float)]
+    targets = [fold_text(str(row.target)) for row in rows]
+    if len(rows) < MOST_ALIKE or len(set(targets)) < 2:
+        return []
+    warnings = []
+    for name in sorted(frozenset[str]().union(*(row.values.keys() for row in rows))):
+        equal = sum(
+            fold_text(row.values.get(name, "")) == target for row, target in zip(rows, targets, strict=True)
+        )
+        if equal >= LEAK * len(rows):
+            warnings.append(
+                f'The input "{name}" is equal to the target in {equal} of {len(rows)} rows: it gives the right answer away.'
+            )
+    return warnings
+
+
+def fold_text(text: str) -> str:
+    """A text for comparisons: NFKC, without case, blanks of any kind as single spaces."""
+    return unicodedata.normalize("NFKC", " ".join(text.split())).casefold()
 
 
 def input_hash(example: Example) -> str:

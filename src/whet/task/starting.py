@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from whet.prompt import Prompt
 from whet.prompt.slots import canonical_name, name_slot
 from whet.rewards import choose_reward
 from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few
+from whet.task.examples import LEAK, fold_text
 from whet.task.files import read_text
 from whet.task.load import load_task
 from whet.task.material import Material
@@ -31,8 +31,8 @@ NO_LABELS = "none"
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
 _KEY = re.compile(r"[A-Za-z0-9._:#-]{1,64}")
 _ID_NAME = re.compile(r"(?:\A|[\W_]|(?<=[a-z])(?=I))(?:id|ID|Id|uuid|UUID|guid|GUID)\Z")
-LEAKING = 0.9
-"""Share of rows from which on a column that is equal to the target gives it away."""
+MOST_COLUMNS = 30
+"""Columns that are listed by their names."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ def describe_columns(material: Material) -> str:
         counts = Counter(_text_of(row.get(name)) for row in rows if row.get(name) not in (None, ""))
         values = f": {', '.join(sorted(counts))}" if are_few(counts, len(rows)) and len(counts) <= 5 else ""
         parts.append(f"{name} ({len(counts)} different{values})")
-    return ", ".join(parts)
+    return ", ".join(parts[:MOST_COLUMNS]) + (
+        f", and {len(parts) - MOST_COLUMNS} more" if len(parts) > MOST_COLUMNS else ""
+    )
 
 
 def guess(
@@ -133,7 +135,7 @@ def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, Any]]) 
     if len(pairs) < 2:
         return None
     equal = sum(a == b for a, b in pairs)
-    if equal >= LEAKING * len(pairs):
+    if equal >= LEAK * len(pairs):
         return f"it is equal to the target in {equal} of {len(pairs)} rows"
     seen, answers = {a for a, _ in pairs}, {b for _, b in pairs}
     if 1 < len(answers) == len(seen) == len(set(pairs)) <= len(pairs) / ROWS_PER_LABEL:
@@ -195,7 +197,7 @@ def _text_of(value: Any) -> str:
 
 
 def _folded(value: Any) -> str:
-    return unicodedata.normalize("NFKC", " ".join(_text_of(value).split())).casefold()
+    return fold_text(_text_of(value))
 
 
 def _plain(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from whet.errors import UsageError
 from whet.prompt.slots import canonical_name
 from whet.storable import shown
-from whet.task.rows import SourceRow, csv_row, is_missing, row_of
+from whet.task.rows import TARGET_NAMES, SourceRow, csv_row, is_missing, row_of
 
 _WANTED = (
     "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
@@ -34,7 +34,19 @@ class Table:
                 f"{self.place}: there are no rows. Give rows such as {{'input': ..., 'target': ...}}."
             )
         made = [row_of(value, f"{self.place}[{i}]") for i, value in enumerate(self.values)]
+        if self.columns and not slots:
+            self._refuse_target(made)
         return [SourceRow(self._with_input(row.value, slots), row.where) for row in made]
+
+    def _refuse_target(self, rows: Sequence[SourceRow]) -> None:
+        """Refuse columns of which all would be input, where one is probably the target."""
+        names = dict.fromkeys(name for row in rows for name in row.value)
+        meant = next((name for name in names if name.strip().casefold() in TARGET_NAMES), None)
+        if meant is not None and not {"input", "target"} & names.keys():
+            raise UsageError(
+                f'{self.place}: the column "{meant}" would be an input, and it looks like the right answer. Rename it '
+                "to target, or write slots for the inputs into the prompt."
+            )
 
     def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, Any]:
         """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""
@@ -61,6 +73,12 @@ def table_of(data: Any, place: str) -> Table:
     if not isinstance(data, Iterable):
         raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
     features = getattr(data, "features", None)
+    for name, feature in features.items() if isinstance(features, Mapping) else ():
+        if (kind := type(feature).__name__) in ("Image", "Audio", "Video"):
+            raise UsageError(
+                f'{place}: the column "{name}" holds {kind.lower()}s, and whet sends text. Take it out: '
+                f"data.remove_columns({name!r})."
+            )
     values = tuple(name_classes(row, features) for row in data) if features else tuple(data)
     if not columns:
         return Table(tuple(map(_as_dict, values)), place, columns)
