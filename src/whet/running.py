@@ -41,6 +41,8 @@ from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
 from whet.task import Task
+from whet.task.prompts import check_braced_names, foreign_slots
+from whet.task.rows import INPUT_NAMES
 from whet.task.spec import with_gate, with_longest
 
 _SHARED = ("length", "vocabulary", "examples", "finalists")
@@ -356,7 +358,10 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
     unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
     if unknown:
         raise UsageError(f"{what}: the slot {{{{{min(unknown)}}}}} is filled by no input of {task.name}.")
-    return dataclasses.replace(task, prompt=prompt)
+    fields = task.train[0].values.keys()
+    check_braced_names(prompt, fields, what)
+    warnings = foreign_slots(prompt, Path(what), fields, (*INPUT_NAMES, "input"))
+    return dataclasses.replace(task, prompt=prompt, warnings=(*task.warnings, *warnings))
 
 
 async def evaluate_task(
