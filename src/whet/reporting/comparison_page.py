@@ -430,9 +430,12 @@ def _runs_section(runs: Methods, folder: Path) -> Section:
                 clipped(str(run.get("ended_by", "–")), 200),
             ]
         )
-    return Section(
-        "runs", "Runs", table("Every run, in the order in which they took place", head, rows, text=(9,))
+    caption = note(
+        "The interval of a gain is that of the run's own verdict: its confidence is 1 minus the alpha that this opening of the "
+        "test rows had left, and its report says which."
     )
+    every = table("Every run, in the order in which they took place", head, rows, text=(9,))
+    return Section("runs", "Runs", join(every, caption))
 
 
 def _link(run: Mapping[str, Any], folder: Path) -> Html:
