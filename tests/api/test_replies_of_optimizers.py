@@ -101,3 +101,22 @@ async def test_a_prompt_that_grows_beyond_the_limit_is_refused(tmp_path: Path) -
     assert any("it may have at most 2,000" in text for text in result.warnings)
     result = await optimized(long, tmp_path / "wide", longest=10_000)
     assert GOOD in result.best.prompt.text
+
+
+async def test_prompt_learning_keeps_to_the_limit(tmp_path: Path) -> None:
+    number = 0
+
+    def optimizer(messages: list[Any]) -> str:
+        nonlocal number
+        number += 1
+        text = f"Name the team number {number} at the end of the answer, in capital letters."
+        return f'{{"requirements": [{{"critiques": [1], "violates": null, "instruction": "{text}", "contradicts": null}}]}}'
+
+    def metric(example: dict[str, Any], output: str) -> dict[str, Any]:
+        return {"reward": 0.0, "critique": f"It lacks the team of {example['id']}."}
+
+    result = await whet.aoptimize(
+        START, data=ROWS, reward=metric, lm=lambda messages: "?", optimizer_lm=optimizer, method="prompt_learning",
+        budget=whet.Budget(calls=200), longest=40, run=tmp_path / "run",
+    )  # fmt: skip
+    assert len(result.best.prompt.text) <= 4 * 40 and result["usage"]["calls"]["optimizer"] > 2

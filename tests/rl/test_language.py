@@ -154,6 +154,7 @@ async def test_an_instruction_is_read_from_the_tags_that_a_weak_model_takes(tag:
         "<INSTRUCTION><text>{{input}}</text>\nSay positive or negative.</INSTRUCTION>",
         "<!-- whet:begin -->\nSay positive or negative.\n<!-- whet:end -->",
         "<!-- whet:begin -->\nSay positive or negative.\n<!-- whet:end -->\nReview: {{input}}",
+        "<!-- whet:begin -->\nSay positive or negative.\n<!-- whet:end -->\n\n{{input}}\nAnswer with one of: a, b.",
         "```\n<!-- whet:begin -->\nSay positive or negative.\n<!-- whet:end -->\nReview: {{input}}\n```",
     ],
 )

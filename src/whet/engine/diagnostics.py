@@ -69,16 +69,18 @@ def _reply_warnings(core: Core) -> list[str]:
         return [few] if 2 * kept < requested else []
     total, lost = sum(times for times, _ in reasons.values()), requested - kept
     sentences = [
-        f'{times} times: {why} For example: "{example}".' for why, (times, example) in reasons.items()
+        f'{times} {"time" if times == 1 else "times"}: {why} For example: "{example}".'
+        for why, (times, example) in reasons.items()
     ]
     if len(sentences) > _NAMED:
         sentences[_NAMED:] = [f"{len(sentences) - _NAMED} more reasons are in the journal (events replies)."]
     came = (
         f"{lost} of {requested} texts are lost"
         if lost
-        else "all were asked for again with the reason, and came"
+        else "asked for again with the reason, every text came"
     )
-    unusable = f"{total} replies of the optimizer model could not be used ({came}): {' '.join(sentences)}"
+    replies = "1 reply" if total == 1 else f"{total} replies"
+    unusable = f"{replies} of the optimizer model could not be used ({came}): {' '.join(sentences)}"
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from whet.errors import EditRejected
 from whet.instructions.changes import (
     AUTHOR,
     EVIDENCE,
@@ -373,9 +374,24 @@ class InstructionManager:
         self.left_out = self.trials.next(self.ledger, suspects(self.ledger, self.effects, settled))
 
     def _fit(self, run: Run, at: str) -> None:
-        for one in over_budget(self.ledger, self.effects, self.tokens):
-            self._record(Expire(id=one.id, reason="token budget", at=at))
-            run.log("over_budget", {"left_out": one.text, "tokens": one.tokens})
+        """Leave out what is beyond the bound on instructions, and what makes the prompt longer than it may be."""
+        dear = over_budget(self.ledger, self.effects, self.tokens)
+        while dear or not self._fits():
+            dear = dear or over_budget(self.ledger, self.effects, self.ledger.tokens - 1)
+            if not dear:
+                return
+            for one in dear:
+                self._record(Expire(id=one.id, reason="token budget", at=at))
+                run.log("over_budget", {"left_out": one.text, "tokens": one.tokens})
+            dear = []
+
+    def _fits(self) -> bool:
+        """Whether the prompt takes all instructions that stand."""
+        try:
+            written(self.start, self.ledger, self.region)
+        except EditRejected:
+            return False
+        return True
 
     async def finish(self, run: Run, most: int | None, at: str = "end") -> None:
         """Check, read and compare what is left over, in at most `most` calls, return to the text that was violated least
@@ -404,6 +420,7 @@ class InstructionManager:
             if best != one.text:
                 self._put(one.id, best, "did better", at)
         self._record(*self.effects.measured(self.standing(), at))
+        self._fit(run, at)
 
     async def _check_clarity(self, run: Run, left: float, joins: int, at: str) -> int:
         """Take out what nobody could act on of what was not checked yet; `joins` of the calls that are left are kept to compare.

@@ -168,13 +168,15 @@ def _read(completion: Completion, tag: str, many: bool, lenient: bool) -> TextRe
     )
 
 
-def _marked(text: str) -> tuple[str, str] | None:
-    """What stands between the two markers of a text with one fence, and all that stands around it."""
+def _marked(text: str) -> str | None:
+    """What stands between the markers of a prompt with one fence; None unless the first begins its line and the other ends it."""
     marks = list(MARKER.finditer(text))
     if [mark[1] for mark in marks] != ["begin", "end"]:
         return None
     begin, end = marks
-    return text[begin.end() : end.start()].strip(), f"{text[: begin.start()]}\n{text[end.end() :]}"
+    before = text[text.rfind("\n", 0, begin.start()) + 1 : begin.start()]
+    after = text[end.end() :].partition("\n")[0]
+    return None if before.strip() or after.strip() else text[begin.end() : end.start()].strip()
 
 
 def setting(description: str, start: Prompt, name: str | None = None) -> str:
@@ -203,12 +205,9 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
     """A written text without what stands around the editable region already: the rest of the prompt around the markers of its
     fence, lines that carry its slots, lines at either end that hold nothing but such a slot. Raises EditRejected for a slot of
     another region elsewhere, and for a text that repeats two lines of the question which stand in no instruction and no task."""
+    text = _marked(text) or text
     if start.fenced:
         surroundings = [line.strip() for line in setting("", start).splitlines()]
-        if (marked := _marked(text)) and all(
-            line.strip() in surroundings for line in marked[1].splitlines() if line.strip()
-        ):
-            text = marked[0]
         around = {line for line in surroundings if slots(line)}
         around -= {line.strip() for line in shown.splitlines()}
         text = "\n".join(line for line in text.splitlines() if line.strip() not in around).strip()
