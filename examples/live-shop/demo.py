@@ -220,7 +220,7 @@ def experiment(cast: Cast, version: int) -> dict[str, Any]:
 def start(cast: Cast, arms: list[dict[str, int]], control: int, message: str) -> dict[str, Any]:
     """An experiment on production, started by pia."""
     asked = {"prompt": NAME, "label": "production", "arms": arms, "control": control, "unit": "user"}
-    asked |= {"goal": GOAL, "guards": GUARDS}
+    asked |= {"goal": GOAL, "guards": GUARDS, "cycles": 0}  # all visitors of this story come within minutes
     started: dict[str, Any] = cast.pia.post("/v1/experiments", definition=asked, message=message)
     say(cast.link("experiments", started["id"]))
     return started

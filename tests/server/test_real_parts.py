@@ -143,7 +143,7 @@ def test_an_experiment_survives_kills_of_its_server_and_the_label_goes_and_comes
         registry.protect_first(EVERY, "production", actor="ann")
         registry.unprotect(EVERY, "production", actor="ann")
         asked = {
-            "prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}], "unit": "user",
+            "prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}], "unit": "user", "cycles": 0,
             "goal": {"name": "thumb", "window": 0}, "guards": [{"metric": "error", "limit": 0.05}],
             "approval": False, "watch": {"seconds": 86400, "holdout": 0.5},
         }  # fmt: skip

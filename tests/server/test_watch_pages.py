@@ -22,6 +22,7 @@ ASKED: dict[str, Any] = {
     "goal": {"name": "thumb", "window": 0},
     "guards": [{"metric": "error", "limit": 0.05}],
     "approval": False,
+    "cycles": 0,
     "watch": {"seconds": 7200, "units": 5000, "holdout": 0.2},
 }
 

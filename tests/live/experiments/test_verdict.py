@@ -226,9 +226,9 @@ def test_only_live_arms_are_compared() -> None:
 def test_different_rates_of_answers_are_told_and_hold_the_winner() -> None:
     truth = {3: {"up": 0.5, "answers": 0.3}, 4: {"up": 0.8, "answers": 0.5}}
     found = verdict(4000, truth)
-    assert (found.winner, found.held) == (4, True)
+    assert (found.state, found.winner, found.held) == ("running", None, True)
+    assert "No winner is named" in found.reason and "version 3 have an outcome of thumb" in found.reason
     assert "more often than those of version 3" in found.warnings[0]
-    assert "A warning puts this in doubt" in found.reason
     counted = verdict(4000, truth, goal={"name": "thumb", "window": 60, "missing": 0})
     assert counted.winner == 4
     assert not counted.held, "the outcome of everybody is known once a missing one has a value"
@@ -271,3 +271,75 @@ def test_the_same_events_give_the_same_verdict() -> None:
     first, second = (verdict(1500, truth) for _ in range(2))
     assert first == second
     assert json.dumps([e.evidence for e in first.effects]) == json.dumps([e.evidence for e in second.effects])
+
+
+WEEK = 604_800
+
+
+def _weekly(seed: int, weeks: int = 4, **settings: Any) -> bool:
+    """Whether a winner is named at any of the daily looks at two arms that are equal over a week: one is better in its first
+    half, the other in its second half."""
+    units, versions = 400 * weeks, [3, 4]
+    definition = read({"prompt": "p", "label": "production", "arms": [{"version": v} for v in versions],
+                       "goal": {"name": "thumb", "window": 60}} | settings)  # fmt: skip
+    fold, rng = (
+        ExperimentReducer(definition, "salt", [Revision(1, 0, (0.5, 0.5))]),
+        np.random.default_rng(seed),
+    )
+    step, looked = WEEK * weeks / units, 0
+    for number in range(units):
+        at, name = number * step, f"{seed}-{number}"
+        version = assign("salt", name, [(3, 0.5), (4, 0.5)])
+        sign = (1 if at % WEEK < WEEK / 2 else -1) * (1 if version == 4 else -1)
+        fold.apply(Exposure(int(at * MICROSECONDS), name, name, version, 1))
+        fold.apply(
+            MetricOutcome(int(at * MICROSECONDS), name, "thumb", float(rng.random() < 0.5 + 0.2 * sign))
+        )
+        if at // 86_400 > looked:
+            looked = at // 86_400
+            if judge(fold.at(int(at * MICROSECONDS)), [0, 1]).state == "winner":
+                return True
+    return False
+
+
+def test_what_averages_out_within_a_week_names_no_winner() -> None:
+    assert sum(_weekly(seed, 2) for seed in range(20)) <= 1
+    assert sum(_weekly(seed, 2, cycles=0) for seed in range(8)) >= 4, "without whole cycles it does"
+
+
+def test_a_winner_waits_for_a_whole_cycle_and_the_reason_says_so() -> None:
+    fold, live = lived(3000, {3: {"up": 0.5}, 4: {"up": 0.65}})
+    early = judge(fold.at(3000 * MICROSECONDS), live)
+    assert early.state == "running" and early.winner is None
+    assert "after 1 whole cycle(s) of 7 days; 0 are over" in early.reason
+    assert judge(fold.at((WEEK + 60) * MICROSECONDS), live).winner == 4
+    fold, live = lived(3000, {3: {"up": 0.5}, 4: {"up": 0.65}}, cycle=1200)
+    assert judge(fold.at(3000 * MICROSECONDS), live).winner == 4, "by the units of two cycles"
+    fold, live = lived(3000, {3: {"up": 0.5}, 4: {"up": 0.65}}, cycles=0)
+    assert judge(fold.at(3000 * MICROSECONDS), live).winner == 4
+
+
+def _silent(seed: int, units: int = 3000, **goal: Any) -> ExperimentVerdict:
+    """Two arms that please alike; of the second, most people who are not pleased say nothing."""
+    definition = read({"prompt": "p", "label": "production", "arms": [{"version": 3}, {"version": 4}],
+                       "goal": {"name": "thumb", "window": 60} | goal})  # fmt: skip
+    fold, rng = (
+        ExperimentReducer(definition, "salt", [Revision(1, 0, (0.5, 0.5))]),
+        np.random.default_rng(seed),
+    )
+    for number in range(units):
+        name = f"{seed}-{number}"
+        version = assign("salt", name, [(3, 0.5), (4, 0.5)])
+        fold.apply(Exposure(number, name, name, version, 1))
+        up = rng.random() < 0.5
+        if up or rng.random() < (1.0 if version == 3 else 0.6):
+            fold.apply(MetricOutcome(number, name, "thumb", float(up)))
+    return judge(fold.at(END), [0, 1])
+
+
+def test_equal_arms_of_which_one_silences_the_displeased_name_no_winner() -> None:
+    found = [_silent(seed) for seed in range(15)]
+    assert not any(one.state == "winner" for one in found)
+    assert sum("have an outcome of thumb" in one.reason for one in found) >= 10, (
+        "the ratings alone would name one"
+    )

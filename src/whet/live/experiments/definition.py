@@ -13,6 +13,7 @@ from whet.live.experiments.metrics import BEHAVIOUR, defaults_of, read_reward
 
 Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
 
+WEEK = 604_800.0
 MOST_ARMS = 10
 LEAST_SHARE = 0.001
 """The smallest share of the units that an arm may start with."""
@@ -116,7 +117,9 @@ class Definition:
     `label` of `prompt` is where the winner goes, after an approval if `approval` is set. `alpha` bounds the
     chance of a wrong winner. `margin`: arms that differ by less (units of the goal) count as equal; 0 never
     does. `most_units` assigned units without a decision end the experiment. `stratum` names a tag whose values
-    are compared within. `watch` is what follows a winner's move, None for nothing.
+    are compared within. `watch` is what follows a winner's move, None for nothing. A winner is named by the units of whole
+    cycles of `cycle` seconds since the first unit, at least `cycles` of them: what comes and goes with the days of the week
+    averages out. 0 cycles: at any time.
     """
 
     prompt: str
@@ -133,6 +136,8 @@ class Definition:
     approval: bool = True
     stratum: str | None = None
     watch: Watch | None = field(default_factory=Watch)
+    cycle: float = WEEK
+    cycles: int = 1
 
     @property
     def versions(self) -> list[int]:
@@ -309,6 +314,10 @@ def _check(one: Definition) -> None:
     _must(one.unit in UNITS, f'unit is "{one.unit}".{did_you_mean(one.unit, UNITS)}')
     _must(0 < one.alpha < 0.5, f"alpha is {one.alpha}; it must lie between 0 and 0.5.")
     _must(one.most_units >= 1, f"most_units is {one.most_units}; it must be 1 or more.")
+    _must(
+        one.cycle > 0, f"cycle is {one.cycle:g} seconds; it must be above 0. For no whole cycles: cycles 0."
+    )
+    _must(one.cycles >= 0, f"cycles is {one.cycles}; it must be 0 or more.")
     width = one.goal.high - one.goal.low
     for metric in [one.goal, *(guard.metric for guard in one.guards)]:
         _check_metric(metric)

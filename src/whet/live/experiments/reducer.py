@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -113,7 +114,8 @@ class Snapshot:
     `samples` are the settled outcomes of each metric, `known` whether one arrived (1) or none (0), `units` all units
     without outcomes, `values` and `clipped` how many values of each metric arrived in time, and how many of them lay
     outside its range. `amended` counts outcomes that were put right after they were settled, `fold` tells folds apart: of one
-    with as many amendments, later snapshots go on the earlier ones.
+    with as many amendments, later snapshots go on the earlier ones. `cycles` whole cycles are over, and `whole` settled outcomes
+    of the goal are of units of these (None: all).
     """
 
     definition: Definition
@@ -125,6 +127,18 @@ class Snapshot:
     clipped: Mapping[str, int]
     amended: int = 0
     fold: object = None
+    cycles: int = 0
+    whole: int | None = None
+
+    @property
+    def decisive(self) -> MetricSample | None:
+        """The settled outcomes of the goal that may name a winner: those of whole cycles; None before there are enough."""
+        sample = self.samples[self.definition.goal.name]
+        if not self.definition.cycles:
+            return sample
+        if self.cycles < self.definition.cycles:
+            return None
+        return sample.part(0, len(sample.arms) if self.whole is None else self.whole)
 
     @property
     def settled(self) -> int:
@@ -184,9 +198,11 @@ class ExperimentReducer:
         names = self.definition.metrics
         arms = np.array(self._arms, dtype=np.int64)
         units = MetricSample(arms, np.full(len(arms), math.nan), self._chances(self._revisions))
+        samples = {name: self.sample(name, now) for name in names}
+        cycles, whole = self._cycles(now)
         return Snapshot(
             self.definition,
-            {name: self.sample(name, now) for name in names},
+            samples,
             {name: self._known(name) for name in names},
             units,
             replace(self.counts),
@@ -194,7 +210,19 @@ class ExperimentReducer:
             dict(self._clipped),
             self.amended,
             self._name,
+            cycles,
+            whole,
         )
+
+    def _cycles(self, now: int) -> tuple[int, int]:
+        """Whole cycles whose outcomes are settled, and the settled outcomes of the goal of units in them."""
+        goal = self.definition.goal
+        settled = len(self._settled[goal.name].arms)
+        if not self.units:
+            return 0, 0
+        cycle, start = self.definition.cycle * MICROSECONDS, self.units[0].at
+        over = max(0, int((now - goal.window * MICROSECONDS - start) // cycle))
+        return over, bisect_left(self.units, start + over * cycle, hi=settled, key=lambda unit: unit.at)
 
     def sample(self, name: str, now: int) -> MetricSample:
         """Settled outcomes of one metric at a time (microseconds), on the scale from 0 (worst) to 1 (best).

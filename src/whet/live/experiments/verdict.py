@@ -2,7 +2,8 @@
 
 Every threshold is chosen so that Ville's inequality bounds the chance of ever being wrong, over all looks:
 
-- a winner beats each other live arm with an e-value of arms/alpha, and leads it at the decision: a lower bound of the
+- a winner is named by the units of whole cycles, and not while the arms differ in how many answer. It
+  beats each other live arm with an e-value of arms/alpha, and leads it at the decision: a lower bound of the
   mean effect over all units so far, which gives each of them one weight, lies above 0. The e-value alone tests that no
   unit gains; where the effect changes sign together with the spread of the outcomes, it grows without a lead. Take any
   arm that is in truth a best one. For
@@ -18,6 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -31,6 +33,7 @@ from whet.stats.intervals import SEQUENCE, rounded
 
 State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped", "passed"]
 
+WHOLE = "whole cycles"
 _IMBALANCE_ALPHA = 0.01
 _MOST_CLIPPED = 0.05
 _DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
@@ -124,7 +127,7 @@ def judge(
     sequences = sequences or ConfidenceSequences()
     sequences.renew(
         (snapshot.fold, snapshot.amended),
-        {name: len(sample.arms) for name, sample in snapshot.samples.items()},
+        {WHOLE: snapshot.whole or 0} | {name: len(sample.arms) for name, sample in snapshot.samples.items()},
     )
     definition = snapshot.definition
     sample = snapshot.samples[definition.goal.name]
@@ -133,25 +136,80 @@ def judge(
     checks = tuple(
         _check(snapshot, guard, arm, control, sequences) for guard in definition.guards for arm in tested
     )
-    effects = _effects(definition, sample, live, sequences)
+    effects = _effects(definition, sample, live, sequences, definition.goal.name)
     warnings, held = _diagnostics(snapshot, live, sequences)
     verdict = ExperimentVerdict("running", "", None, effects, checks, warnings, held)
     if verdict.broken:
         return replace(verdict, reason=_harm_reason(verdict.broken[0]))
     if watch:
         return replace(verdict, reason=watch_reason(checks))
-    for version in (definition.versions[arm] for arm in live):
-        own = [effect for effect in effects if effect.version == version]
-        if not own or not all(effect.proven for effect in own):
-            continue
-        return replace(verdict, state="winner", winner=version, reason=_win_reason(effects, version, held))
+    waits = ""
+    if (winner := _winner(snapshot, live, sequences)) is not None:
+        differ = _answer_rates(snapshot, live)
+        if not differ:
+            reason = _win_reason(winner, winner[0].version, held)
+            return replace(verdict, state="winner", winner=winner[0].version, reason=reason)
+        waits = f" No winner is named: {differ}"
+    elif any(effect.proven for effect in effects):
+        waits = f" {_cycle_reason(snapshot)}"
     if _all_equal(definition, sample, live, sequences):
         reason = f"No difference: all arms are within {definition.margin:g} of each other."
         return replace(verdict, state="no_difference", reason=reason)
     if len(sample.arms) >= definition.most_units:
-        reason = f"No decision within {definition.most_units:,} units; {_leading(effects)}"
+        reason = f"No decision within {definition.most_units:,} units; {_leading(effects)}{waits}"
         return replace(verdict, state="futile", reason=reason)
-    return replace(verdict, reason=_leading(effects))
+    return replace(verdict, reason=f"{_leading(effects)}{waits}")
+
+
+def _winner(
+    snapshot: Snapshot, live: Sequence[int], sequences: ConfidenceSequences
+) -> list[EffectEstimate] | None:
+    """The effects of the arm that beats every other one over the units of whole cycles; None while there is none."""
+    sample = snapshot.decisive
+    if sample is None:
+        return None
+    effects = _effects(snapshot.definition, sample, live, sequences, WHOLE)
+    for version in (snapshot.definition.versions[arm] for arm in live):
+        own = [effect for effect in effects if effect.version == version]
+        if own and all(effect.proven for effect in own):
+            return own
+    return None
+
+
+def _cycle_reason(snapshot: Snapshot) -> str:
+    """Why a lead names no winner yet."""
+    one = snapshot.definition
+    days = f"{one.cycle / 86_400:g} days"
+    if snapshot.cycles < one.cycles:
+        return f"A winner is named after {one.cycles} whole cycle(s) of {days}; {snapshot.cycles} are over."
+    return f"The {snapshot.cycles} whole cycle(s) of {days} that are over do not show it; what comes and goes within one may."
+
+
+def _answer_rates(snapshot: Snapshot, live: Sequence[int]) -> str:
+    """How arms differ in the share of their units that have an outcome, where they do so significantly and such a unit is left
+    out: then the outcomes are those of different people."""
+    goal, versions = snapshot.definition.goal, snapshot.definition.versions
+    sample = snapshot.decisive
+    if goal.missing is not None or sample is None:
+        return ""
+    known = snapshot.known[goal.name][: len(sample.arms)]
+    pairs = list(combinations(live, 2))
+    for one, zero in pairs:
+        (n, rate), (m, other) = (
+            (int(of.sum()), float(known[of].mean()) if of.any() else 0.0)
+            for of in (sample.arms == one, sample.arms == zero)
+        )
+        pooled = (n * rate + m * other) / max(1, n + m)
+        spread = math.sqrt(pooled * (1 - pooled) * (1 / max(1, n) + 1 / max(1, m)))
+        if spread and 2 * NormalDist().cdf(-abs(rate - other) / spread) <= snapshot.definition.alpha / len(
+            pairs
+        ):
+            return (
+                f"{rate:.1%} of the units of version {versions[one]} have an outcome of {goal.name}, and {other:.1%} of those of "
+                f"version {versions[zero]}. Who answers may differ too. Count a missing outcome as a value (`missing`), or "
+                "find out why."
+            )
+    return ""
 
 
 def tally(sample: MetricSample, arm: int) -> ArmTally:
@@ -161,13 +219,17 @@ def tally(sample: MetricSample, arm: int) -> ArmTally:
 
 
 def _effects(
-    definition: Definition, sample: MetricSample, live: Sequence[int], sequences: ConfidenceSequences
+    definition: Definition,
+    sample: MetricSample,
+    live: Sequence[int],
+    sequences: ConfidenceSequences,
+    key: str,
 ) -> tuple[EffectEstimate, ...]:
-    """Every live arm against every other one."""
+    """Every live arm against every other one; `key` names the sample."""
     metric, versions, effects = definition.goal, definition.versions, list[EffectEstimate]()
     needed, ends, width = len(versions) / definition.alpha, 2.0 / definition.alpha, metric.high - metric.low
     for one, zero in combinations(live, 2):
-        state = sequences.pair(metric.name, sample, one, zero, _nulls(definition))
+        state = sequences.pair(key, sample, one, zero, _nulls(definition))
         now = state.now.interval(ends, _DIFFERENCES)
         for arm, other, swapped in ((one, zero, False), (zero, one, True)):
             evidence, reached = state.evidence(int(swapped)), None
