@@ -76,6 +76,8 @@ async def aoptimize(
     control: str | None = None,
     more: Any = None,
     dry_run: bool = False,
+    fresh: bool = False,
+    max_wait: float | None = None,
     progress: Progress | bool | None = None,
 ) -> RunResult:
     """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
@@ -104,7 +106,9 @@ async def aoptimize(
       and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
       answers are reused. `control`: a method that runs afterwards with as many scored prompts. `more`: fresh rows (as
       `data`) that a finished run has not seen; baseline and best answer them too, and what all such rows say together
-      replaces its verdict. `dry_run`: plan and stop; the result has `plan` and the status `planned`. Without any limit on how
+      replaces its verdict. `fresh`: ask again what the cache or a finished run knows, as where another model answers
+      behind the same address. `max_wait`: seconds that an endpoint is waited for which turns calls away, at most (an hour).
+      `dry_run`: plan and stop; the result has `plan` and the status `planned`. Without any limit on how
       much is asked, 1,000 calls beside the sealed test are one.
     `progress`: by default the plan, warnings and a line that shows how the run goes on are written to stderr, in a notebook
       below the cell. False writes nothing; warnings are then Python warnings. A whet.Progress is filled for you to show.
@@ -153,6 +157,8 @@ async def aevaluate(
     run: str | Path | None = None,
     root: str | Path = "runs",
     dry_run: bool = False,
+    fresh: bool = False,
+    max_wait: float | None = None,
     progress: Progress | bool | None = None,
 ) -> Evaluation:
     """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
@@ -211,6 +217,8 @@ async def acompare(
     run: str | Path | None = None,
     root: str | Path = "runs",
     dry_run: bool = False,
+    fresh: bool = False,
+    max_wait: float | None = None,
     progress: Progress | bool | None = None,
 ) -> MethodComparison:
     """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.

@@ -28,7 +28,9 @@ class Options:
     there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
     of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards with as many scored
     prompts; `alpha`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh rows for a
-    finished run. `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds gets a limit.
+    finished run. `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds that an endpoint is
+    waited for at most which turns calls away. `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds
+    gets a limit.
     """
 
     method: str | None = None
@@ -52,6 +54,8 @@ class Options:
     longest: int | None = None
     more: Any = None
     dry_run: bool = False
+    fresh: bool = False
+    max_wait: float | None = None
     default_limit: bool = True
 
     def __post_init__(self) -> None:
@@ -65,6 +69,10 @@ class Options:
         for name in ("processes", "concurrency"):
             if (value := getattr(self, name)) is not None and not (is_number(value) and value >= 1):
                 raise UsageError(f"{parameter(name)} must be 1 or more; this is {shown(value)}.")
+        if self.max_wait is not None and not (is_number(self.max_wait) and self.max_wait > 0):
+            raise UsageError(
+                f"{parameter('max_wait')} must be seconds above 0; this is {shown(self.max_wait)}."
+            )
         if not isinstance(self.budget, Budget):
             raise UsageError(
                 f"{parameter('budget')} must be a whet.Budget, such as whet.Budget(calls=2000); this is {self.budget!r}."

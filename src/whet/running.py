@@ -40,10 +40,12 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
+from whet.storable import to_json
 from whet.task import Task
 from whet.task.prompts import check_braced_names, foreign_slots
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import with_gate, with_longest
+from whet.types import content_hash
 
 _SHARED = ("length", "vocabulary", "examples", "finalists")
 """Settings that a control run takes over."""
@@ -212,6 +214,11 @@ async def run_task(
         check_folder(folder)
         finished = _finished(folder)
         ended = finished is not None and _is_of(folder, plan)
+        if ended and opts.fresh and not opts.dry_run:
+            raise UsageError(
+                f"{folder} holds this run already, and {parameter('fresh', True)} makes another one. Choose another "
+                f"{parameter('run')}."
+            )
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
             if measurements is None or opts.dry_run or not finished.get("tested", True):
                 return finished
@@ -311,7 +318,9 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
     while True:
         folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
         header = read_header(folder)
-        if header is None or not differences(header, plan.header()) or goes_on(folder, header, plan.header()):
+        done = opts.fresh and _finished(folder) is not None
+        same = header is not None and not differences(header, plan.header())
+        if header is None or (same and not done) or goes_on(folder, header, plan.header()):
             return folder
         number += 1
 
@@ -336,17 +345,40 @@ def _write_stopped(folder: Path, result: dict[str, Any], error: ProviderError) -
     write_report(folder, result)
 
 
-def _clear_evaluation(run: Path, plan: RunPlan) -> None:
-    """Make room for a fresh evaluation where an older one ended, or asked something else; nothing else is touched.
+ASKED = "asked"
+"""The key under which the journal of an evaluation says what was asked: its header, and where its models are."""
+
+
+def _evaluation_folder(opts: Options, plan: RunPlan, split: str, asked: str) -> Path:
+    """The folder of an evaluation: what the caller names, one of an older version that holds it, or one of its own."""
+    if opts.run is not None:
+        return Path(opts.run)
+    older = Path(opts.root) / f"{plan.task.name}-evaluate-{split}-{plan.task.prompt.id}"
+    return older if _asks(older, plan, asked) else older.with_name(f"{older.name}-{asked[:8]}")
+
+
+def _asks(run: Path, plan: RunPlan, asked: str) -> bool:
+    """Whether a folder holds this evaluation."""
+    header = read_header(run)
+    if header is None or differences(header, plan.header()):
+        return False
+    rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = ?", (ASKED,))
+    return not rows or rows[0][0] == asked
+
+
+def _clear_evaluation(run: Path, result: Mapping[str, Any] | None) -> None:
+    """Make room for a fresh evaluation where another one is; nothing else is touched. A `result` that stays is marked as not
+    the last word.
 
     Raises RunLocked while another process works on it.
     """
     header = read_header(run)
     if header is None or evaluated_split(header) is None:
         return
-    if _finished(run) is not None or differences(header, plan.header()):
-        names = (RESULT, "journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm")
-        Journal(run / names[1]).close([run / name for name in names])
+    names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", *(() if result else (RESULT,)))
+    Journal(run / names[0]).close([run / name for name in names])
+    if result:
+        write_result(run, {**{k: v for k, v in result.items() if k != "run"}, "status": "stopped"})
 
 
 def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
@@ -390,12 +422,19 @@ async def evaluate_task(
         return {**_planned(plan, foreseen), "method": "evaluate", "split": split}
     for warning in task.warnings:
         progress.warn(warning)
-    run = Path(opts.run) if opts.run else Path(opts.root) / f"{task.name}-evaluate-{split}-{task.prompt.id}"
+    places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
+    asked = content_hash([to_json(plan.header()).decode(), places])
+    run = _evaluation_folder(opts, plan, split, asked)
     try:
         check_folder(run)
-        _clear_evaluation(run, plan)
+        finished, same = _finished(run), _asks(run, plan, asked)
+        if finished is not None and same and not opts.fresh:
+            return {**{k: v for k, v in finished.items() if k != "run"}, "recorded": True}
+        if finished is not None or not same:
+            _clear_evaluation(run, finished if same else None)
         run = run.absolute()
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
+        opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, asked))])
         with opened.closing():
             result = await execute_evaluation(
                 plan,

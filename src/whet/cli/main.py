@@ -44,7 +44,8 @@ def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a command as keyword arguments of the function of that name: `--max-...` is its budget, `--out` its run."""
     from whet.run import Budget
 
-    words = role_choices({name: value for name, value in options.items() if not name.startswith("max_")})
+    limits = {f"max_{name}" for name in LIMIT_OPTIONS}
+    words = role_choices({name: value for name, value in options.items() if name not in limits})
     if "out" in words:
         words["run"] = words.pop("out")
     if "max_calls" in options:
@@ -59,6 +60,15 @@ _model_options = options(
     ),
     click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
 )
+_WAITING = options(
+    click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows."),
+    click.option(
+        "--max-wait",
+        type=float,
+        metavar="S",
+        help="Seconds to wait at most for an endpoint that turns calls away (default 3600).",
+    ),
+)
 _POLICY = "Model whose weights are trained, or the folder of a checkpoint."
 _PROCESSES = "Processes that train the policy together, each on a GPU of its own."
 _ALPHA = click.option(
@@ -72,6 +82,7 @@ _DRY_RUN = click.option(
 )
 _run_options = options(
     _model_options,
+    _WAITING,
     _DRY_RUN,
     optimizer_options,
     click.option("--policy", metavar="ADDR", help=_POLICY),
@@ -214,6 +225,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 @_DRY_RUN
 @json_option
 @_model_options
+@_WAITING
 def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
     """Mean reward of a prompt on one split, with its 95 % interval."""
     from whet import api

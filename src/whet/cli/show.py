@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def result(values: Mapping[str, Any]) -> None:
     if refused := sum(usage.get("refused", {}).values()):
         calls += f" ({refused} more were turned away, and are no calls)"
     if cached := sum(usage.get("cached", {}).values()):
-        calls += f", {cached} from the cache"
+        calls += f", {cached} from the cache{_age(usage)}"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     if parts := usage.get("parts"):
@@ -97,6 +98,21 @@ def result(values: Mapping[str, Any]) -> None:
         say(use)
 
 
+def _age(usage: Mapping[str, Any]) -> str:
+    """How old the oldest answer from the cache is, where that is known, and what asks again."""
+    if "cached_oldest" not in usage:
+        return " (--fresh asks again)"
+    days = (datetime.now(UTC) - datetime.fromisoformat(usage["cached_oldest"])).total_seconds() / 86400
+    age = (
+        f"{days:.0f} days"
+        if days >= 2
+        else f"{days * 24:.0f} h"
+        if days * 24 >= 2
+        else f"{days * 1440:.0f} min"
+    )
+    return f" (the oldest {age} old; --fresh asks again)"
+
+
 def evaluation(values: Mapping[str, Any]) -> None:
     """The result of an evaluation."""
     if values["status"] == "planned":
@@ -105,6 +121,10 @@ def evaluation(values: Mapping[str, Any]) -> None:
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         click.echo(f"  {name}: {mean:.4f}")
+    if values.get("recorded"):
+        click.echo("recorded before, nothing was asked; --fresh asks again")
+    elif cached := sum(values["usage"].get("cached", {}).values()):
+        click.echo(f"{cached} answers from the cache{_age(values['usage'])}")
     _labels(values.get("labels"))
     for warning in values["warnings"]:
         warn(warning)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from whet.engine.cache import Cache
-from whet.engine.model_client import AdaptiveLimiter, ModelClient
+from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient
 from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
@@ -55,6 +55,10 @@ class Choices(Protocol):
     def run(self) -> str | Path | None: ...
     @property
     def root(self) -> str | Path: ...
+    @property
+    def fresh(self) -> bool: ...
+    @property
+    def max_wait(self) -> float | None: ...
 
 
 @dataclass
@@ -72,7 +76,8 @@ class Assembly:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
         if all(client.model.local for client in self.clients.values()):
             return Cache(None)
-        return Cache((Path(options.root).absolute() if options.run is None else folder) / "cache.sqlite")
+        place = Path(options.root).absolute() if options.run is None else folder
+        return Cache(place / "cache.sqlite", options.fresh)
 
     async def close(self) -> None:
         """Release every model once."""
@@ -349,7 +354,8 @@ def _generation(spec: ModelSpec, limits: Budget) -> Generation:
 
 def _client(model: LanguageModel, spec: ModelSpec, options: Choices) -> ModelClient:
     concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
-    return ModelClient(model, AdaptiveLimiter(concurrency), spec.price, spec.requests_per_minute)
+    limiter, max_wait = AdaptiveLimiter(concurrency), options.max_wait or MAX_WAIT
+    return ModelClient(model, limiter, spec.price, spec.requests_per_minute, max_wait=max_wait)
 
 
 def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:

@@ -34,7 +34,8 @@ class Spent:
     """What a run has used. `calls` counts every attempt that an endpoint worked on and every answer from the cache, by role;
     `cached` the latter, and `refused` the attempts that an endpoint turned away, which are no calls.
 
-    `named`: calls whose cost the provider said.
+    `cached_oldest`: when the oldest answer
+    from the cache was made, in seconds since 1970. `named`: calls whose cost the provider said.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -51,6 +52,7 @@ class Spent:
     cost: float = 0.0
     seconds: float = 0.0
     lost: dict[str, float] = field(default_factory=dict)
+    cached_oldest: float | None = None
 
     @property
     def total_calls(self) -> int:

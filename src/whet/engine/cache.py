@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ class Cache:
     is what must survive. A cache that was empty when it was opened is not searched: what this run asked is in its own
     journal.
 
-    A cache that cannot be opened or written (read-only folder, locked, corrupt) is silently no cache.
+    A cache that cannot be opened or written (read-only folder, locked, corrupt) is silently no cache. A `fresh` one answers
+    nothing, and what it stores takes the place of what it held.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, fresh: bool = False) -> None:
+        self._fresh = fresh
         self._pending: dict[str, bytes] = {}
         self._db: sqlite3.Connection | None = None
         self._filled = False
@@ -41,20 +44,32 @@ class Cache:
             keep_log(self._db, _WAIT_SECONDS)
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute(
-                "CREATE TABLE IF NOT EXISTS completions(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS completions(key TEXT PRIMARY KEY, value BLOB NOT NULL, made REAL) WITHOUT ROWID"
             )
+            columns = [row[1] for row in self._db.execute("PRAGMA table_info(completions)")]
+            if "made" not in columns:
+                self._db.execute("ALTER TABLE completions ADD COLUMN made REAL")
             self._filled = self._db.execute("SELECT 1 FROM completions LIMIT 1").fetchone() is not None
         except (OSError, sqlite3.Error):
             self._db = self._path = None
 
     def get(self, key: str) -> bytes | None:
         """The stored value, or None."""
+        if self._fresh:
+            return None
         if key in self._pending:
             return self._pending[key]
-        if self._db is None or not self._filled:
+        return self._column("value", key) if self._filled else None
+
+    def made_at(self, key: str) -> float | None:
+        """When a stored value was made, in seconds since 1970; None where that is not known."""
+        return time.time() if key in self._pending else self._column("made", key)
+
+    def _column(self, name: str, key: str) -> Any:
+        if self._db is None:
             return None
         try:
-            row = self._db.execute("SELECT value FROM completions WHERE key = ?", (key,)).fetchone()
+            row = self._db.execute(f"SELECT {name} FROM completions WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error:
             return None
         return row[0] if row else None
@@ -79,7 +94,9 @@ class Cache:
             return
         try:
             self._db.execute("BEGIN")
-            self._db.executemany("INSERT OR IGNORE INTO completions VALUES (?, ?)", self._pending.items())
+            how, now = "REPLACE" if self._fresh else "IGNORE", time.time()
+            rows = [(key, value, now) for key, value in self._pending.items()]
+            self._db.executemany(f"INSERT OR {how} INTO completions(key, value, made) VALUES (?, ?, ?)", rows)
             self._db.execute("COMMIT")
         except sqlite3.Error:
             self._db.close()

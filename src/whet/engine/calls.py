@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,8 @@ UNSENT, OPEN, REFUSED = "unsent", "open", "refused"
 SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 """Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
 which the journal lists these requests."""
+CACHED_OLDEST = "cached_oldest"
+"""The key under which the journal says when the oldest answer was made that came from the cache."""
 INTERRUPT_SECONDS = 1.0
 """How long an interrupted run waits for calls in flight."""
 
@@ -85,6 +88,7 @@ class Caller:
 
     def __post_init__(self) -> None:
         self._jitter = random.Random(self.seed)
+        self._sharing = False
 
     def client(self, role: str) -> ModelClient:
         """The role's client. Raises UsageError when the run has no such model."""
@@ -161,7 +165,8 @@ class Caller:
         cached = None if client.model.local else self.cache.get(self._cache_key(client, digest))
         if cached is not None:
             client.health.trusted = True
-            await self._take_from_cache(role, digest, cached)
+            made = self.cache.made_at(self._cache_key(client, digest))
+            await self._take_from_cache(role, digest, cached, made)
             return cached
         return await self._ask_until_answered(role, client, request, digest)
 
@@ -252,14 +257,30 @@ class Caller:
         self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SUSPECTS, suspects))])
         return forgotten
 
+    def _share_answers(self) -> None:
+        """Write what was answered into the cache at the end of this turn of the loop, so that no kill loses it for others."""
+        if not self._sharing:
+            self._sharing = True
+            asyncio.get_running_loop().call_soon(self._flush_cache)
+
+    def _flush_cache(self) -> None:
+        self._sharing = False
+        self.cache.flush()
+
     def _cache_key(self, client: ModelClient, digest: str) -> str:
         return f"{getattr(client.model, 'base_url', '')}|{digest}{'|timed' if self.timed else ''}"
 
-    async def _take_from_cache(self, role: str, digest: str, value: bytes) -> None:
+    async def _take_from_cache(self, role: str, digest: str, value: bytes, made: float | None) -> None:
         reservation = Reservation(role)
         await self.budget.reserve(reservation)
         self.budget.settle(reservation, Usage(), 0.0)
-        self.budget.spent.cached[role] += 1
+        spent = self.budget.spent
+        spent.cached[role] += 1
+        if made is not None and made < (spent.cached_oldest or math.inf):
+            spent.cached_oldest = made
+            self.journal.append(
+                [("INSERT OR REPLACE INTO meta VALUES (?, ?)", (CACHED_OLDEST, f"{made:.3f}"))]
+            )
         self.results[digest] = value
         self.journal.append(
             [self._call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)]
@@ -321,6 +342,7 @@ class Caller:
                     attempt.state = "failed"
                     value = await self._send(client, request, attempt, worst, began)
                 await self.journal.written(self._settle(attempt))
+                self._share_answers()
                 if client.failed is not None and digest in client.health.blank:
                     raise client.failed
                 return value

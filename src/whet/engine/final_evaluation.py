@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -458,6 +459,11 @@ async def execute_evaluation(
     }
 
 
+def _time(seconds: float) -> str:
+    """A time in seconds since 1970 as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
 def usage(core: Core) -> dict[str, Any]:
     """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
     attempts that an endpoint turned away, which are no calls."""
@@ -467,6 +473,7 @@ def usage(core: Core) -> dict[str, Any]:
     return {
         "calls": {role: spent.calls[role] - spent.cached[role] for role in spent.calls},
         "cached": dict(spent.cached),
+        **({} if spent.cached_oldest is None else {"cached_oldest": _time(spent.cached_oldest)}),
         "refused": dict(spent.refused),
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,

@@ -18,7 +18,7 @@ from whet.arguments import unwritable
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import OPEN, REFUSED, SILENT, SUSPECTS, Caller
+from whet.engine.calls import CACHED_OLDEST, OPEN, REFUSED, SILENT, SUSPECTS, Caller
 from whet.engine.durable import Core, Recorded
 from whet.engine.journal import Connect, Journal, connect, read_rows
 from whet.engine.model_client import ModelClient
@@ -294,6 +294,7 @@ def _load(
 
 def _spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
+    spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
         " WHERE state != 'unsent' GROUP BY role, state"

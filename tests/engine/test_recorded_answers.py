@@ -1,0 +1,100 @@
+"""Answers that were paid for are not paid for again by anybody's next command, and can be asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import whet
+from tests.api.world import right
+from tests.engine.odd import ROWS, odd_server, said, sorter
+from whet.errors import ProviderError
+
+
+def evaluate(url: str, folder: Path, **more: Any) -> Any:
+    words: dict[str, Any] = {"split": "train", "reward": right, "lm": "openai/task", "base_url": url, **more}
+    return whet.aevaluate("Be careful: {{input}}", data=ROWS, root=folder / "runs", **words)
+
+
+def gone(body: dict[str, Any], number: int) -> Any:
+    return web.json_response({"error": {"message": "the key is wrong"}}, status=401)
+
+
+async def test_a_finished_evaluation_is_printed_also_where_nothing_answers(tmp_path: Path) -> None:
+    async with odd_server(task=sorter) as (url, calls):
+        first = await evaluate(url, tmp_path)
+        made = dict(calls)
+        again = await evaluate(url, tmp_path)
+        assert calls == made and again.score == first.score and again["recorded"]
+    (path,) = (tmp_path / "runs").glob("*/result.json")
+    before = path.read_bytes()
+    assert (await evaluate(url, tmp_path)).score == first.score, "the server is gone"
+    assert path.read_bytes() == before
+
+
+async def test_fresh_asks_again_and_the_new_answers_take_the_place_of_the_old(tmp_path: Path) -> None:
+    model = {"answer": "nothing"}
+
+    def changing(body: dict[str, Any], number: int) -> Any:
+        return sorter(body, number) if model["answer"] == "right" else said(model["answer"])
+
+    async with odd_server(task=changing) as (url, calls):
+        assert (await evaluate(url, tmp_path)).score.mean == 0.0
+        model["answer"] = "right"
+        assert (await evaluate(url, tmp_path)).score.mean == 0.0
+        fresh = await evaluate(url, tmp_path, fresh=True)
+        assert fresh.score.mean == 1.0
+        asked = dict(calls)
+        assert (
+        ).score.mean == 1.0
+        assert (await evaluate(url, tmp_path)).score.mean == 1.0 and calls["task"] <= 2 * asked["task"]
+
+
+async def test_what_fresh_did_not_finish_leaves_the_old_result_and_goes_on(tmp_path: Path) -> None:
+    async with odd_server(task=sorter) as (url, _calls):
+        await evaluate(url, tmp_path)
+    (path,) = (tmp_path / "runs").glob("*/result.json")
+    async with odd_server(task=gone) as (other, _calls):
+        with pytest.raises(ProviderError):
+            await evaluate(other, tmp_path, fresh=True)
+    assert json.loads(path.read_text())["score"]["mean"] == 1.0
+
+
+async def test_two_models_are_evaluated_at_the_same_time(tmp_path: Path) -> None:
+    async with odd_server(task=sorter, other=lambda body, number: said("nothing")) as (url, _calls):
+        names = ("openai/task", "openai/other")
+        found = await asyncio.gather(*(evaluate(url, tmp_path, lm=name) for name in names))
+        assert [one.score.mean for one in found] == [1.0, 0.0]
+        async with odd_server(task=lambda body, number: said("nothing")) as (elsewhere, _):
+            both = await asyncio.gather(evaluate(url, tmp_path), evaluate(elsewhere, tmp_path))
+    assert [one.score.mean for one in both] == [1.0, 0.0], "the same name at another address is another model"
+
+
+async def test_answers_are_in_the_cache_before_the_run_ends(tmp_path: Path) -> None:
+    """What a killed process had recorded costs the next command nothing: nothing waits in memory for the end."""
+    seen: list[int] = []
+
+    def handle(body: dict[str, Any], number: int) -> Any:
+        if number == 4:  # one call at a time: three answers are recorded
+            import sqlite3
+
+            db = sqlite3.connect(tmp_path / "runs" / "cache.sqlite")
+            seen.append(db.execute("SELECT COUNT(*) FROM completions").fetchone()[0])
+            db.close()
+        return sorter(body, number)
+
+    async with odd_server(task=handle) as (url, _calls):
+        await evaluate(url, tmp_path, concurrency=1)
+    assert seen == [3]
+
+
+async def test_the_text_says_how_old_answers_from_the_cache_are(tmp_path: Path) -> None:
+    async with odd_server(task=sorter) as (url, _calls):
+        await evaluate(url, tmp_path)
+        cached = await evaluate(url, tmp_path, seed=1)
+    assert sum(cached["usage"]["cached"].values()) > 0 and "cached_oldest" in cached["usage"]
