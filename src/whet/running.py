@@ -349,21 +349,21 @@ ASKED = "asked"
 """The key under which the journal of an evaluation says what was asked: its header, and where its models are."""
 
 
-def _evaluation_folder(opts: Options, plan: RunPlan, split: str, asked: str) -> Path:
+def _evaluation_folder(opts: Options, plan: RunPlan, split: str, question: str) -> Path:
     """The folder of an evaluation: what the caller names, one of an older version that holds it, or one of its own."""
     if opts.run is not None:
         return Path(opts.run)
     older = Path(opts.root) / f"{plan.task.name}-evaluate-{split}-{plan.task.prompt.id}"
-    return older if _asks(older, plan, asked) else older.with_name(f"{older.name}-{asked[:8]}")
+    return older if _asks(older, plan, question) else older.with_name(f"{older.name}-{question[:8]}")
 
 
-def _asks(run: Path, plan: RunPlan, asked: str) -> bool:
+def _asks(run: Path, plan: RunPlan, question: str) -> bool:
     """Whether a folder holds this evaluation."""
     header = read_header(run)
     if header is None or differences(header, plan.header()):
         return False
     rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = ?", (ASKED,))
-    return not rows or rows[0][0] == asked
+    return not rows or rows[0][0] == question
 
 
 def _clear_evaluation(run: Path, result: Mapping[str, Any] | None) -> None:
@@ -423,18 +423,18 @@ async def evaluate_task(
     for warning in task.warnings:
         progress.warn(warning)
     places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
-    asked = content_hash([to_json(plan.header()).decode(), places])
-    run = _evaluation_folder(opts, plan, split, asked)
+    question = content_hash([to_json(plan.header()).decode(), places])
+    run = _evaluation_folder(opts, plan, split, question)
     try:
         check_folder(run)
-        finished, same = _finished(run), _asks(run, plan, asked)
+        finished, same = _finished(run), _asks(run, plan, question)
         if finished is not None and same and not opts.fresh:
             return {**{k: v for k, v in finished.items() if k != "run"}, "recorded": True}
         if finished is not None or not same:
             _clear_evaluation(run, finished if same else None)
         run = run.absolute()
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
-        opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, asked))])
+        opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
         with opened.closing():
             result = await execute_evaluation(
                 plan,
