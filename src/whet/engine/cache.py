@@ -16,6 +16,8 @@ from whet.storable import to_json
 from whet.types import Completion, Usage
 
 _WAIT_SECONDS = 5
+_ADD = "INSERT OR IGNORE INTO completions(key, value, made) VALUES (?, ?, ?)"
+_REPLACE = "INSERT OR REPLACE INTO completions(key, value, made) VALUES (?, ?, ?)"
 
 
 class Cache:
@@ -59,17 +61,21 @@ class Cache:
             return None
         if key in self._pending:
             return self._pending[key]
-        return self._column("value", key) if self._filled else None
+        return self._find("SELECT value FROM completions WHERE key = ?", key) if self._filled else None
 
     def made_at(self, key: str) -> float | None:
         """When a stored value was made, in seconds since 1970; None where that is not known."""
-        return time.time() if key in self._pending else self._column("made", key)
+        return (
+            time.time()
+            if key in self._pending
+            else self._find("SELECT made FROM completions WHERE key = ?", key)
+        )
 
-    def _column(self, name: str, key: str) -> Any:
+    def _find(self, sql: str, key: str) -> Any:
         if self._db is None:
             return None
         try:
-            row = self._db.execute(f"SELECT {name} FROM completions WHERE key = ?", (key,)).fetchone()
+            row = self._db.execute(sql, (key,)).fetchone()
         except sqlite3.Error:
             return None
         return row[0] if row else None
@@ -94,9 +100,9 @@ class Cache:
             return
         try:
             self._db.execute("BEGIN")
-            how, now = "REPLACE" if self._fresh else "IGNORE", time.time()
+            now = time.time()
             rows = [(key, value, now) for key, value in self._pending.items()]
-            self._db.executemany(f"INSERT OR {how} INTO completions(key, value, made) VALUES (?, ?, ?)", rows)
+            self._db.executemany(_REPLACE if self._fresh else _ADD, rows)
             self._db.execute("COMMIT")
         except sqlite3.Error:
             self._db.close()
