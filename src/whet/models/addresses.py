@@ -87,7 +87,7 @@ def resolve(
 def at_endpoint(address: str) -> bool:
     """Whether the model of an address is behind an endpoint whose base URL can be named."""
     provider, _ = split_address(address)
-    return provider in PROVIDERS or provider not in _PROVIDERS
+    return provider in PROVIDERS or provider not in _HERE
 
 
 def check_base_url(
@@ -99,14 +99,14 @@ def check_base_url(
     """Refuse to send a key to an endpoint that only a task file names, not the person who starts the run.
 
     Raises UsageError where the host is not trusted with what would be sent (`whet.models.endpoint.check_entrusted`), and
-    for every provider of another package at a host that is not named as trusted.
+    for litellm and every provider of another package at a host that is not named as trusted.
     """
     from whet.models.endpoint import check_entrusted, checked_url, trusted_hosts
 
     provider, _ = split_address(address)
     if provider in PROVIDERS:
         check_entrusted(base_url, provider, key_variable, headers)
-    elif provider not in _PROVIDERS and (checked_url(base_url).host or "") not in trusted_hosts():
+    elif provider not in _HERE and (checked_url(base_url).host or "") not in trusted_hosts():
         raise UsageError(
             f"The task file sends the requests of {address} to {base_url}, and a key may go with them. "
             f"If that is meant, say so with {parameter('base_url')}; if not, remove `base_url`."
@@ -194,3 +194,5 @@ _PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, Any]], Language
     "scripted": _scripted,
 }
 _BUILT_IN = (*PROVIDERS, *_PROVIDERS)
+_HERE = ("hf", "embedded", "scripted")
+"""Providers whose models run in this process."""
