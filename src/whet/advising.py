@@ -12,7 +12,7 @@ from whet.blocking import blocking
 from whet.doctor import graded
 from whet.engine.progress import Progress
 from whet.errors import UsageError
-from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY
+from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY, default_method
 from whet.models.language_model import LanguageModel
 from whet.options import Options, RoleModel
 from whet.results import Advice
@@ -53,9 +53,14 @@ ORDER: Mapping[str, str] = {
 """Methods without trained language models, and what speaks for each; the order where nothing else says."""
 
 
+POLICY_ROWS, POLICY_CALLS = 64, 1_000
+"""Training rows, and calls where they are limited, from which on a policy with weights is advised: 60 steps of 16 rollouts."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Facts:
-    """What a task has, as far as a method may need it. `scores`: labels, and a model in this process that may score them."""
+    """What a task has, as far as a method may need it. `scores`: labels, and a model in this process that may score them;
+    `trainable`: rows and limits carry the training of a policy; `default`: the method that is taken where none is named."""
 
     optimizer: bool
     scores: bool
@@ -64,6 +69,8 @@ class _Facts:
     critiques: bool
     program: bool
     objectives: bool
+    trainable: bool
+    default: str
 
 
 @checked
@@ -204,9 +211,13 @@ async def _measured(task: Task, options: Options, model: LanguageModel | None) -
 
 def _facts(task: Task, model: LanguageModel | None, critiques: str) -> _Facts:
     single = task.world is None and task.program is None
+    scores = bool(task.labels) and single and model is not None and model.can_score
+    limits = [n for n in (task.budget.calls, task.budget.task_calls) if n is not None]
     return _Facts(
+        trainable=len(task.train) >= POLICY_ROWS and min(limits, default=POLICY_CALLS) >= POLICY_CALLS,
+        default=default_method(model, scores),
         optimizer=task.models["optimizer"].named or model is None or model.can_generate,
-        scores=bool(task.labels) and single and model is not None and model.can_score,
+        scores=scores,
         local=single and model is not None and model.local,
         policy=task.models[POLICY].named,
         critiques=critiques in (OWN, ASKED),
@@ -232,13 +243,9 @@ def _methods(facts: _Facts) -> tuple[list[dict[str, str]], list[dict[str, str]]]
 def _rank(name: str, facts: _Facts) -> tuple[int, int]:
     """Where a method that fits stands: what uses what the task has comes first."""
     needs = METHODS[name].needs
-    if POLICY in needs:
+    if name == facts.default:
         return 0, 0
-    own = (
-        (facts.scores and LABEL_SCORES in needs)
-        or (name == "modp")
-        or (not facts.critiques and name == "opro")
-    )
+    own = (facts.scores and LABEL_SCORES in needs) or POLICY in needs or (name == "modp")
     place = list(ORDER).index(name) if name in ORDER else len(ORDER)
     return (1 if own else 3 if LOCAL in needs else 2), place
 
@@ -255,6 +262,11 @@ def _lacks(name: str, facts: _Facts) -> str:
         (LABEL_SCORES, facts.scores, "`labels:` and a model in this process that scores them"),
         (LOCAL, facts.local, "a task model in this process (hf/..., embedded/...)"),
         (POLICY, facts.policy, "a model whose weights are trained (--policy)"),
+        (
+            POLICY,
+            facts.trainable,
+            f"{POLICY_ROWS} training rows and a limit of {POLICY_CALLS:,} calls or more, for weights to learn anything",
+        ),
     ):
         if need in entry.needs and not there:
             return words

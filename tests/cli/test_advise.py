@@ -80,7 +80,7 @@ def test_methods_that_read_critiques_come_first_where_the_reward_gives_some() ->
     with_reasons, without = whet.advise(task_of(says_why)), whet.advise(task_of())
     assert next(iter(with_reasons.methods)) == "prompt_learning"
     assert with_reasons["reward"]["critiques"] == "own"
-    assert without["reward"]["critiques"] == "the target" and next(iter(without.methods)) == "opro"
+    assert without["reward"]["critiques"] == "the target" and next(iter(without.methods)) == "prompt_learning"
     steps = [any("say in words why" in step for step in one.first) for one in (with_reasons, without)]
     assert steps == [False, True]
 
@@ -97,19 +97,42 @@ def test_methods_fit_by_what_they_need() -> None:
         "right": {"reward": "exact_match", "goal": "max"},
         "length": {"metric": "prompt_tokens", "goal": "min"},
     }
-    assert next(iter(whet.advise(task_of(None, objectives=goals)).methods)) == "modp"
+    assert list(whet.advise(task_of(None, objectives=goals)).methods)[:2] == ["prompt_learning", "modp"]
     many = whet.Task.of({"one": "Answer."}, data=rows(), reward="exact_match", program=program)
     assert {row["lacks"] for row in whet.advise(many)["unfit"] if row["name"] in ("prewrite", "bdpl")} == {
         "a single prompt: the task has a program"
     }
 
 
-def test_a_policy_in_the_task_brings_the_methods_that_train_it_first(tmp_path: Path) -> None:
-    write_task(tmp_path / "task")
-    text = (tmp_path / "task" / "task.yaml").read_text()
-    models = "models: {task: openai/test, policy: embedded/tiny}"
-    (tmp_path / "task" / "task.yaml").write_text(text.replace("models: {task: openai/test}", models))
-    assert next(iter(whet.advise(tmp_path / "task").methods)) == "prewrite"
+@pytest.mark.parametrize(
+    ("rows", "calls", "fits"), [(22, None, False), (80, None, True), (80, 400, False), (80, 3000, True)]
+)
+def test_a_policy_is_advised_where_rows_and_limits_carry_it_and_never_before_the_default(
+    tmp_path: Path, rows: int, calls: int | None, fits: bool
+) -> None:
+    folder = tmp_path / "task"
+    write_task(folder)
+    lines = "".join(
+        json.dumps({"input": f"row {n}", "target": f"answer number {n}"}) + "\n" for n in range(rows)
+    )
+    (folder / "train.jsonl").write_text(lines)
+    text = (folder / "task.yaml").read_text()
+    text = text.replace("models: {task: openai/test}", "models: {task: openai/test, policy: embedded/tiny}")
+    (folder / "task.yaml").write_text(text + (f"budget: {{max_calls: {calls}}}\n" if calls else ""))
+    advice = whet.advise(folder)
+    assert ("prewrite" in advice.methods) == fits
+    assert next(iter(advice.methods)) == "prompt_learning"
+
+
+@pytest.mark.parametrize("critiques", [True, False])
+def test_what_is_advised_first_is_what_optimize_takes(critiques: bool, tmp_path: Path) -> None:
+    def reward(example: Any, output: str) -> Any:
+        return {"reward": 0.0, "critique": "Too long."} if critiques else 0.0
+
+    task = whet.Task.of("Answer.", data=rows(), reward=reward)
+    models: dict[str, Any] = {"lm": lambda messages: "no", "optimizer_lm": lambda messages: "no"}
+    plan = whet.optimize(task, run=tmp_path / "run", dry_run=True, **models)
+    assert next(iter(whet.advise(task).methods)) == plan["method"]
 
 
 def test_a_model_that_costs_nothing_is_asked_and_no_other(

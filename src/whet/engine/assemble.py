@@ -14,7 +14,15 @@ from whet.environments.environment import Environment, Generation, check_environ
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.program import ProgramEnvironment, as_program
 from whet.errors import UsageError, parameter, task_setting
-from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, get_method
+from whet.methods import (
+    LABEL_SCORES,
+    LOCAL,
+    OPTIMIZER,
+    OPTIMIZER_OPTIONAL,
+    Method,
+    default_method,
+    get_method,
+)
 from whet.models.callable import ModelChoice
 from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
@@ -94,7 +102,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
     spec = _task_spec(task, options)
     model = _model(models, spec, "task")
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
-    method = options.method or task.method or _default_method(model, scores)
+    method = options.method or task.method or default_method(model, scores)
     env = Environment(
         model,
         with_encoder(_priced(task, spec)),
@@ -368,9 +376,3 @@ def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:
                 f"models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens; in Python "
                 f'{"lm" if role == "task" else role + "_lm"}={{"address": ..., "price": {{"input": USD, "output": USD}}}}.'
             )
-
-
-def _default_method(model: LanguageModel, scores: bool) -> str:
-    if scores and not model.can_generate and hasattr(model, "policy_body"):
-        return "rlprompt"
-    return "prompt_learning" if "prompt_learning" in METHODS else "protegi"

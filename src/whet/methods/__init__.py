@@ -28,6 +28,7 @@ from whet.methods.method import (
     load,
     load_plugin,
 )
+from whet.models.language_model import LanguageModel
 
 __all__ = [
     "LABEL_SCORES",
@@ -41,6 +42,7 @@ __all__ = [
     "MethodEntry",
     "choose_method",
     "configure",
+    "default_method",
     "get_method",
     "register",
     "table",
@@ -315,6 +317,16 @@ def _config_of(coroutine: Callable[..., Any]) -> type[Any]:
             f"The last parameter of {coroutine.__qualname__} has no class as its annotation. Give register(config=...)."
         )
     return annotation
+
+
+def default_method(model: LanguageModel | None, scores: bool) -> str:
+    """The method of a task that names none: `whet optimize` takes it, and `whet advise` puts it first.
+
+    `model` is the task model (None: not known yet), `scores` says that it is asked for the labels' probabilities.
+    """
+    if scores and model is not None and not model.can_generate and hasattr(model, "policy_body"):
+        return "rlprompt"
+    return "prompt_learning" if "prompt_learning" in METHODS else "protegi"
 
 
 def choose_method(choice: MethodChoice) -> tuple[Method, Any]:
