@@ -266,4 +266,3 @@ def test_errors_name_a_setting_as_python_gives_it() -> None:
     with pytest.raises(UsageError) as error:
         whet.Task.of("{{input}} is {{mask}}", data=data, reward="exact_match")
     assert str(error.value).endswith("Give labels=[...].")
-    assert error.value.spelled(lambda name, value: name).endswith("Add `labels:` to task.yaml.")

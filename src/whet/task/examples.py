@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.errors import UsageError, did_you_mean, task_setting
+from whet.errors import UsageError, did_you_mean
 from whet.prompt.document import MASK
 from whet.prompt.slots import name_values, repeated_name
 from whet.rewards.targets import show_target
@@ -308,8 +308,8 @@ def check_slots(examples: Sequence[PlacedExample], rules: Rules) -> list[str]:
     known = {key for placed in examples for key in placed.example.values}
     for name, at in sorted(needed.items(), key=lambda item: item[1]):
         if name not in known:
-            more = task_setting("Give labels=[...].", "Add `labels:` to task.yaml.")
-            remedy = f" {more}" if name == MASK else _slot_remedy(name, known)
+            more = " Give labels=[...]." if at == "prompt" else " Add `labels:` to task.yaml."
+            remedy = more if name == MASK else _slot_remedy(name, known)
             raise UsageError(f"{at}: no row fills the slot {{{{{name}}}}}.{remedy}")
         for placed in examples:
             if name not in placed.example.values:

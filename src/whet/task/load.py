@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.arguments import check_path
 from whet.environments.program import Program
-from whet.errors import UsageError, did_you_mean, task_setting
+from whet.errors import UsageError, did_you_mean
 from whet.plugins import source_files
 from whet.prompt import Prompt
 from whet.rewards import (
@@ -340,7 +340,7 @@ def _reward(
     if LABELS in reward.needs and not labels:
         node.refuse(
             f"the reward {reward.name} works on labels. "
-            f"{task_setting('Give labels=[...]', 'Add labels: [a, b, ...]')}, or use another reward."
+            f"{'Give labels=[...]' if node.place else 'Add labels: [a, b, ...]'}, or use another reward."
         )
     return reward
 
