@@ -383,6 +383,7 @@ class Caller:
         attempt.state = "answered"
         self.results[attempt.digest] = attempt.value = value
         client.note_answer(began)
+        client.most_written = max(client.most_written, attempt.usage.output_tokens)
         if client.model.local:
             return value
         if client.health.answered(attempt.digest, completions):

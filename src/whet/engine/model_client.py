@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -42,6 +43,7 @@ REFUSED_ALIKE = 6
 ROOM = 8_192, 32_768
 """Tokens beyond its bound for a model that thinks, at first and at most."""
 _GROWTH = 0.05
+_THOUGHT_MARGIN = 1.25
 
 
 class AdaptiveLimiter:
@@ -179,6 +181,7 @@ class ModelClient:
     `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to rest.
     `max_wait`: seconds that a run waits for it at most while it turns calls away. `turned_away`: since when, by the monotonic
     clock, it has answered nothing and turned calls away. `rounds`: attempts that reached no server, one after the other.
+    `most_written`: the most tokens that it wrote in a call, thought included.
     """
 
     model: LanguageModel
@@ -196,6 +199,7 @@ class ModelClient:
     max_wait: float = MAX_WAIT
     turned_away: float | None = None
     rounds: int = 0
+    most_written: int = 0
     health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
     _unreached_at: float = float("-inf")
@@ -317,10 +321,13 @@ class ModelClient:
         raise self.failed from error
 
     def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
-        """Reservation and usage of one attempt if the model uses every token it may."""
+        """Reservation and usage of one attempt if the model uses every token it may, and as many as it ever wrote."""
         size = sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
-        usage = Usage(size, bound * request.n)
+        written = bound * request.n
+        if self.most_written > written:  # it thinks beyond the bound, and may think for longer than it did
+            written = math.ceil(_THOUGHT_MARGIN * self.most_written)
+        usage = Usage(size, written)
         return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
 
     def cost(self, usage: Usage) -> float:
