@@ -34,6 +34,7 @@ ASKED: dict[str, Any] = {
     "goal": {"name": "thumb", "window": 0},
     "guards": [GUARD],
     "approval": False,
+    "cycles": 0,
 }
 
 
