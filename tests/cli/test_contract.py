@@ -296,7 +296,9 @@ def test_evaluate_compare_runs_report_and_methods(task: Path, server: str, in_pr
         return json.loads(in_process(*arguments, "--json")[1])
 
     score = answer("evaluate", "task", *base)["score"]
-    assert score == {"mean": 0.0, "low": 0.0, "high": score["high"], "n": 2, "method": "Wilson"}
+    assert (
+        score.items() >= {"mean": 0.0, "low": 0.0, "n": 2, "method": "Wilson", "answered": 2, "of": 2}.items()
+    )
     limits = ("--max-calls", "60", "--seeds", "2")
     found = answer("compare", "task", "--methods", "opro,random_search", *limits, *base)
     assert [m["method"] for m in found["methods"]] == ["opro", "random_search"]
