@@ -223,7 +223,7 @@ METHODS: dict[str, MethodEntry] = {
         ),
         MethodEntry(
             "ptuning",
-            "P-tuning: trained embeddings, not a text",
+            "P-tuning: prompt tuning with reparameterised embeddings, not a text",
             "Liu et al., 2021",
             "2103.10385",
             needs=(LOCAL,),

@@ -1,4 +1,4 @@
-"""P-tuning: embeddings of virtual tokens in front of a frozen model's input, computed by a small trained network.
+"""P-tuning: prompt tuning whose virtual tokens, in front of a frozen model's input, are computed by a small trained network.
 
 Liu, Zheng, Du, Ding, Qian, Yang, Tang: GPT Understands, Too. 2021. arXiv:2103.10385. Section 3.
 
@@ -12,7 +12,8 @@ The result is no text: nobody can read it, and it acts with this very model only
 prompt gives up, and what it keeps (docs/methods/ptuning.md).
 
 Differences from the paper:
-1. The virtual tokens stand before the whole prompt, whose text stays, and not between its parts.
+1. The virtual tokens stand before the whole prompt, whose text stays, and not between its parts: this is the prompt tuning of
+   Lester, Al-Rfou, Constant (2021, arXiv:2104.08691) with the reparameterisation of P-tuning.
 2. The network is an MLP (PEFT's default), where the paper has an LSTM followed by one.
 3. The state of the weights is chosen on validation examples, among some checks on the way and the start itself.
 4. Within a limit on calls, steps are cut; an example that is learned from is charged as one task call.

@@ -126,9 +126,10 @@ class TransformersBody:
         self.embeddings: Tensor = weights.model.get_output_embeddings().weight.detach().float().cpu()
 
     def vocabulary(self, n: int) -> list[str]:
-        """`n` words that are single tokens, in the order of these. Raises UsageError where there are fewer, or below 2."""
-        if not 2 <= n <= len(self._words):
-            raise UsageError(f"The vocabulary can have 2 to {len(self._words)} words, {n} were asked for.")
+        """The first `n` words that are single tokens, in the order of these; all where a small tokenizer has fewer. Raises
+        UsageError for `n` below 2, or where there are not two."""
+        if n < 2 or len(self._words) < 2:
+            raise UsageError(f"A vocabulary needs 2 words; {n} of {len(self._words)} were asked for.")
         return list(self._words)[:n]
 
     def ids(self, words: Sequence[str]) -> Tensor:

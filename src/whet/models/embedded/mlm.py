@@ -190,13 +190,13 @@ class PolicyBody:
         self._ends = [self.tokenizer.token_to_id(name) for name in ("[CLS]", "[MASK]", "[SEP]")]
 
     def vocabulary(self, n: int) -> list[str]:
-        """The `n` commonest whole words of three or more letters, by the bias of the head. Raises UsageError for `n` below 2,
-        or above the number of such words."""
+        """The `n` commonest whole words of three or more letters, by the bias of the head; all where there are fewer. Raises
+        UsageError for `n` below 2."""
         order = torch.argsort(self._bias, descending=True, stable=True).tolist()
         words = [self.tokenizer.id_to_token(piece) for piece in order]
         words = [word for word in words if is_word(word)]
-        if not 2 <= n <= len(words):
-            raise UsageError(f"The vocabulary can have 2 to {len(words)} words, {n} were asked for.")
+        if n < 2:
+            raise UsageError(f"A vocabulary needs 2 words; {n} of {len(words)} were asked for.")
         return words[:n]
 
     def ids(self, words: Sequence[str]) -> Tensor:
