@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from whet.cli.feedback import feedback
 from whet.cli.prompts import prompts
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
@@ -263,3 +264,48 @@ def test_learning_shows_what_is_waited_for_and_takes_decisions(url: str) -> None
     assert "no rule" in refused("learning", "shop/greeting", "--rule", "qorum=1", "--as", "root")
     assert "belong to one prompt" in refused("learning", "*", "--accept", "x", "--as", "root")
     assert "There is no prompt" in refused("learning", "nothing", "--as", "root")
+
+
+def test_an_import_warns_of_slots_that_the_text_lost_or_gained(url: str, tmp_path: Path) -> None:
+    Path("same.md").write_text(TEXT.replace("polite", "kind"))
+    Path("other.md").write_text(TEXT.replace("{{q}}", "{{question}}"))
+    same = invoke("import", "same.md", "--name", "shop/greeting", "--as", "ann")
+    assert same.exit_code == 0 and not same.stderr
+    other = invoke("import", "other.md", "--name", "shop/greeting", "--label", "production", "--as", "ann")
+    assert other.exit_code == 0
+    lost, gained = other.stderr.splitlines()
+    assert (
+        "warning" in lost
+        and "{{q}}" in lost
+        and "version 1 (production)" in lost
+        and "{{question}}" in gained
+    )
+    said("export", "out")
+    copy = f"sqlite:///{tmp_path / 'copy.db'}"
+    with open_live(copy) as live:
+        for text in (TEXT, TEXT.replace("polite", "brief")):
+            live.registry.create("shop/greeting", Prompt.parse(text), author="x")
+    again = invoke("import", "out", "--as", "ann", "--database", copy)
+    assert again.exit_code == 0 and "shop/greeting" in again.stderr and "{{question}}" in again.stderr
+
+
+def test_the_database_stands_before_or_behind_the_command(tmp_path: Path) -> None:
+    found = f"sqlite:///{tmp_path / 'other.db'}"
+    with open_live(found) as live:
+        live.registry.create("a/b", Prompt.parse(TEXT), author="ann")
+    for arguments in (
+        ["--database", found, "list"],
+        ["list", "--database", found],
+        ["list", "--json", "--database", found],
+    ):
+        assert "a/b" in said(*arguments)
+    assert "a/b" in said("--database", "sqlite:///no/such/place.db", "list", "--database", found)
+    for name, command in prompts.commands.items():
+        assert any("--database" in one.opts for one in command.params), name
+
+
+def test_deleting_without_a_terminal_names_the_option_that_confirms(url: str) -> None:
+    done = CliRunner().invoke(feedback, ["forget", "user-1", "--as", "ann"], input="")
+    assert isinstance(done.exception, UsageError) and "--yes" in str(done.exception)
+    declined = CliRunner().invoke(feedback, ["forget", "user-1", "--as", "ann"], input="n\n")
+    assert declined.exit_code == 1 and "Nothing was deleted" in declined.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from html import unescape
 from typing import Any
 
@@ -139,3 +141,73 @@ def test_the_page_of_an_experiment_says_when_it_is_being_counted(
         server.state.live.experiments.status(made.id)
         text = browser.page(f"/experiments/{made.id}").text
         assert "These figures are those of the last look." in text
+
+
+def answers(server: Running, count: int = 3, **named: str) -> None:
+    """Answers of the prompt that name these units and no others."""
+    rows = [Inference(NAME, 1, {"question": "x"}, "y", **named) for _ in range(count)]
+    server.state.live.traffic.add(rows, [])
+
+
+def chosen(page: str) -> str:
+    """The unit that the form begins with."""
+    found = re.search(r'name="unit" value="(\w+)"[^>]*checked', page)
+    assert found is not None
+    return found[1]
+
+
+def test_the_form_begins_with_the_unit_that_the_answers_name(server: Running) -> None:
+    prompt(server)
+    browser = server.browser("approver")
+    assert chosen(browser.page(f"/new-experiment/{NAME}").text) == "session"
+    answers(server, user="u")
+    assert chosen(browser.page(f"/new-experiment/{NAME}").text) == "user"
+    answers(server, 4, user="u", session="s")
+    assert chosen(browser.page(f"/new-experiment/{NAME}").text) == "user"
+    answers(server, 200, session="s")
+    assert chosen(browser.page(f"/new-experiment/{NAME}").text) == "session"
+
+
+def test_an_experiment_on_a_unit_that_no_answer_names_says_so(
+    server: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompt(server)
+    answers(server, user="u")
+    experiment = begin(server, unit="session")
+    expected = "Units so far: 0. This experiment counts sessions; the last 3 answers name users only."
+    server.state.live.experiments.status(experiment.id)
+    browser = server.browser("approver")
+    assert expected in browser.page(f"/experiments/{experiment.id}").text
+    status = server.client("approver").get(f"/v1/experiments/{experiment.id}").json
+    assert status["now"]["verdict"]["warnings"][0] == f"{expected} Make it anew with unit: user."
+    caplog.clear()
+    for _ in range(2):
+        server.state.live.experiments.refresh()
+    assert caplog.text.count(expected) == 1
+    server.state.live.experiments.stop(experiment.id, actor="ann")
+    assert expected not in browser.page(f"/experiments/{experiment.id}").text
+    definition = {
+        "prompt": NAME,
+        "label": "production",
+        "arms": [{"version": 1}, {"version": 2}],
+        "goal": "thumb",
+    }
+    made = server.client("approver").send("/v1/experiments", {"definition": definition}).json
+    assert len(made["warnings"]) == 1 and made["warnings"][0].startswith(expected)
+    server.state.live.experiments.stop(made["id"], actor="ann")
+    good = (
+        server.client("approver").send("/v1/experiments", {"definition": {**definition, "unit": "user"}}).json
+    )
+    assert good["warnings"] == []
+
+
+@pytest.mark.parametrize("body", [{}, {"prompt": NAME}, {"definition": {"prompt": NAME}}])
+def test_a_body_that_is_no_experiment_is_answered_with_one(server: Running, body: dict[str, Any]) -> None:
+    """The example in the message is a body that the server takes."""
+    prompt(server)
+    approver = server.client("approver")
+    refused = approver.send("/v1/experiments", body)
+    assert refused.status == 400
+    example, _ = json.JSONDecoder().raw_decode(refused.message[refused.message.index('{"definition"') :])
+    example["definition"]["prompt"] = NAME
+    assert approver.send("/v1/experiments", example).status == 201

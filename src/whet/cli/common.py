@@ -46,6 +46,30 @@ deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not
 actor_option = _AS
 
 
+class DatabaseGroup(click.Group):
+    """A group of commands around one database: `--database` stands before or behind the name of the command."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_database_option())
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command, which takes the option too."""
+        cmd.params.append(_database_option())
+        super().add_command(cmd, name)
+
+
+def _database_option() -> click.Option:
+    names = ["--database"]
+    return click.Option(names, metavar="URL", help=DATABASE_HELP, expose_value=False, callback=_name_database)
+
+
+def _name_database(context: click.Context, parameter: click.Parameter, url: str | None) -> None:
+    """Remember the database for `open_here`; what stands behind the command wins."""
+    if url is not None:
+        context.obj = url
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from whet.cli.common import (
-    DATABASE_HELP,
+    DatabaseGroup,
     actor_of,
     count,
     deletion_options,
@@ -35,14 +36,12 @@ READERS_SECONDS = 30.0
 
 
 @click.group(
+    cls=DatabaseGroup,
     epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
-    + examples("whet feedback import langfuse.jsonl")
+    + examples("whet feedback import langfuse.jsonl"),
 )
-@click.option("--database", metavar="URL", help=DATABASE_HELP)
-@click.pass_context
-def feedback(context: click.Context, database: str | None) -> None:
+def feedback() -> None:
     """What people and programs said and did about answers."""
-    context.obj = database
 
 
 _PROMPT = click.option("--prompt", metavar="NAME", help="Of one prompt.")
@@ -322,7 +321,15 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
 
 
 def _confirm(yes: bool, question: str) -> None:
-    if not yes and not click.confirm(question, default=False, err=True):
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question, default=False, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise UsageError("Nobody at a terminal confirms this, and nothing was deleted. Add --yes.") from None
+    if not agreed:
         click.echo("Nothing was deleted.", err=True)
         raise click.exceptions.Exit(1)
 

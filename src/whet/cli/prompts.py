@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from whet.cli.common import (
-    DATABASE_HELP,
+    DatabaseGroup,
     actor_of,
     actor_option,
     by_options,
@@ -42,14 +42,12 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=DatabaseGroup,
     epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
-    + examples("whet prompts show shop/greeting")
+    + examples("whet prompts show shop/greeting"),
 )
-@click.option("--database", metavar="URL", help=DATABASE_HELP)
-@click.pass_context
-def prompts(context: click.Context, database: str | None) -> None:
+def prompts() -> None:
     """Prompts in the registry: versions, labels, proposals, audit log."""
-    context.obj = database
 
 
 @prompts.command(
@@ -275,6 +273,8 @@ def import_(
     path: Path, name: str | None, label: str | None, labels: bool, actor: str | None, reason: str
 ) -> Version | dict[str, Any]:
     """Add a prompt file (with its ledger), the best prompt of a run, or what `export` wrote."""
+    from whet.live.registry import slot_warnings
+
     by = actor_of(actor)
     is_run = (path / "result.json").is_file()
     if path.is_dir() and not is_run:
@@ -282,12 +282,19 @@ def import_(
             raise UsageError("An exported folder holds names and labels. Leave --name and --label out.")
         with open_here() as live:
             done = live.registry.import_folder(path, actor=by, labels=labels)
+        for one in done:
+            for warning in one.warnings:
+                click.echo(f"warning: {one.name}: {warning}", err=True)
         return {"prompts": [one.as_json() for one in done]}
     if name is None:
         raise UsageError(f"Say which prompt {path} is a version of: --name NAME.")
     with open_here() as live:
+        current = live.registry.current(name)
         create = live.registry.create_from_run if is_run else live.registry.create_from_file
-        return create(name, path, author=by, message=reason, label=label)
+        made = create(name, path, author=by, message=reason, label=label)
+    for warning in slot_warnings(current, made.prompt):
+        click.echo(f"warning: {warning}", err=True)
+    return made
 
 
 @prompts.command(

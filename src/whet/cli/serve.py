@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import Command, emit, examples, json_option, options
+from whet.cli.common import Command, DatabaseGroup, emit, examples, json_option, open_here, options
 from whet.cli.learner_options import NAMES, learner_config, learner_options
 
 if TYPE_CHECKING:
@@ -125,7 +125,9 @@ def serve(
     **values: Any,
 ) -> None:
     """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
-    if click.get_current_context().invoked_subcommand is not None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is not None:
+        context.obj = values["database"]
         return
     from whet.live.server import ServeOptions, quotas
     from whet.live.server import serve as run
@@ -148,14 +150,15 @@ def backup(file: Path, database: str | None) -> None:
     """
     from whet.live import open_live
 
-    with open_live(database) as live:
+    with open_live(database or click.get_current_context().obj) as live:
         live.database.back_up(file)
     click.echo(f"Wrote {file}.")
 
 
 @click.group(
+    cls=DatabaseGroup,
     epilog="\b\nExamples:\n  whet access add maria --role approver\n  whet access add shop --role app --prompt shop/help\n"
-    "  whet access list\n  whet access revoke TOKEN_ID"
+    "  whet access list\n  whet access revoke TOKEN_ID",
 )
 def access() -> None:
     """Who may use the server: users, roles, tokens."""
@@ -174,18 +177,17 @@ _EXAMPLES = {
 def _user_command(name: str, help_: str, *more: Callable[..., Any]) -> Callable[[Command], Command]:
     def declare(command: Command) -> Command:
         example = examples(f"whet access {name} {_EXAMPLES[name]}".rstrip())
-        return access.command(name, help=help_, epilog=example)(options(*more, _DATABASE)(command))
+        return access.command(name, help=help_, epilog=example)(options(*more)(command))
 
     return declare
 
 
 @contextmanager
-def _users(database: str | None) -> Iterator[Access]:
+def _users() -> Iterator[Access]:
     """The users of a database."""
-    from whet.live import open_live
     from whet.live.server import Access
 
-    with open_live(database) as live:
+    with open_here() as live:
         yield Access(live.database)
 
 
@@ -208,11 +210,11 @@ _ALL_PROMPTS = click.option("--all-prompts", is_flag=True, help="A program's tok
 @_user_command(
     "add", "Add a person or a program and print a token, once.", _NAME, _ROLE, _PROMPTS, _ALL_PROMPTS
 )
-def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, database: str | None) -> None:
+def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool) -> None:
     """Print the token on stdout."""
     from whet.live.server import Role
 
-    with _users(database) as users:
+    with _users() as users:
         kind = Role.of(role) or Role.VIEWER
         if unscoped := role == "app" and not prompts and not all_prompts:
             click.echo(
@@ -225,14 +227,14 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, datab
 
 
 @_user_command("token", "Print another token for a user, once.", _NAME, _PROMPTS, _ALL_PROMPTS)
-def token(name: str, prompts: tuple[str, ...], all_prompts: bool, database: str | None) -> None:
+def token(name: str, prompts: tuple[str, ...], all_prompts: bool) -> None:
     """Print the token on stdout."""
-    with _users(database) as users:
+    with _users() as users:
         click.echo(users.new_token(name, by=_BY, prompts=prompts, all_prompts=all_prompts))
 
 
 @_user_command("role", "Give a user another role.", _NAME, _ROLE)
-def role(name: str, role: str, database: str | None) -> None:
+def role(name: str, role: str) -> None:
     """A program stays a program, a person a person."""
     from whet.errors import UsageError
     from whet.live.server import Role
@@ -240,21 +242,21 @@ def role(name: str, role: str, database: str | None) -> None:
     new_role = Role.of(role)
     if new_role is None:
         raise UsageError("A person does not become a program. Add the program under a name of its own.")
-    with _users(database) as users:
+    with _users() as users:
         users.set_role(name, new_role, by=_BY)
 
 
 @_user_command("disable", "Take every access from a user.", _NAME)
-def disable(name: str, database: str | None) -> None:
+def disable(name: str) -> None:
     """What the user did stays in the audit log."""
-    with _users(database) as users:
+    with _users() as users:
         users.disable(name, by=_BY)
 
 
 @_user_command("revoke", "End the token with that id (see `whet access list`).", click.argument("token"))
-def revoke(token: str, database: str | None) -> None:
+def revoke(token: str) -> None:
     """Sessions that were opened with it end as well."""
-    with _users(database) as users:
+    with _users() as users:
         users.revoke(token, by=_BY)
 
 
@@ -274,9 +276,9 @@ def _show_users(users: Sequence[User]) -> None:
 
 
 @_user_command("list", "List users with their tokens.", json_option)
-def list_users(as_json: bool, database: str | None) -> None:
+def list_users(as_json: bool) -> None:
     """Tokens are shown by id and first characters only."""
-    with _users(database) as users:
+    with _users() as users:
         listed = users.users()
     if as_json:
         emit([user.as_json() for user in listed])

@@ -7,18 +7,16 @@ from typing import Any
 
 import click
 
-from whet.cli.common import DATABASE_HELP, examples, open_here, output, visible, warn
+from whet.cli.common import DatabaseGroup, examples, open_here, output, visible, warn
 
 
 @click.group(
+    cls=DatabaseGroup,
     epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
-    + examples("whet tasks from-traffic shop/greeting --out greeting")
+    + examples("whet tasks from-traffic shop/greeting --out greeting"),
 )
-@click.option("--database", metavar="URL", help=DATABASE_HELP)
-@click.pass_context
-def tasks(context: click.Context, database: str | None) -> None:
+def tasks() -> None:
     """Task folders out of live traffic."""
-    context.obj = database
 
 
 @tasks.command(

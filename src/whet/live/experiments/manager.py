@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -21,7 +22,8 @@ from whet.live.experiments.experiment_tables import experiments
 from whet.live.experiments.experiment_view import shown, verdict_json
 from whet.live.experiments.metrics import with_reward
 from whet.live.experiments.reducer import MICROSECONDS, Revision, Snapshot
-from whet.live.experiments.tracking import TrackedExperiment
+from whet.live.experiments.tracking import Look, TrackedExperiment
+from whet.live.experiments.units import NamedUnits, units_of
 from whet.live.experiments.verdict import ExperimentVerdict, State, tally
 from whet.live.registry import Address, Registry, audit
 from whet.live.registry.labels import By, put_label
@@ -31,6 +33,8 @@ from whet.live.registry.registry_store import is_protected, labels_of, number_of
 
 GRACE = 2 * MICROSECONDS
 """How long after its window an outcome may still be on its way into the database."""
+
+log = logging.getLogger("whet.experiments")
 
 MOST = 500
 """Running experiments that apps are told of."""
@@ -48,6 +52,7 @@ class Experiments:
         self.registry = registry
         self._tracks: dict[str, TrackedExperiment] = {}
         self._prompts: dict[str, str] = {}
+        self._warned = set[str]()
         self._adding = threading.Lock()
 
     def create(self, definition: Mapping[str, Any], *, author: str, message: str = "") -> Experiment:
@@ -122,7 +127,7 @@ class Experiments:
         """
         record = self.get(experiment)
         looked = self._track(experiment).look(_settled(now))
-        return shown(record, looked.judged.figures, looked.assigned)
+        return self._shown(record, looked)
 
     def glance(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
         """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
@@ -131,7 +136,24 @@ class Experiments:
         looked, counting = self._track(experiment).glance(_settled(None))
         if looked is None:
             return None, counting
-        return shown(record, looked.judged.figures, looked.assigned), counting
+        return self._shown(record, looked), counting
+
+    def units(self, prompt: str) -> NamedUnits:
+        """Which units the newest answers of a prompt name."""
+        with self.database.read() as connection:
+            return units_of(connection, prompt)
+
+    def unit_warning(self, experiment: Experiment) -> str:
+        """That a running experiment counts a unit that the answers of its prompt do not name; empty where they do."""
+        definition = experiment.definition
+        return self.units(definition.prompt).missing(definition.unit) if experiment.state == RUNNING else ""
+
+    def _shown(self, experiment: Experiment, looked: Look) -> dict[str, Any]:
+        view = shown(experiment, looked.judged.figures, looked.assigned)
+        if not any(looked.assigned) and (warning := self.unit_warning(experiment)):
+            verdict = view["now"]["verdict"]
+            verdict["warnings"] = [warning, *verdict["warnings"]]
+        return view
 
     def refresh(self, now: int | None = None) -> Sequence[Experiment]:
         """Look at all running experiments, and carry out what can be decided; those that are looked at.
@@ -189,6 +211,7 @@ class Experiments:
         if record.state != RUNNING:
             return self.get(experiment)
         record, seen = track.read(moment)
+        self._warn_of_units(record, seen)
         judged, over = track.judge(record, seen), rollout_monitor.over(record, seen, moment)
         if judged is track.acted and not over:
             return record
@@ -202,6 +225,15 @@ class Experiments:
             acted = self._share(record, judged.snapshot)
         track.acted = judged if acted else track.acted
         return self.get(experiment)
+
+    def _warn_of_units(self, experiment: Experiment, seen: Snapshot) -> None:
+        """Log once that an experiment counts what no answer names."""
+        if any(seen.assigned()) or experiment.id in self._warned:
+            return
+        if warning := self.unit_warning(experiment):
+            self._warned.add(experiment.id)
+            where = f"{experiment.definition.prompt}@{experiment.definition.label}"
+            log.warning("The experiment %s on %s: %s", experiment.id, where, warning)
 
     def _end_overtaken(self, connection: Connection, prompt: str, label: str) -> None:
         """End the experiment on a label that somebody else moved since: it no longer compares with what stands there."""

@@ -7,7 +7,15 @@ from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, append, cha
 from whet.live.registry.names import EVERY, Address, check_label, check_name, check_text, parse_address
 from whet.live.registry.proposals import GIVEN, PROBES, Decision, PromptEdit
 from whet.live.registry.review import Registry
-from whet.live.registry.values import Difference, Move, Proposal, ProposalUnit, Summary, Version
+from whet.live.registry.values import (
+    Difference,
+    Move,
+    Proposal,
+    ProposalUnit,
+    Summary,
+    Version,
+    slot_warnings,
+)
 from whet.live.registry.versions import check_json, check_prompt
 
 __all__ = [
@@ -36,4 +44,5 @@ __all__ = [
     "check_prompt",
     "check_text",
     "parse_address",
+    "slot_warnings",
 ]

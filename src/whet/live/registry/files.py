@@ -54,12 +54,14 @@ _KEPT = ("task", "method", "seed", "status", "models", "simulated")
 
 @dataclass(frozen=True, slots=True)
 class FileImport:
-    """What became of one prompt: versions that were added, those that were there already, labels that were set."""
+    """What became of one prompt: versions that were added, those that were there already, labels that were set, and what the
+    newest text changes for applications (`slot_warnings`)."""
 
     name: str
     added: int
     known: int
     labels: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON values."""

@@ -26,8 +26,8 @@ from whet.live.registry.names import EVERY, Address, check_actor, check_label, c
 from whet.live.registry.provenance import behind_version, may_approve
 from whet.live.registry.registry_store import MOVE, REMOVE, ROLLBACK
 from whet.live.registry.registry_tables import label_moves, labels, protections
-from whet.live.registry.values import Move, Version
-from whet.live.registry.versions import Origin, VersionStore, add_version
+from whet.live.registry.values import Move, Version, slot_warnings
+from whet.live.registry.versions import Origin, VersionStore, add_version, current_version
 from whet.prompt import Prompt
 
 
@@ -135,8 +135,11 @@ class LabelledPrompts(VersionStore):
         done = []
         with self.change() as connection:
             for prompt_files in prompts:
-                is_new = registry_store.newest(connection, prompt_files.name) is None
+                current = current_version(connection, prompt_files.name)
+                is_new = current is None
                 row = add_prompt(connection, prompt_files, actor)
+                if row.added:
+                    row = replace(row, warnings=tuple(slot_warnings(current, prompt_files.versions[-1][0])))
                 for label, version in prompt_files.labels.items() if is_new or labels else ():
                     if registry_store.labels_of(connection, prompt_files.name).get(label) != version:
                         where = self._free(connection, prompt_files.name, label)

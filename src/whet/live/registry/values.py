@@ -90,6 +90,27 @@ def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, Any]]]:
     return {region: [to_json(event) for event in events] for region, events in ledgers.items()}
 
 
+def slot_warnings(current: Version | None, prompt: Prompt) -> list[str]:
+    """What a text that follows a version changes for the application: slots that it lost, and slots that it gained. Empty for
+    a new prompt."""
+    if current is None:
+        return []
+    here = f"version {current.version}" + (f" ({', '.join(current.labels)})" if current.labels else "")
+    lost, gained = (
+        ", ".join(f"{{{{{slot}}}}}" for slot in sorted(slots))
+        for slots in (current.prompt.slots - prompt.slots, prompt.slots - current.prompt.slots)
+    )
+    warnings = []
+    if lost:
+        warnings.append(
+            f"The text has no {lost}, which {here} has: what an application gives for it does not reach the model."
+        )
+    if gained:
+        warnings.append(f"The text has {gained}, which {here} has not: where an application gives nothing for it, the model "
+                        "reads the slot as it stands.")  # fmt: skip
+    return warnings
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A prompt in a list: its newest version and where its labels stand. Times are in microseconds (UTC)."""

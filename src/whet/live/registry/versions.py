@@ -16,7 +16,15 @@ from whet.errors import UsageError
 from whet.live.database import Database, ListPage, iso, newest_first, now, one_more
 from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, config_hash, held_to_log
 from whet.live.registry.ledgers import added, check_ledgers, ledgers_of
-from whet.live.registry.names import Address, check_actor, check_name, check_role, check_text, parse_address
+from whet.live.registry.names import (
+    DEFAULT_LABEL,
+    Address,
+    check_actor,
+    check_name,
+    check_role,
+    check_text,
+    parse_address,
+)
 from whet.live.registry.provenance import AUTHOR, Provenance, joined, of_events
 from whet.live.registry.registry_tables import audit as audit_rows
 from whet.live.registry.registry_tables import versions
@@ -53,6 +61,11 @@ class VersionStore:
         place = parse_address(address)
         with self.database.read() as connection:
             return registry_store.read_version(connection, place)
+
+    def current(self, name: str) -> Version | None:
+        """The version that applications get: that in production, else the newest; None where there is no such prompt."""
+        with self.database.read() as connection:
+            return current_version(connection, name)
 
     def exists(self, name: str) -> bool:
         """Whether there is a prompt of that name."""
@@ -111,6 +124,15 @@ class VersionStore:
     def change(self) -> AbstractContextManager[Connection]:
         """A transaction that changes the registry; changes happen one after the other, in the order of the audit log."""
         return audit.change(self.database)
+
+
+def current_version(connection: Connection, name: str) -> Version | None:
+    """What `VersionStore.current` gives, inside a transaction."""
+    if registry_store.newest(connection, name) is None:
+        return None
+    standing = registry_store.labels_of(connection, name)
+    number = standing.get(DEFAULT_LABEL, standing["latest"])
+    return registry_store.read_version(connection, Address(name, version=number))
 
 
 def add_version(

@@ -61,7 +61,8 @@ class Endpoint:
 
     A plain function runs in a thread, because it may wait for the database; a coroutine runs in the loop. `app`:
     programs may use it. `ingest`: it counts against the rate and size of what programs send. `spec`: what the OpenAPI
-    document says of it; None leaves it out.
+    document says of it; None leaves it out. `form`: draws the page whose form is sent here, which is shown again where the
+    form is refused.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Endpoint:
     app: bool = False
     ingest: bool = False
     spec: Spec | None = None
+    form: Handler | None = None
 
     @property
     def __name__(self) -> str:
@@ -80,7 +82,13 @@ class Endpoint:
         """Answer one request. Raises Refused; the middleware turns that into a response."""
         state: AppState = scope["whet.state"]
         headers = dict(scope["headers"])
-        who = await self._admit(state, scope, headers)
+        try:
+            who = await self._admit(state, scope, headers)
+        except Refused as error:
+            if error.status == 401 and self._keeps(headers):
+                body = await read_body(receive, headers, state.limits.form_bytes, state.limits.receive)
+                scope["whet.form"] = RequestContext(Request(scope, receive), headers, state, None, body)
+            raise
         scope["whet.who"] = None if who is None else who.name
         body = b""
         if self.method not in SAFE:
@@ -88,8 +96,10 @@ class Endpoint:
             body = await read_body(receive, headers, getattr(state.limits, size), state.limits.receive)
             if self.ingest:
                 state.spend_bytes(who, len(body))
-            self._check_csrf(who, headers, body)
         call = RequestContext(Request(scope, receive), headers, state, who, body)
+        if self._keeps(headers):
+            scope["whet.form"] = call
+        self._check_csrf(who, headers, body)
         if inspect.iscoroutinefunction(self.handle):
             answer = await self.handle(call)
         else:
@@ -126,9 +136,13 @@ class Endpoint:
     def _form(self, headers: dict[bytes, bytes]) -> bool:
         return headers.get(b"content-type", b"").startswith(FORM.encode())
 
+    def _keeps(self, headers: dict[bytes, bytes]) -> bool:
+        """Whether a refusal shows the form again: a form of our own page, whose sender the browser names."""
+        return self.form is not None and b"origin" in headers and self._form(headers)
+
     def _check_csrf(self, who: Principal | None, headers: dict[bytes, bytes], body: bytes) -> None:
         """A browser sends a session cookie by itself; only our own page knows the session's secret."""
-        if who is None or not who.csrf:
+        if self.method in SAFE or who is None or not who.csrf:
             return
         if b"origin" not in headers:
             raise Refused(
@@ -138,9 +152,7 @@ class Endpoint:
         if not token and self._form(headers):
             token = form_value(body, CSRF_FIELD)
         if not compare_digest(token.encode("latin-1", "replace"), who.csrf.encode()):
-            raise Refused(
-                403, "The form is not from this session. Load the page again and send it once more."
-            )
+            raise Refused(403, "The form is not from this session. Send it once more.")
 
 
 class EndpointRouter:
@@ -157,14 +169,17 @@ class EndpointRouter:
         *,
         app: bool = False,
         ingest: bool = False,
+        form: Endpoint | Handler | None = None,
         **spec: Any,
     ) -> Callable[[Handler], Endpoint]:
-        """Declare a handler. `needs` may be left out here, but `check` refuses to serve such a route. `spec` are fields of
-        `Spec`; without any the OpenAPI document leaves the endpoint out."""
+        """Declare a handler. `needs` may be left out here, but `check` refuses to serve such a route. `form` as
+        in `Endpoint`, or the endpoint of that page. `spec` are fields of `Spec`; without any the OpenAPI document leaves the
+        endpoint out."""
+        page = form.handle if isinstance(form, Endpoint) else form
 
         def declare(handle: Handler) -> Endpoint:
             shown = Spec(**spec) if spec else None
-            endpoint = Endpoint(method, path, needs, handle, app, ingest, shown)
+            endpoint = Endpoint(method, path, needs, handle, app, ingest, shown, page)
             self.endpoints.append(endpoint)
             return endpoint
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from whet.version import __version__
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-LOGGERS = ("whet.live.server", "whet.learner", "uvicorn.error")
+LOGGERS = ("whet.live.server", "whet.learner", "whet.experiments", "uvicorn.error")
 
 
 class Metrics:

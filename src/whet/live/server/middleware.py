@@ -14,6 +14,7 @@ import traceback
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
@@ -90,7 +91,7 @@ class RequestMiddleware:
             await self._router(scope, receive, answer)
         except (Refused, UsageError, StorageError) as error:
             refused = error if isinstance(error, Refused) else _as_refused(error)
-            await self._end(answer, _refusal_response(scope, self._state, refused), scope, receive)
+            await self._end(answer, await _refusal_response(scope, refused), scope, receive)
         except SlowClient:
             log.info("slow client", extra={"facts": {"who": scope["whet.who"]}})
             raise asyncio.CancelledError from None
@@ -98,9 +99,7 @@ class RequestMiddleware:
             number = secrets.token_hex(4)
             log.error("failure", extra={"facts": {"number": number, **_trace(error)}})
             message = f"The server failed; its log has the reason under number {number}."
-            await self._end(
-                answer, _refusal_response(scope, self._state, Refused(500, message)), scope, receive
-            )
+            await self._end(answer, await _refusal_response(scope, Refused(500, message)), scope, receive)
 
     async def _end(self, answer: _Answer, response: Response, scope: Scope, receive: Receive) -> None:
         """Send a refusal where nothing was sent yet; else break the connection off, so that no half answer passes for a
@@ -153,14 +152,18 @@ def _as_refused(error: UsageError | StorageError) -> Refused:
     return Refused(503, "The database does not answer. Try again.", {"Retry-After": "5"})
 
 
-def _refusal_response(scope: Scope, state: AppState, error: Refused) -> Response:
-    """The response for a refusal: a page for a browser, JSON for a program."""
+async def _refusal_response(scope: Scope, error: Refused) -> Response:
+    """The response for a refusal: a page for a browser, with the form that was sent, JSON for a program."""
     if not wants_page(scope):
         return refusal(error)
     if error.status == 401 and scope["method"] in ("GET", "HEAD"):
         query = scope["query_string"].decode("latin-1")
         path = str(scope["path"]) + (f"?{query}" if query else "")
         return see_other("/login" if path == "/" else f"/login?next={quote(path, safe='')}")
+    if scope.get("whet.form") is not None:
+        from whet.live.server.pages.again import refused_form
+
+        return await run_in_threadpool(refused_form, scope["whet.form"], scope["endpoint"].form, error)
     from whet.live.server.pages.ui import refused_page
 
     return refused_page(error)

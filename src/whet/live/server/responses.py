@@ -29,6 +29,16 @@ class Refused(Exception):
         self.headers = dict(headers or {})
 
 
+class Unconfirmed(Refused):
+    """A form whose sender must say first that something is meant. `label` stands beside the box that says so, `value` is what
+    the box sends: it names what is confirmed, so that another change is asked about again."""
+
+    def __init__(self, message: str, label: str, value: str) -> None:
+        super().__init__(409, message)
+        self.label = label
+        self.value = value
+
+
 def not_found(what: str) -> Refused:
     """The refusal for something that does not exist."""
     return Refused(404, f"There is no {what}.")

@@ -38,7 +38,7 @@ def show(call: RequestContext) -> Response:
     return _page(call, None)
 
 
-@router("POST", "/access", Role.ADMIN)
+@router("POST", "/access", Role.ADMIN, form=show)
 def add(call: RequestContext) -> Response:
     """Add a user and show the token once."""
     name, kind = call.form.get("name", "").strip(), call.form.get("role", "")
@@ -49,14 +49,14 @@ def add(call: RequestContext) -> Response:
     return _shown(call, name, add(name, role, app=kind == APP, by=call.name, **scope))
 
 
-@router("POST", "/access/{name}/token", Role.ADMIN)
+@router("POST", "/access/{name}/token", Role.ADMIN, form=show)
 def token(call: RequestContext) -> Response:
     """Another token for a user."""
     name = call.path("name")
     return _shown(call, name, call.state.access.new_token(name, by=call.name, **_scope(call)))
 
 
-@router("POST", "/access/{name}/role", Role.ADMIN)
+@router("POST", "/access/{name}/role", Role.ADMIN, form=show)
 def change(call: RequestContext) -> Response:
     """Another role for a user, or none at all."""
     name, word, access = call.path("name"), call.form.get("role", ""), call.state.access
@@ -71,7 +71,7 @@ def change(call: RequestContext) -> Response:
     return see_other("/access")
 
 
-@router("POST", "/access/{name}/revoke", Role.ADMIN)
+@router("POST", "/access/{name}/revoke", Role.ADMIN, form=show)
 def revoke(call: RequestContext) -> Response:
     """End a token."""
     call.state.access.revoke(call.form.get("token", ""), by=call.name)

@@ -104,8 +104,13 @@ def _head(prompt: str) -> Html:
 
 
 def _work(
-    call: RequestContext, row: StoredInference, place: QueuePosition, beyond: QueuePosition | None
+    call: RequestContext,
+    row: StoredInference,
+    place: QueuePosition,
+    beyond: QueuePosition | None,
+    key: str = "",
 ) -> Response:
+    """The form for one answer; `key` is the id of what was sent before, empty for a new one."""
     answer = row.inference
     skip = None
     if beyond is not None:
@@ -121,7 +126,7 @@ def _work(
     entry = ui.form(
         call,
         "/annotate",
-        ui.hidden(target=answer.id, key=new_id(), **place.fields),
+        ui.hidden(target=answer.id, key=key or new_id(), **place.fields),
         ui.tiles("How good is the answer?", scale, class_="tiles scale"),
         comment_box(3, hint),
         el("details", el("summary", "Write the answer as it should have been", data_key="w"), corrected),
@@ -148,7 +153,16 @@ def save_and_next() -> Html:
     return ui.button(["Save and next", ui.key_cap("Ctrl ⏎")], "main")
 
 
-@router("POST", "/annotate", Role.ANNOTATOR)
+def _rate_again(call: RequestContext) -> Response:
+    fields = call.form
+    row = inference_of(call, fields.get("target", ""))
+    place = QueuePosition.read(fields)
+    return _work(
+        call, row, place, replace(place, passed=turn(call.name, row.inference.id)), fields.get("key", "")
+    )
+
+
+@router("POST", "/annotate", Role.ANNOTATOR, form=_rate_again)
 def rate(call: RequestContext) -> Response:
     """Store the annotator's feedback. The form carries its own id, so that sending it twice stores it once."""
     fields, target = call.form, call.form.get("target", "")
@@ -197,21 +211,31 @@ def pairs(call: RequestContext) -> Response:
     prompt = call.query_params.get("prompt", "").strip()
     wanted = Filter(prompt=prompt or None, unreviewed=True)
     by_prompt = pairs_in(call.state.live.traffic.inferences(wanted, SOUGHT).rows)
+    shown = _duel(call, prompt, *next(iter(by_prompt.items()))) if by_prompt else None
+    return _pairs_page(call, prompt, shown)
+
+
+def _pairs_page(call: RequestContext, prompt: str, duel: Child) -> Response:
     field = ui.text_input("prompt", "Prompt (all, when empty)", prompt)
     search = ui.search_form("/pairs", field, label="Pairs", word="Show")
     single = ui.link("Rate single answers instead", ui.path_to("annotate", prompt=prompt), data_key="p")
     hint = "A pair needs the same inputs answered by two versions, as an experiment or a replay brings them."
-    shown: Child = ui.nothing("There is no pair.", hint)
-    if by_prompt:
-        shown = _duel(call, prompt, *next(iter(by_prompt.items())))
-    wide = bool(by_prompt)
+    shown = ui.nothing("There is no pair.", hint) if duel is None else duel
+    wide = duel is not None
     return ui.page(call, "Compare two answers", "annotate", search, el("p", single), shown, wide=wide)
 
 
 def _duel(call: RequestContext, prompt: str, name: str, answers: Pairs) -> list[Child]:
     choices = choices_of(call.state.live.database, name)
     pairs = answers[next_of(choices, answers)]  # of the two versions whose comparison teaches most by now
-    left, right = min(pairs, key=lambda pair: turn(call.name, "".join(one.inference.id for one in pair)))
+    pair = min(pairs, key=lambda pair: turn(call.name, "".join(one.inference.id for one in pair)))
+    return _choice(call, prompt, choices, pair, new_id())
+
+
+def _choice(
+    call: RequestContext, prompt: str, choices: Sequence[Choice], pair: Pair, key: str
+) -> list[Child]:
+    left, right = pair
     sides = [
         el("div", text_box(f"Answer {word}", one.inference.output, big=True))
         for word, one in (("A", left), ("B", right))
@@ -219,7 +243,7 @@ def _duel(call: RequestContext, prompt: str, name: str, answers: Pairs) -> list[
     entry = ui.form(
         call,
         "/pairs",
-        ui.hidden(left=left.inference.id, right=right.inference.id, key=new_id(), prompt=prompt),
+        ui.hidden(left=left.inference.id, right=right.inference.id, key=key, prompt=prompt),
         ui.tiles(
             "Which one is better?",
             ui.tile("choice", "left", ["A is better", ui.key_cap("a")], key="a"),
@@ -284,7 +308,15 @@ def _standings(choices: Sequence[Choice]) -> Html | None:
     return details("What the choices say so far", shown, len(groups) > 1 and note(warning))
 
 
-@router("POST", "/pairs", Role.ANNOTATOR)
+def _choose_again(call: RequestContext) -> Response:
+    fields = call.form
+    left, right = (inference_of(call, fields.get(side, "")) for side in ("left", "right"))
+    choices = choices_of(call.state.live.database, left.inference.prompt)
+    shown = _choice(call, fields.get("prompt", ""), choices, (left, right), fields.get("key", ""))
+    return _pairs_page(call, fields.get("prompt", ""), shown)
+
+
+@router("POST", "/pairs", Role.ANNOTATOR, form=_choose_again)
 def choose(call: RequestContext) -> Response:
     """Store the choice for one side, and the comment for the side that lost."""
     fields = call.form

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 
-from whet.live.registry import PromptEdit
+from whet.live.registry import PromptEdit, slot_warnings
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
+from whet.live.server.pages.again import CONFIRM
+from whet.live.server.pages.prompts import show
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, or_404, see_other
+from whet.live.server.responses import Refused, Unconfirmed, or_404, see_other
 from whet.live.server.roles import Role
 from whet.live.server.v1.prompts import check_rollback
 from whet.prompt import Change, Prompt
 from whet.reporting import Html, diff_html, el, note
-from whet.types import Message
+from whet.types import Message, content_hash
 
 router = EndpointRouter()
 START = "You are a helpful assistant.\n\n<!-- whet:begin -->\n<!-- whet:end -->\n\n{{input}}\n"
@@ -69,7 +71,7 @@ def new(call: RequestContext) -> Response:
     return ui.page(call, "New prompt", "prompts", entry, above=[ABOVE])
 
 
-@router("POST", "/new", Role.EDITOR)
+@router("POST", "/new", Role.EDITOR, form=new)
 def create(call: RequestContext) -> Response:
     """Make a prompt."""
     registry, name = call.state.live.registry, call.form.get("name", "").strip()
@@ -83,8 +85,11 @@ def create(call: RequestContext) -> Response:
 @router("GET", "/edit/{name:path}", Role.EDITOR)
 def edit(call: RequestContext) -> Response:
     """The form of the next version."""
+    return _edit(call, call.query_params.get("version") or "latest")
+
+
+def _edit(call: RequestContext, wanted: str) -> Response:
     name = call.path("name")
-    wanted = call.query_params.get("version") or "latest"
     version = or_404(call.state.live.registry.get, f"{name}@{wanted}")
     label = next((one for one in version.labels if one != "latest"), "")
     entry = ui.form(
@@ -104,7 +109,11 @@ def edit(call: RequestContext) -> Response:
     return ui.page(call, f"Edit {name}", "prompts", note(hint), entry, above=above)
 
 
-@router("POST", "/edit/{name:path}", Role.EDITOR)
+def _edit_again(call: RequestContext) -> Response:
+    return _edit(call, call.form.get("base", ""))
+
+
+@router("POST", "/edit/{name:path}", Role.EDITOR, form=_edit_again)
 def save(call: RequestContext) -> Response:
     """A new version, or a proposal."""
     registry, name = call.state.live.registry, call.path("name")
@@ -112,6 +121,7 @@ def save(call: RequestContext) -> Response:
     prompt = prompt_in_form(call, or_404(registry.get, f"{name}/{base}").prompt)
     if prompt is None:
         raise Refused(400, "The form holds no text.")
+    check_slots(call, name, prompt)
     message = call.form.get("message", "")
     if call.form.get("do") == "propose":
         label, edited = call.form.get("label", "").strip() or None, PromptEdit(prompt=prompt)
@@ -121,7 +131,18 @@ def save(call: RequestContext) -> Response:
     return see_other(ui.path_to("prompts", name, version=version.version))
 
 
-@router("POST", "/labels/{name:path}", Role.EDITOR)
+def check_slots(call: RequestContext, name: str, prompt: Prompt) -> None:
+    """Raises Unconfirmed (409) where a text has other slots than the version that applications get, until the form says that
+    this is meant."""
+    warnings = slot_warnings(call.state.live.registry.current(name), prompt)
+    value = content_hash(warnings)[:16]
+    if warnings and call.form.get(CONFIRM) != value:
+        raise Unconfirmed(
+            "Not saved yet. " + " ".join(warnings), "The slots change on purpose: save it so.", value
+        )
+
+
+@router("POST", "/labels/{name:path}", Role.EDITOR, form=show)
 def move(call: RequestContext) -> Response:
     """Move a label; for a locked one, ask somebody else to."""
     registry, name = call.state.live.registry, call.path("name")
@@ -134,7 +155,7 @@ def move(call: RequestContext) -> Response:
     return _to_labels(name)
 
 
-@router("POST", "/rollback/{name:path}", Role.EDITOR)
+@router("POST", "/rollback/{name:path}", Role.EDITOR, form=show)
 def roll_back(call: RequestContext) -> Response:
     """Put a label back where it stood before. A locked one needs the role approver."""
     name, label = call.path("name"), call.form.get("label", "")
@@ -143,7 +164,7 @@ def roll_back(call: RequestContext) -> Response:
     return _to_labels(name)
 
 
-@router("POST", "/protect/{name:path}", Role.ADMIN)
+@router("POST", "/protect/{name:path}", Role.ADMIN, form=show)
 def protect(call: RequestContext) -> Response:
     """Lock a label, or unlock it."""
     registry, name = call.state.live.registry, call.path("name")

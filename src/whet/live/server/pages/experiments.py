@@ -60,7 +60,11 @@ def show(call: RequestContext) -> Response:
     experiment = or_404(experiments.get, key)
     figures, counting = experiments.glance(key)
     if figures is None:
-        shown: Child = _verdict(call, experiment, experiment.verdict)
+        warning = experiments.unit_warning(experiment)
+        shown: Child = [
+            _verdict(call, experiment, experiment.verdict),
+            warning and _warnings({"warnings": [warning]}),
+        ]
     else:
         shown = _figures(call, experiment, figures["now"])
     return ui.page(
@@ -263,7 +267,7 @@ def _stop(call: RequestContext, experiment: Experiment) -> Html:
     return ui.section("Stop", ui.form(call, _path(experiment.id), field, button, class_="inline"))
 
 
-@router("POST", "/experiments/{id}", Role.EDITOR)
+@router("POST", "/experiments/{id}", Role.EDITOR, form=show)
 def stop(call: RequestContext) -> Response:
     """End an experiment without a decision."""
     key, experiments = call.path("id"), call.state.live.experiments

@@ -106,7 +106,11 @@ def _forget(call: RequestContext, user: str) -> Html:
     return el("section", details("Delete this user's data", entry))
 
 
-@router("POST", "/forget", Role.ADMIN)
+def _forget_again(call: RequestContext) -> Response:
+    return ui.page(call, "Delete a user's data", "feedback", _forget(call, call.form.get("user", "")))
+
+
+@router("POST", "/forget", Role.ADMIN, form=_forget_again)
 def forget(call: RequestContext) -> Response:
     """Delete the data of one user of the applications."""
     user = call.form.get("user", "")

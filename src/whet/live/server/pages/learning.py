@@ -214,7 +214,7 @@ def _rules(call: RequestContext, name: str, settings: Mapping[str, Any]) -> Html
     return ui.section("Rules", facts(shown), change)
 
 
-@router("POST", "/learning-verdict/{name:path}", Role.APPROVER)
+@router("POST", "/learning-verdict/{name:path}", Role.APPROVER, form=show)
 def verdict(call: RequestContext) -> Response:
     """Store a person's decision about a row in quarantine or a demand."""
     name, accept = call.path("name"), call.form.get("accept", "")
@@ -226,7 +226,7 @@ def verdict(call: RequestContext) -> Response:
     return see_other(ui.path_to("learning", name))
 
 
-@router("POST", "/learning-instruction/{name:path}", Role.APPROVER)
+@router("POST", "/learning-instruction/{name:path}", Role.APPROVER, form=show)
 def write(call: RequestContext) -> Response:
     """The instruction that a person writes for a demand."""
     name = call.path("name")
@@ -240,7 +240,7 @@ def write(call: RequestContext) -> Response:
     return see_other(ui.path_to("learning", name))
 
 
-@router("POST", "/learning-settings/{name:path}", Role.ADMIN)
+@router("POST", "/learning-settings/{name:path}", Role.ADMIN, form=show)
 def configure(call: RequestContext) -> Response:
     """Set how a prompt learns."""
     learner, name, mode = call.state.live.learner, call.path("name"), call.form.get("mode", "")

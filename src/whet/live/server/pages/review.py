@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from whet.live.registry import Decision, Proposal, ProposalUnit, Version
+from whet.live.registry import Decision, Proposal, ProposalUnit, Version, slot_warnings
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
-from whet.live.server.pages.changes import message_fields, prompt_in_form
+from whet.live.server.pages.changes import check_slots, message_fields, prompt_in_form
 from whet.live.server.pages.evidence import evidence_section, facts_line, gate_card, probes_section, support
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, or_404, see_other
@@ -91,6 +91,10 @@ def show(call: RequestContext) -> Response:
         stale
         and ui.card("Out of date", el("p", f"{stale} It can only be rejected."), kind="bad", status=True),
         not is_open and _outcome(proposal),
+        is_open
+        and [
+            el("p", text, class_="alert") for text in slot_warnings(registry.current(name), proposal.prompt)
+        ],
         proposal.gate and gate_card(proposal.gate),
         not proposal.units and _whole(proposal, base),
         _decision(call, proposal, bool(stale)) if is_open else _changes(call, proposal),
@@ -249,7 +253,7 @@ def _whole(proposal: Proposal, base: Version) -> Html:
     return ui.section("What changes", hint, body, id="changes")
 
 
-@router("POST", "/review/{id}", Role.EDITOR)
+@router("POST", "/review/{id}", Role.EDITOR, form=show)
 def decide(call: RequestContext) -> Response:
     """Take the decision of the form. Approving and rejecting needs the role approver; an author may only withdraw."""
     registry, key = call.state.live.registry, call.path("id")
@@ -279,10 +283,10 @@ def _read(call: RequestContext, proposal: Proposal, verdict: str, reason: str) -
     if not proposal.units and proposal.target is None:
         edited = prompt_in_form(call, proposal.prompt)
         prompt = edited if edited is not None and edited != proposal.prompt else None
+        if prompt is not None and verdict == "edit":
+            check_slots(call, proposal.name, prompt)
     if verdict != "edit" and (texts or prompt):
-        raise Refused(
-            400, 'You changed the text: go back and choose "Approve with my changes", or undo the change.'
-        )
+        raise Refused(400, 'You changed the text: choose "Approve with my changes", or undo the change.')
     kept: list[str] | None = None
     if proposal.units:
         ticked = set(call.form_lists.get("keep", []))

@@ -47,6 +47,7 @@ def new(call: RequestContext) -> Response:
     name = call.path("name")
     labels = or_404(call.state.live.registry.labels, name)
     newest = labels["latest"]
+    unit = call.state.live.experiments.units(name).fitting
     number: dict[str, Any] = {"required": True, "inputmode": "numeric"}
     text = ui.text_input
     words = {BEHAVIOUR: "behaviour: all that people do, weighted by ratings"}
@@ -63,10 +64,10 @@ def new(call: RequestContext) -> Response:
         ui.select("policy", "Share of the traffic from then on", POLICIES.items(), "fixed"),
         ui.tiles(
             "Everything stays the same for one",
-            [ui.tile("unit", unit, unit, checked=unit == "session") for unit in UNITS],
+            [ui.tile("unit", one, one, checked=one == unit) for one in UNITS],
         ),
         _guards(),
-        ui.button("Start", "main"),
+        ui.button("Start", "main", disabled=not call.may(Role.APPROVER)),
     )
     hint = (
         "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval, "
@@ -86,7 +87,7 @@ def _guards() -> Html:
     return el("fieldset", el("legend", "Guard-rails"), note(hint), fields)
 
 
-@router("POST", "/new-experiment/{name:path}", Role.APPROVER)
+@router("POST", "/new-experiment/{name:path}", Role.APPROVER, form=new)
 def start(call: RequestContext) -> Response:
     """Start an experiment between two versions."""
     definition = definition_from(call.path("name"), call.form)

@@ -116,10 +116,11 @@ def form(
     class_: str | None = None,
     label: str | None = None,
     main: bool = False,
+    id: str | None = None,
 ) -> Html:
     """A form that sends to `action`, with the secret of the session in it. `main`: Ctrl-Enter sends it."""
     secret = hidden(**{CSRF_FIELD: "" if call.who is None else call.who.csrf})
-    return el("form", secret, *children, method="post", action=action, class_=class_, aria_label=label,
+    return el("form", secret, *children, method="post", action=action, id=id, class_=class_, aria_label=label,
               autocomplete="off", data_main=main)  # fmt: skip
 
 

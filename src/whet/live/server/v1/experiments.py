@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 from starlette.responses import Response
 
+from whet.errors import UsageError
 from whet.live.experiments import Experiment, read, refuse_tiny, with_reward
 from whet.live.registry import check_json, check_name
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import json_answer, or_404, or_409, tagged
+from whet.live.server.responses import Refused, json_answer, or_404, or_409, tagged
 from whet.live.server.roles import Role
 from whet.live.server.v1.prompts import CHANGED, MADE, NAMED, check_words, listed
 from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema, WithReason, page_of, schema_of
 
 router = EndpointRouter()
+
+
+EXAMPLE = (
+    'The body is like {"definition": {"prompt": "shop/help", "label": "production", "arms": [{"version": 1}, {"version": 2}], '
+    '"unit": "user", "goal": "thumb"}, "message": "why"}; docs/experiments.md has every key.'
+)
 
 
 class ExperimentsQuery(RequestSchema):
@@ -36,7 +43,8 @@ class AssignmentsQuery(RequestSchema):
 
 
 class NewExperiment(RequestSchema):
-    """An experiment: its definition as docs/experiments.md describes it."""
+    """An experiment: its definition as docs/experiments.md describes it, for example `{"prompt": "shop/help", "label":
+    "production", "arms": [{"version": 1}, {"version": 2}], "unit": "user", "goal": "thumb"}`."""
 
     definition: dict[str, Any]
     message: Reason = ""
@@ -50,6 +58,14 @@ ExperimentSchema = schema_of(
     revisions=list[dict[str, Any]],
     created=str,
     ended=str | None,
+)
+StartedExperiment = defstruct(
+    "StartedExperiment",
+    [("warnings", list[str])],
+    bases=(ExperimentSchema,),
+    namespace={
+        "__doc__": "An experiment that began; `warnings` say where the traffic does not name what it counts."
+    },
 )
 ExperimentsSchema = page_of("ExperimentsSchema", "experiments", ExperimentSchema)
 
@@ -66,18 +82,25 @@ def list_experiments(call: RequestContext) -> Response:
     return listed(call, ExperimentsQuery, "experiments", call.state.live.experiments.list)
 
 
-@router("POST", "/v1/experiments", Role.APPROVER, body=NewExperiment, answer=ExperimentSchema, **MADE)
+@router("POST", "/v1/experiments", Role.APPROVER, body=NewExperiment, answer=StartedExperiment, **MADE)
 def start_experiment(call: RequestContext) -> Response:
     """Start an experiment: from now on people see its versions, so that it needs the role approver."""
-    request, live = call.json(NewExperiment), call.state.live
+    try:
+        request, live = call.json(NewExperiment), call.state.live
+    except Refused as error:
+        raise Refused(error.status, f"{error.message} {EXAMPLE}") from None
     check_json(request.definition, "definition")
     definition = or_409(with_reward, live.database, request.definition)
-    parsed = read(definition)
+    try:
+        parsed = read(definition)
+    except UsageError as error:
+        raise Refused(400, f"{error} {EXAMPLE}") from None
     refuse_tiny(parsed)
     check_name(parsed.prompt)
     check_words(label=parsed.label, reason=request.message)
     made = or_409(live.experiments.create, definition, author=call.name, message=request.message)
-    return json_answer(made.as_json(), 201)
+    warning = live.experiments.unit_warning(made)
+    return json_answer({**made.as_json(), "warnings": [warning] if warning else []}, 201)
 
 
 @router("GET", "/v1/experiments/{id}", Role.VIEWER, answer=ExperimentSchema, **NAMED)

@@ -27,6 +27,7 @@ from whet.live.registry import (
     check_prompt,
     check_text,
     parse_address,
+    slot_warnings,
 )
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
@@ -83,7 +84,7 @@ def list_prompts(call: RequestContext) -> Response:
     return listed(call, shapes.PromptsQuery, "prompts", call.state.live.registry.prompts, "after")
 
 
-@router("POST", "/v1/prompts", Role.EDITOR, body=shapes.NewVersion, answer=shapes.VersionSchema, **MADE)
+@router("POST", "/v1/prompts", Role.EDITOR, body=shapes.NewVersion, answer=shapes.AddedVersion, **MADE)
 def add_version(call: RequestContext) -> Response:
     """Add the next version of a prompt; the first one makes the prompt."""
     request = call.json(shapes.NewVersion)
@@ -91,6 +92,7 @@ def add_version(call: RequestContext) -> Response:
     check_name(request.name)
     check_json(request.config, "config")
     check_words(label=request.label, reason=request.message)
+    warnings = slot_warnings(call.state.live.registry.current(request.name), prompt)
     made = or_409(
         call.state.live.registry.create,
         request.name,
@@ -101,7 +103,7 @@ def add_version(call: RequestContext) -> Response:
         label=request.label,
         parent=request.parent,
     )
-    return json_answer(made.as_json(), 201)
+    return json_answer({**made.as_json(), "warnings": warnings}, 201)
 
 
 @router(
@@ -237,7 +239,7 @@ def list_proposals(call: RequestContext) -> Response:
     return listed(call, shapes.ProposalsQuery, "proposals", call.state.live.registry.proposals)
 
 
-@router("POST", "/v1/proposals", Role.EDITOR, body=shapes.NewProposal, answer=shapes.ProposalSchema, **MADE)
+@router("POST", "/v1/proposals", Role.EDITOR, body=shapes.NewProposal, answer=shapes.AddedProposal, **MADE)
 def propose(call: RequestContext) -> Response:
     """Propose a text for the version at an address. The evidence is kept and shown as given by who sends it."""
     request = call.json(shapes.NewProposal)
@@ -255,7 +257,8 @@ def propose(call: RequestContext) -> Response:
         label=request.label,
         evidence=None if request.evidence is None else evidence,
     )
-    return json_answer(made.as_json(), 201)
+    warnings = slot_warnings(call.state.live.registry.current(made.name), made.prompt)
+    return json_answer({**made.as_json(), "warnings": warnings}, 201)
 
 
 @router("POST", "/v1/moves", Role.EDITOR, body=shapes.MoveRequest, answer=shapes.ProposalSchema, **MADE)

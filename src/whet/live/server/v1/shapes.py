@@ -35,6 +35,12 @@ def page_of(name: str, rows: str, kind: type[Struct], cursor: str = "before") ->
     return defstruct(name, [(rows, list[kind]), (cursor, str | None)], namespace=more)  # type: ignore[valid-type]
 
 
+def with_warnings(name: str, kind: Any, what: str) -> Any:
+    """The struct of something that was stored, with what to know about its text."""
+    what = f"{what} `warnings` say which slots the text lost or gained against the version in production, else the newest."
+    return defstruct(name, [("warnings", list[str])], bases=(kind,), namespace={"__doc__": what})
+
+
 class MessageSchema(RequestSchema):
     """One message of a prompt."""
 
@@ -195,6 +201,7 @@ VersionSchema = schema_of(
     instructions=list[InstructionSchema],  # type: ignore[valid-type]
     ledger=dict[str, list[dict[str, Any]]],
 )
+AddedVersion = with_warnings("AddedVersion", VersionSchema, "A new version of a prompt.")
 VersionsSchema = page_of("VersionsSchema", "versions", VersionSchema)
 
 
@@ -240,6 +247,7 @@ ProposalSchema = schema_of(
     created=str,
     decided=str | None,
 )
+AddedProposal = with_warnings("AddedProposal", ProposalSchema, "A change that waits now.")
 Proposals = page_of("Proposals", "proposals", ProposalSchema)
 
 

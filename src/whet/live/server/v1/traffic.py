@@ -103,7 +103,7 @@ FeedbackRows = _object(
 """The body of `POST /v1/feedback`. Rows in the words of Phoenix, LangSmith and TensorZero are taken too."""
 
 
-def otlp(signal: str) -> dict[str, Schema]:
+def otlp(signal: str) -> dict[str, Any]:
     """What an OTLP endpoint takes and gives."""
     name = {"traces": "resourceSpans", "logs": "resourceLogs"}[signal]
     rejected = {"traces": "rejectedSpans", "logs": "rejectedLogRecords"}[signal]
