@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from whet.errors import UsageError
-from whet.live.traffic.schema import read_feedback, read_inferences
+from whet.live.traffic.schema import RowsRefused, read_feedback, read_inferences
 
 TOKEN = "secret"
 
@@ -27,6 +27,7 @@ class World:
         self.inferences: dict[str, Any] = {}
         self.feedback: dict[str, Any] = {}
         self.requests: list[tuple[str, str, int]] = []
+        self.names_rows = False
         self.taken: set[str] = set()
         self.beyond: set[str] = set()
         self.broken = 0
@@ -79,6 +80,9 @@ class World:
         """Store the rows of a request altogether or not at all."""
         try:
             rows: list[Any] = read_inferences(body) if path == "/v1/inferences" else read_feedback(body)
+        except RowsRefused as error:
+            refused = [row.as_json() for row in error.rows] if self.names_rows else []
+            return 400, {"error": {"status": 400, "message": str(error)}, "refused": refused}
         except UsageError as error:
             return 400, {"error": {"status": 400, "message": str(error)}}
         conflicts = [{"id": row.id} for row in rows if row.id in self.taken]

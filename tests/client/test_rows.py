@@ -15,6 +15,7 @@ import pytest
 from tests.client.conftest import TOKEN, Server, World
 
 from whet.client import Client, new_id
+from whet.client.client import feedback_of
 from whet.client.http import HttpReply, Unavailable
 from whet.client.sender import MOST_ROWS, Sender
 from whet.client.spool import Spool, claimed
@@ -180,6 +181,32 @@ def test_rows_that_the_server_refuses_do_not_hold_up_the_others(world: World) ->
     sender.close(1)
     assert set(world.feedback) == {f"f{n}" for n in range(100)} - {"f7", "f70", "f50", "f9"}
     assert (sender.tally.sent, sender.tally.refused, sender.tally.lost) == (96, 4, 0)
+
+
+def test_rows_that_the_server_names_are_left_out_at_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One more request, not a search by halves; each reason stands in the log."""
+    world.names_rows = True
+    sender = Sender(Line(world), NOWHERE, None, 1_000_000, 10.0)
+    for number in range(100):
+        sender.put("feedback", row(number, kind="shrug") if number in (3, 50) else row(number))
+    assert sender.flush(60)
+    sender.close(1)
+    assert set(world.feedback) == {f"f{n}" for n in range(100)} - {"f3", "f50"}
+    assert (sender.tally.sent, sender.tally.refused) == (98, 2)
+    assert [status for _, _, status in world.requests] == [400, 200]
+    assert "feedback[3]" in caplog.text and "feedback[50]" in caplog.text
+
+
+@pytest.mark.parametrize(("value", "number"), [("up", 1.0), ("thumbs_down", 0.0), (False, 0.0), (1, 1.0)])
+def test_a_thumb_is_a_word_or_a_number(value: Any, number: float) -> None:
+    assert feedback_of({"thumb": value}, "inference", "x")[0].value == number
+
+
+def test_what_is_no_thumb_is_refused_with_what_one_is() -> None:
+    with pytest.raises(UsageError, match='"up" or "down", true or false, 1 or 0'):
+        feedback_of({"thumb": "sideways"}, "inference", "x")
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503, 302])

@@ -87,6 +87,48 @@ def test_rows_that_cannot_be_are_refused_with_their_place(server: Running, body:
     assert server.state.live.traffic.head() == 0
 
 
+def test_every_row_that_cannot_be_stored_is_named(server: Running) -> None:
+    """One row too large, one without a prompt, one that is none: none is stored, each is named with its reason."""
+    app = server.client("app")
+    large, good = (
+        {"id": "big", "prompt": "p", "output": "x" * 300_000},
+        {"id": "fine", "prompt": "p", "output": "y"},
+    )
+    answer = app.send("/v1/inferences", {"inferences": [large, good, {"id": "blank", "output": "z"}, 7]})
+    assert answer.status == 400 and "inferences[0]" in answer.message and "2 more" in answer.message
+    assert [(row["index"], row["id"]) for row in answer.json["refused"]] == [
+        (0, "big"),
+        (2, "blank"),
+        (3, None),
+    ]
+    assert [
+        "256000" in answer.json["refused"][0]["message"],
+        "prompt" in answer.json["refused"][1]["message"],
+    ] == [True] * 2
+    assert server.state.live.traffic.head() == 0
+    rows = [feedback(id="a"), feedback(id="b", source="annotator"), feedback(id="c", source="annotator")]
+    answer = app.send("/v1/feedback", {"feedback": [row["feedback"][0] for row in rows]})
+    assert answer.status == 400 and [row["id"] for row in answer.json["refused"]] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [("up", 1), ("thumbs-down", 0), (True, 1), (0, 0), ("1", 1), ("-1", 0), ("Like", 1), ("👎", 0), (1.0, 1)],
+)
+def test_a_thumb_is_what_other_tools_call_it(server: Running, given: Any, value: float) -> None:
+    row = {"kind": "thumb", "target": "a", "value": given}
+    assert server.client("app").send("/v1/feedback", {"feedback": [row]}).status == 200
+    (stored,) = server.state.live.traffic.find().rows
+    assert stored.feedback.value == value
+
+
+@pytest.mark.parametrize("given", ["sideways", 2, "", 0.5, [1]])
+def test_what_is_no_thumb_is_told_what_one_is(server: Running, given: Any) -> None:
+    row = {"kind": "thumb", "target": "a", "value": given}
+    answer = server.client("app").send("/v1/feedback", {"feedback": [row]})
+    assert answer.status == 400 and '"up" or "down", true or false, 1 or 0' in answer.message
+
+
 def test_programs_do_not_speak_for_annotators(server: Running) -> None:
     assert server.client("app").send("/v1/feedback", feedback(source="annotator")).status == 400
     annotator = server.client("annotator")

@@ -26,6 +26,7 @@ from whet.client.records import (
     checked_feedback,
     checked_inference,
     checked_name,
+    thumb_value,
 )
 from whet.client.sender import DeliveryTally, Sender
 from whet.client.spool import Spool, default_folder
@@ -249,8 +250,8 @@ def _value(kind: str, value: Any) -> Any:
     """Words and truth values as numbers where a number is wanted."""
     if KINDS[kind].needs != "value":
         return value
-    if kind == "thumb" and value in ("up", "down"):
-        return float(value == "up")
+    if kind == "thumb":
+        return thumb_value(value, "feedback: thumb")
     return float(value) if isinstance(value, bool | int) else value
 
 

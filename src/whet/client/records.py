@@ -193,6 +193,28 @@ def _short(text: str) -> str:
     return line if len(line) <= 60 else f"{line[:60]}…"
 
 
+THUMBS: Mapping[str, float] = {
+    "up": 1.0, "thumbs_up": 1.0, "thumb_up": 1.0, "like": 1.0, "positive": 1.0, "true": 1.0, "1": 1.0, "+1": 1.0, "👍": 1.0,
+    "down": 0.0, "thumbs_down": 0.0, "thumb_down": 0.0, "dislike": 0.0, "negative": 0.0, "false": 0.0, "0": 0.0, "-1": 0.0,
+    "👎": 0.0,
+}  # fmt: skip
+"""Values of a thumb as programs write them, in lower case."""
+
+
+def thumb_value(value: object, where: str) -> float | None:
+    """A thumb as a number: 1 for up, 0 for down, from a number, a truth value or a word of other tools. Raises UsageError
+    (`where` first) for anything else."""
+    if value is None:
+        return None
+    word = str(value).strip().lower().replace("-", "_").replace(" ", "_") if isinstance(value, str) else ""
+    known = THUMBS.get(word, THUMBS.get(str(value).strip()))
+    if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
+        known = float(value)
+    if known is None:
+        raise UsageError(f'{where} is {_shown(value)}; a thumb is "up" or "down", true or false, 1 or 0.')
+    return known
+
+
 def checked_inference(record: Inference, where: str = "inference") -> Inference:
     """The record itself, if every field is as it must be. Raises UsageError naming the field (`where` first)."""
     checked_name(record.id, "id", where, least=1)

@@ -25,6 +25,9 @@ log = logging.getLogger("whet.client")
 MOST_ROWS, MOST_BYTES = 500, 1_000_000
 """Rows and bytes of one request."""
 
+MOST_REASONS = 5
+"""Reasons that one message in the log gives."""
+
 _PATHS = {"inferences": "/v1/inferences", "feedback": "/v1/feedback"}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _ABOUT_ROWS = (400, 409, 413, 422)
@@ -278,17 +281,20 @@ class Sender:
             self._deliver(kind, batch[middle:])
 
     def _without_refused(self, batch: list[Line], answer: HttpReply) -> list[Line]:
-        """The rows without those that the server names: their ids are taken, or the token is not for their prompts."""
-        name = {409: "conflicts", 403: "refused"}.get(answer.status)
+        """The rows without those that the server names: their ids are taken, the token is not for their prompts, or they
+        cannot be stored."""
+        name = {400: "refused", 403: "refused", 409: "conflicts"}.get(answer.status)
         try:
-            taken = {str(one["id"]) for one in json.loads(answer.body)[name]} if name else set()
-        except (ValueError, KeyError, TypeError):
+            named = json.loads(answer.body)[name] if name else []
+            taken = {str(one["id"]): str(one.get("message", "")) for one in named if one.get("id")}
+        except (ValueError, KeyError, TypeError, AttributeError):
             return batch
         rest = [line for line in batch if json.loads(line[1]).get("id") not in taken] if taken else batch
         if len(rest) == len(batch):
             return batch
         self.tally.refused += len(batch) - len(rest)
-        log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, reason_of(answer))
+        reasons = [message for message in taken.values() if message][:MOST_REASONS] or [reason_of(answer)]
+        log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, " ".join(reasons))
         return rest
 
     def _empty_spool(self) -> None:

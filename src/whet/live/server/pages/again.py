@@ -61,30 +61,30 @@ def _drawn(call: RequestContext, page: Handler) -> str:
 def refilled(call: RequestContext, page: str, lists: Lists, error: Refused) -> str:
     """A page with the message below its heading, and what was sent in the form that it was sent by."""
     path = str(call.request.scope["path"])
-    found = _Forms(page).sent_by(path, lists)
+    form = _Forms(page).sent_by(path, lists)
     kept = el("a", "What you sent is kept below.", href=f"#{ANCHOR}")
     alert = el("p", error.message, " ", kept, class_="alert", role="alert")
     heading = page.find("</h1>")
     top = heading + len("</h1>") if heading >= 0 else page.index("<main")
-    asked = _question(error)
-    if found is None:
-        plain = _plain_form(call, path, lists, asked)
+    question = _question(error)
+    if form is None:
+        plain = _plain_form(call, path, lists, question)
         return page[:top] + str(alert) + str(plain) + page[top:]
-    edits = [(top, top, str(alert)), *_edits(found, lists, asked)]
+    edits = [(top, top, str(alert)), *_edits(form, lists, question)]
     for start, stop, text in sorted(edits, reverse=True):
         page = page[:start] + text + page[stop:]
     return page
 
 
 def _question(error: Refused) -> Html | None:
-    """The box by which somebody confirms what was asked."""
+    """The box by which somebody confirms what the refusal asks."""
     if not isinstance(error, Unconfirmed):
         return None
     box = el("input", type="checkbox", name=CONFIRM, value=error.value, required=True)
     return el("p", el("label", box, f" {error.label}", class_="keep"), class_="alert")
 
 
-def _plain_form(call: RequestContext, path: str, lists: Lists, asked: Html | None) -> Html:
+def _plain_form(call: RequestContext, path: str, lists: Lists, question: Html | None) -> Html:
     """The fields under their names, those that were typed in boxes."""
     fields = [
         (ui.text_area if "\n" in value or len(value) > _SHORT else ui.text_input)(name, name, value)
@@ -93,7 +93,7 @@ def _plain_form(call: RequestContext, path: str, lists: Lists, asked: Html | Non
         if name not in (CSRF_FIELD, CONFIRM)
     ]
     send = ui.button("Send it again", "main")
-    return ui.form(call, ui.path_to(path.removeprefix("/")), asked, fields, send, id=ANCHOR)
+    return ui.form(call, ui.path_to(path.removeprefix("/")), question, fields, send, id=ANCHOR)
 
 
 @dataclass
@@ -183,9 +183,9 @@ class _Forms(HTMLParser):
             box.text = html.unescape(self._page[box.stop : box.end]).removeprefix("\n")
 
 
-def _edits(form: _Form, lists: Lists, asked: Html | None) -> list[tuple[int, int, str]]:
+def _edits(form: _Form, lists: Lists, question: Html | None) -> list[tuple[int, int, str]]:
     """What is replaced in the page, as (start, stop, text), so that the form holds what was sent and asks what it must."""
-    edits = [(form.start, form.stop, _written(form, id=ANCHOR) + (str(asked) if asked else ""))]
+    edits = [(form.start, form.stop, _written(form, id=ANCHOR) + (str(question) if question else ""))]
     opened = {one.start: one for one in form.folds}
     for control in form.controls:
         edit = _filled(control, lists)

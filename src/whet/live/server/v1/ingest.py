@@ -28,6 +28,7 @@ from whet.live.traffic import (
     read_inferences,
 )
 from whet.live.traffic.otlp import Unsupported, parse_otlp, refusal
+from whet.live.traffic.schema import RefusedRow, RowsRefused
 
 router = EndpointRouter()
 SMALL = 65_536
@@ -59,11 +60,15 @@ T = TypeVar("T")
 async def add_inferences(call: RequestContext) -> Response:
     """Store answers of prompts. The id of a row is its idempotency key: sending it again changes nothing. Where the token is
     not for the prompt of a row, or a row names an experiment of another prompt, nothing is stored, and `refused` names these
-    rows."""
-    inferences = await parsed(call, lambda: read_inferences(body_json(call)))
+    rows. So it is (400) where a row
+    cannot be stored: `refused` names every such row by `index`, `id` and `message`."""
+    try:
+        inferences = await parsed(call, lambda: read_inferences(body_json(call)))
+    except RowsRefused as error:
+        return refused_rows(error)
     for ids, message in await strange(call, inferences):
-        error = {"status": 403, "message": message}
-        return json_answer({"error": error, "refused": [{"id": id} for id in ids]}, 403)
+        fault = {"status": 403, "message": message}
+        return json_answer({"error": fault, "refused": [{"id": id, "message": message} for id in ids]}, 403)
     return await stored(call, "inference", inferences, ())
 
 
@@ -83,8 +88,17 @@ async def add_feedback(call: RequestContext) -> Response:
 
     What a person sends is that person's own word, as an annotator; only programs say what users, models and code said.
     """
-    feedback = await parsed(call, lambda: read_feedback(body_json(call)))
-    return await stored(call, "feedback", (), signed(feedback, call.principal))
+    try:
+        feedback = signed(await parsed(call, lambda: read_feedback(body_json(call))), call.principal)
+    except RowsRefused as error:
+        return refused_rows(error)
+    return await stored(call, "feedback", (), feedback)
+
+
+def refused_rows(error: RowsRefused) -> Response:
+    """Status 400 with every row that cannot be stored, by its place and id, and why."""
+    fault = {"status": 400, "message": str(error)}
+    return json_answer({"error": fault, "refused": [row.as_json() for row in error.rows]}, 400)
 
 
 @router("POST", "/v1/otlp/v1/traces", PROGRAMS, app=True, ingest=True, refusals=(507,), **rows.otlp("traces"))
@@ -166,11 +180,16 @@ def unsigned(feedback: Sequence[Feedback], who: Principal) -> list[str]:
 
 def signed(feedback: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
     """Feedback under the name of whom it comes from: a person's is that person's, so that nobody is a crowd. Raises
-    Refused (400) where somebody speaks for another one."""
+    RowsRefused where somebody speaks for another one."""
     wrong = unsigned(feedback, who)
     if wrong:
         reason = PROGRAM_SPEAKS if who.app else PERSON_SPEAKS
-        raise Refused(400, f'The feedback "{wrong[0]}" is in the name of somebody else. {reason}')
+        raise RowsRefused(
+            [
+                RefusedRow(None, key, f'The feedback "{key}" is in the name of somebody else. {reason}')
+                for key in wrong
+            ]
+        )
     return feedback if who.app else [replace(one, source=ANNOTATOR, user=who.name) for one in feedback]
 
 

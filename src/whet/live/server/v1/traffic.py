@@ -81,7 +81,10 @@ _FEEDBACK = _object(
         },
         "target": {**_ID, "description": "The id of the inference, or what target_kind says."},
         "target_kind": {"enum": [*TARGETS, None]},
-        "value": {"type": ["number", "null"]},
+        "value": {
+            "type": ["number", "boolean", "string", "null"],
+            "description": "A number; for a thumb also true, false, up, down and the words of other tools.",
+        },
         "text": _text(LONGEST_TEXT),
         "label": _text(LONGEST_LABEL),
         "name": _text(LONGEST_NAME),
