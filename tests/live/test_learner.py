@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -23,13 +24,14 @@ from whet.errors import BudgetExceeded, RunLocked, UsageError, WhetError
 from whet.live.database import Database, open_database
 from whet.live.erasure import forget_user
 from whet.live.experiments import Experiments
-from whet.live.learner import context, learner, learner_store, paid_steps
+from whet.live.learner import check_reader, context, learner, learner_store, paid_steps
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, fold
 from whet.live.learner.gating import ALPHA, GateConfig, gate
 from whet.live.learner.learner import Learner
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.leases import acquire, held, release, renew
+from whet.live.learner.reading import ALONE, UNREADABLE, RowReading
 from whet.live.registry import Decision, ListPage, Registry
 from whet.live.traffic import Traffic
 from whet.prompt import Prompt
@@ -941,3 +943,63 @@ def test_without_a_model_an_embedding_puts_likely_neighbours_together(
     world.learner.write("shop/p", "row f1", "Say C.", actor="ann")
     lesson = world.step()
     assert lesson is not None and lesson.rows == ["f1", "f3"]
+
+
+def closed_port() -> str:
+    """An address at which nothing listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+
+def test_a_reader_that_does_not_answer_is_known_before_any_comment(
+    database: Database, tmp_path: Path
+) -> None:
+    world = World(database, tmp_path, base_url=closed_port())
+    assert world.learner.check_reader()
+    page = world.another().status("shop/p")
+    assert len(page["faults"]) == 1 and page["faults"][0]["message"] == world.learner.fault()
+    assert not World(database, tmp_path).learner.check_reader()
+    assert not world.another().fault() and not world.another().status("shop/p")["faults"]
+
+
+@pytest.mark.parametrize("address", ["opnai/reader", "reader", "openai/"])
+def test_an_address_that_names_no_reader_is_refused_before_a_server_starts(address: str) -> None:
+    with pytest.raises(UsageError):
+        check_reader(LearnerConfig(address))
+    check_reader(LearnerConfig(READER, "http://127.0.0.1:9/v1"))
+    check_reader(LearnerConfig())
+
+
+def test_a_step_that_fails_is_shown_until_one_works(database: Database, tmp_path: Path) -> None:
+    world = World(database, tmp_path, base_url=closed_port())
+    world.say(next(iter(WANTS)), "a")
+    _, failed = world.learner.look()
+    (fault,) = world.learner.status("shop/p")["faults"]
+    assert fault["message"] == str(failed["shop/p"])
+    _, failed = world.another().look()
+    assert not failed and not world.another().status("shop/p")["faults"]
+
+
+def test_comments_that_could_not_be_read_are_read_again_on_demand(world: World) -> None:
+    world.say("weigh this", "a")
+    world.say("please weigh this", "b")
+    world.learner.advance()
+    lost = RowReading(verdict=UNREADABLE, confirmed={ALONE: True}, tries=3)
+    with world.registry.change() as connection:
+        before = learner_store.read_readings(connection, "shop/p")
+        learner_store.write_readings(
+            connection, "shop/p", before, replace(before, rows={"f1": lost, "f2": lost})
+        )
+    status = world.learner.status("shop/p")
+    assert status["verdicts"] == {UNREADABLE: 2} and status["to_read"] == 0
+    assert world.learner.read_again("shop/p", actor="ann", reason="a better model") == 2
+    status = world.learner.status("shop/p")
+    assert status["verdicts"] == {} and status["to_read"] == 2
+    entry = world.registry.audit(subject="shop/p").items[0]
+    assert (entry.action, entry.actor, entry.details["rows"]) == ("learner.reread", "ann", 2)
+    world.step()
+    assert [one["sources"] for one in world.learner.status("shop/p")["requirements"]] == [2.0]
+    assert world.learner.read_again("shop/p", actor="ann") == 0
+    with pytest.raises(UsageError, match="no prompt"):
+        world.learner.read_again("shop/other", actor="ann")

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from whet import api
-from whet.cli.common import count, emit, line, print_result, show_diff, visible
+from whet.cli.common import count, emit, line, print_result, show_diff, visible, warn
 from whet.cli.learner_options import learner_config
 from whet.errors import UsageError, WhetError
 from whet.prompt import refusal
@@ -205,6 +205,8 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
         failed: Mapping[str, WhetError] = {}
         if not learner.context.config.reader:
             click.echo(f"Comments wait for a person. {_NAME_A_MODEL}", err=True)
+        elif not once and (fault := learner.check_reader()):
+            warn(f"the reader does not answer: {fault}", err=True)
         if once:
             done, failed = learner.look()
             for update in done:

@@ -366,6 +366,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
     metavar="KEY TEXT",
     help="The instruction for a requirement, by its key; it is thereby accepted.",
 )
+@click.option("--read-again", is_flag=True, help="Have the comments read again that could not be read.")
 @by_options
 @output(show_learning)
 def learning(
@@ -373,7 +374,7 @@ def learning(
 ) -> Mapping[str, Any]:
     """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
     decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
-    if name == "*" and (decided or options["texts"]):
+    if name == "*" and (decided or options["texts"] or options["read_again"]):
         raise UsageError("Rows and requirements belong to one prompt. Name it.")
     with open_here() as live:
         learner, by = live.learner, actor_of(options["actor"])
@@ -385,6 +386,8 @@ def learning(
             learner.configure(name, settings, actor=by)
         for key, accepted in decided:
             learner.decide(name, key, accepted, actor=by, reason=options["reason"])
+        if options["read_again"]:
+            learner.read_again(name, actor=by, reason=options["reason"])
         for key, text in options["texts"]:
             learner.write(name, key, text, actor=by, reason=options["reason"])
         if name == "*":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import line, row, visible
+from whet.cli.common import count, line, row, visible
 
 if TYPE_CHECKING:
     from whet.live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
@@ -131,6 +131,10 @@ def show_learning(status: Mapping[str, Any]) -> None:
     row(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
     if status.get("warning"):
         click.echo(f"      {status['warning']}")
+    for fault in status.get("faults", ()):
+        click.echo(f"      nothing can be learned now ({fault['at'][:16]}): {line(fault['message'])}")
+    if lost := status.get("verdicts", {}).get("unreadable"):
+        click.echo(f"      {count(lost, 'comment')} could not be read; have them read again: --read-again")
     if status.get("to_read") and not status.get("reader"):
         click.echo(
             f"      {status['to_read']} comments are not read; name a model to whoever learns: {READERS}"

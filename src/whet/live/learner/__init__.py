@@ -11,9 +11,19 @@ if TYPE_CHECKING:
     from whet.live.learner.gating import GateConfig
     from whet.live.learner.learner import REQUIREMENT, Learner
     from whet.live.learner.learner_store import MODES
+    from whet.live.learner.reader_check import check_reader
     from whet.live.learner.reading import UNREADABLE
 
-__all__ = ["AUTHOR", "MODES", "REQUIREMENT", "UNREADABLE", "GateConfig", "Learner", "LearnerConfig"]
+__all__ = [
+    "AUTHOR",
+    "MODES",
+    "REQUIREMENT",
+    "UNREADABLE",
+    "GateConfig",
+    "Learner",
+    "LearnerConfig",
+    "check_reader",
+]
 
 __getattr__ = lazy(
     __name__,
@@ -22,6 +32,7 @@ __getattr__ = lazy(
         "whet.live.learner.gating": "GateConfig",
         "whet.live.learner.learner": "REQUIREMENT Learner",
         "whet.live.learner.learner_store": "MODES",
+        "whet.live.learner.reader_check": "check_reader",
         "whet.live.learner.reading": "UNREADABLE",
     },
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.errors import UsageError, WhetError
 from whet.instructions.guard import visible
-from whet.live.database import Database, ListPage
+from whet.live.database import Database, ListPage, iso
 from whet.live.learner import learner_store
 from whet.live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback
@@ -24,6 +24,7 @@ from whet.live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings
 from whet.live.learner.leases import held
 from whet.live.learner.paid_steps import read_feedback
 from whet.live.learner.pipeline import begin_update, follow_up, run_update
+from whet.live.learner.reader_check import reader_fault
 from whet.live.learner.requirements import Facts, LiveRequirement, find_requirements, quarantined, unread
 from whet.live.registry import Registry
 from whet.live.registry.audit import end_of_log
@@ -68,6 +69,8 @@ class Learner:
         self.learns = learns
         self._idle: dict[str, tuple[Any, ...]] = {}
         self._warned = set[str]()
+        with database.read() as connection:
+            self._faults = learner_store.names_of_faults(connection) if learns else set[str]()
 
     def _known(self, name: str) -> FeedbackState:
         """What somebody decides by: the whole feedback state, or what is known of it already where others learn."""
@@ -136,11 +139,25 @@ class Learner:
             learner_store.write_decision(connection, name, f"{REQUIREMENT}{key}", True, actor, reason)
         return key
 
+    def read_again(self, name: str, *, actor: str, reason: str = "") -> int:
+        """Have the reader read the rows again for which no answer could be used; how many they are. Raises UsageError for an
+        unknown prompt."""
+        with self.context.registry.change() as connection:
+            return learner_store.forget_unreadable(connection, name, actor, reason)
+
+    def fault(self) -> str:
+        """Why the reader does not answer, as far as whoever learns knows; empty where nothing is known against it."""
+        with self.context.database.read() as connection:
+            return learner_store.read_faults(connection, [learner_store.READER]).get(
+                learner_store.READER, ("", 0)
+            )[0]
+
     def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:
         """What is known and waited for about a prompt, as JSON: settings, requirements, quarantine, newest updates.
 
         Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has. `reader` is the
-        model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows require nothing, and why.
+        model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows require nothing, and why,
+        `faults` what keeps whoever learns from going on: that the reader does not answer, that the last step failed.
         """
         context = self.context
         state, behind = (self.advance(), 0) if wait else context.snapshot.glance(name)
@@ -157,6 +174,7 @@ class Learner:
         verdicts = Counter(one.verdict for one in facts.readings.rows.values() if one.verdict)
         with context.database.read() as connection:
             recent = learner_store.read_updates(connection, name, limit=10)
+            faults = learner_store.read_faults(connection, [learner_store.READER, name])
         quarantine = [
             {
                 "id": row.id,
@@ -176,6 +194,7 @@ class Learner:
             "to_read": to_read,
             "verdicts": dict(sorted(verdicts.items())),
             "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not context.config.reader else "",
+            "faults": [{"message": why, "at": iso(at)} for why, at in faults.values()],
             "rows": len(feedback.rows),
             "sources": len(feedback.first),
             "requirements": [requirement.as_json() for requirement in requirements],
@@ -261,7 +280,24 @@ class Learner:
                 done += [update] if update is not None else []
             except WhetError as error:
                 failed[name] = error
+                self._note_fault(name, str(error))
+            else:
+                if not idle:
+                    self._note_fault(name, "")
         return done, failed
+
+    def check_reader(self) -> str:
+        """Ask the reader for one short answer and remember whether it came; why it did not, empty where it did."""
+        fault = reader_fault(self.context.config)
+        self._note_fault(learner_store.READER, fault)
+        return fault
+
+    def _note_fault(self, name: str, message: str) -> None:
+        if not message and name not in self._faults:
+            return
+        with self.context.database.begin() as connection:
+            learner_store.write_fault(connection, name, message)
+        (self._faults.add if message else self._faults.discard)(name)
 
     def watch(
         self,
@@ -276,10 +312,11 @@ class Learner:
                 done, failed = self.look()
             except WhetError as error:
                 done, failed = [], {"": error}
+            silent = learner_store.READER in self._faults and bool(self.check_reader())
             for update in done:
                 tell(update)
             for name, why in failed.items():
                 _log.warning("%s: %s", name or "the database", why)
-            pause = min(_LONGEST_PAUSE, 2 * pause) if failed else seconds
+            pause = min(_LONGEST_PAUSE, 2 * pause) if failed or silent else seconds
             stop.wait(pause)
         self.keep()

@@ -15,6 +15,7 @@ from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, rule
 from whet.live.learner.learner_tables import (
     LONGEST_KEY,
     learner_decisions,
+    learner_faults,
     learner_feedback,
     learner_head,
     learner_readings,
@@ -22,7 +23,7 @@ from whet.live.learner.learner_tables import (
     learner_settings,
     updates,
 )
-from whet.live.learner.reading import OpenRequirement, Readings, RowReading
+from whet.live.learner.reading import UNREADABLE, OpenRequirement, Readings, RowReading
 from whet.live.learner.requirements import LiveRequirement
 from whet.live.registry import audit
 from whet.live.registry.names import DEFAULT_LABEL, EVERY, check_actor, check_label, check_text
@@ -30,6 +31,9 @@ from whet.live.registry.registry_store import known_prompt
 from whet.live.traffic.erase import erased_after
 
 MODE_PROPOSE, MODE_AUTO, MODE_OFF = "propose", "auto", "off"
+READER = ""
+"""The name under which a fault of the reader itself is remembered."""
+LONGEST_FAULT = 2000
 MODES = (MODE_PROPOSE, MODE_AUTO, MODE_OFF)
 OPEN, PROPOSED, STAGED, REFUSED, EMPTY, STALE = "open", "proposed", "staged", "refused", "empty", "stale"
 
@@ -165,6 +169,29 @@ def read_accepters(connection: Connection, name: str, requirements: Sequence[Liv
     return list(dict.fromkeys(entry.actor for entry in entries if entry.details["key"] in keys))
 
 
+# What went wrong
+
+
+def write_fault(connection: Connection, name: str, message: str) -> None:
+    """Remember why the last step for a prompt failed, or with an empty name why the reader does not answer; an empty message
+    forgets it."""
+    if message:
+        put(connection, learner_faults, {"name": name, "message": message[:LONGEST_FAULT], "at": now()})
+    else:
+        connection.execute(learner_faults.delete().where(learner_faults.c.name == name))
+
+
+def read_faults(connection: Connection, names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """The faults under these names, each with its time."""
+    rows = connection.execute(select(learner_faults).where(learner_faults.c.name.in_(names)))
+    return {row.name: (row.message, row.at) for row in rows}
+
+
+def names_of_faults(connection: Connection) -> set[str]:
+    """The names under which a fault is remembered."""
+    return set(connection.execute(select(learner_faults.c.name)).scalars())
+
+
 # The snapshot
 
 
@@ -217,6 +244,23 @@ def write_state(connection: Connection, state: FeedbackState, changed: Iterable[
 # What was read
 
 _OPEN, _CLOSED = "open", "closed"
+
+
+def forget_unreadable(connection: Connection, name: str, actor: str, reason: str) -> int:
+    """Forget the readings of rows for which no answer could be used, so that they are read again; how many they were."""
+    check_actor(actor)
+    check_text(reason, "reason")
+    known_prompt(connection, name)
+    here = (learner_readings.c.name == name, learner_readings.c.verdict == UNREADABLE)
+    rows = (
+        connection.execute(learner_readings.delete().where(*here).returning(learner_readings.c.row))
+        .scalars()
+        .all()
+    )
+    if rows:
+        details = {"rows": len(rows), "reason": reason}
+        audit.append(connection, actor=actor, action="learner.reread", subject=name, details=details)
+    return len(rows)
 
 
 def read_readings(connection: Connection, name: str) -> Readings:

@@ -107,6 +107,15 @@ updates = Table(
 """Updates: `open` from before anything is paid, then `proposed`, `staged`, `refused` by the gate, `empty` when nothing came
 of it, or `stale` when the version it was made for no longer stood. `flags` is what was left out and why."""
 
+learner_faults = Table(
+    "learner_faults",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("message", Text, nullable=False),
+    Column("at", When, nullable=False),
+)
+"""What went wrong in the last step of the learner for a prompt, until a step works; the empty name is for the reader itself."""
+
 leases = Table(
     "leases",
     metadata,

@@ -124,6 +124,8 @@ def _learn(alive: Connection, url: str | None, config: LearnerConfig, seconds: f
     try:
         with open_live(url) as live:
             learn_with(live, config, learns=True)
+            if fault := live.learner.check_reader():
+                log.error("learner", extra={"facts": {"reader": config.reader, "error": fault}})
             live.learner.watch(stop, seconds)
     except Exception as error:
         reason = str(error) if isinstance(error, WhetError) else type(error).__name__

@@ -120,6 +120,9 @@ def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
     """What the server does by itself: decide experiments and, where it has a `learner`, learn in another process."""
     learner = None
     if options.learner is not None:
+        from whet.live.learner import check_reader
+
+        check_reader(options.learner)
         learn_with(live, options.learner, learns=False)
         learner = LearnerProcess(options.database, options.learner, options.every)
     return BackgroundTasks(live, learner=learner, seconds=options.every, retention=options.retention)

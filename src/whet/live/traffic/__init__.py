@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from whet.live.traffic.behaviour import BehaviourModel, Estimate
     from whet.live.traffic.dataset import behaviour_of
     from whet.live.traffic.importers import read_files, store
-    from whet.live.traffic.schema import MOST_ROWS, read_feedback, read_inferences
+    from whet.live.traffic.schema import MOST_ROWS, RefusedRow, RowsRefused, read_feedback, read_inferences
 
 from whet.live.traffic.erase import Erased
 from whet.live.traffic.search import (
@@ -39,8 +39,10 @@ __all__ = [
     "Intake",
     "Overloaded",
     "Receipt",
+    "RefusedRow",
     "RowPage",
     "RowSender",
+    "RowsRefused",
     "StoredFeedback",
     "StoredInference",
     "Traffic",
@@ -58,6 +60,6 @@ __getattr__ = lazy(
         "whet.live.traffic.behaviour": "BehaviourModel Estimate",
         "whet.live.traffic.dataset": "behaviour_of",
         "whet.live.traffic.importers": "read_files store",
-        "whet.live.traffic.schema": "MOST_ROWS read_feedback read_inferences",
+        "whet.live.traffic.schema": "MOST_ROWS RefusedRow RowsRefused read_feedback read_inferences",
     },
 )

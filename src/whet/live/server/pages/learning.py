@@ -42,6 +42,10 @@ def show_all(call: RequestContext) -> Response:
         "A model reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
         "changes a prompt before somebody approves, unless its mode is auto."
     )
+    fault = learner.fault()
+    broken = fault and ui.card(
+        "The reader does not answer", el("p", fault, class_="reason"), kind="bad", status=True
+    )
     waits = unread > 0 and note(f"{number_format.count(unread)} events of traffic are not read yet.")
     hint = "Comments, corrections and ratings with words are what is learned from."
     rows = [
@@ -50,7 +54,7 @@ def show_all(call: RequestContext) -> Response:
     ]
     empty = None if after else ui.nothing("There is no feedback yet.", hint)
     more = ui.pager(ui.path_to("learning", after=names.after), names.after, "More")
-    return ui.page(call, "Learning", "learning", note(summary), waits, ui.listed(rows, empty), more)
+    return ui.page(call, "Learning", "learning", note(summary), broken, waits, ui.listed(rows, empty), more)
 
 
 @router(
@@ -80,13 +84,41 @@ def show(call: RequestContext) -> Response:
         call,
         f"What people want of {name}",
         "learning",
+        [_fault(one) for one in status["faults"]],
         _summary(status),
+        _unreadable(call, name, status),
         _requirements(call, name, status["requirements"]),
         status["quarantine"] and _quarantine(call, name, status["quarantine"]),
         status["updates"] and _updates(status["updates"]),
         _rules(call, name, status["settings"]),
         above=[("Learning", "/learning"), (name, ui.path_to("prompts", name))],
     )
+
+
+def _fault(fault: Mapping[str, str]) -> Html:
+    """What keeps whoever learns from going on."""
+    when = el("p", "At ", fault["at"][:16].replace("T", " "), " UTC. It is tried again.", class_="quiet")
+    return ui.card(
+        "Nothing can be learned now",
+        el("p", fault["message"], class_="reason"),
+        when,
+        kind="bad",
+        status=True,
+    )
+
+
+def _unreadable(call: RequestContext, name: str, status: Mapping[str, Any]) -> Html | None:
+    """The comments for which the reader gave no answer that can be used, and the button to have them read again."""
+    count = status["verdicts"].get(UNREADABLE, 0)
+    if not count:
+        return None
+    reader = status["reader"] or "whoever reads"
+    text = f"{number_format.plural(count, 'comment')} could not be read: no answer of the reader could be used, three times."
+    button = ui.button(f"Read again with {reader}")
+    again = call.may(Role.APPROVER) and ui.form(
+        call, ui.path_to("learning-again", name), button, class_="row-form"
+    )
+    return el("div", el("p", text), again, class_="card")
 
 
 def _summary(status: Mapping[str, Any]) -> Html:
@@ -237,6 +269,14 @@ def write(call: RequestContext) -> Response:
         actor=call.name,
         reason=call.form.get("reason", ""),
     )
+    return see_other(ui.path_to("learning", name))
+
+
+@router("POST", "/learning-again/{name:path}", Role.APPROVER, form=show)
+def read_again(call: RequestContext) -> Response:
+    """Have the comments read again that could not be read."""
+    name = call.path("name")
+    call.state.live.learner.read_again(name, actor=call.name)
     return see_other(ui.path_to("learning", name))
 
 

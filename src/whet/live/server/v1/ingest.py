@@ -23,12 +23,13 @@ from whet.live.traffic import (
     IdConflict,
     Overloaded,
     Receipt,
+    RefusedRow,
     RowSender,
+    RowsRefused,
     read_feedback,
     read_inferences,
 )
 from whet.live.traffic.otlp import Unsupported, parse_otlp, refusal
-from whet.live.traffic.schema import RefusedRow, RowsRefused
 
 router = EndpointRouter()
 SMALL = 65_536
