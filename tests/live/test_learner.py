@@ -177,6 +177,26 @@ def test_what_was_rejected_needs_new_and_twice_as_many_people(world: World) -> N
     assert world.step() is not None
 
 
+def test_what_was_rolled_back_needs_people_who_asked_for_it_afterwards(world: World) -> None:
+    world.say("Way too chatty.", "a", "b", "c")
+    first = world.step()
+    assert first is not None
+    world.registry.decide(str(first.proposal), Decision("approve"), actor="ann")
+    world.registry.move_label("shop/p", "production", 2, actor="ann")
+    world.say("Way too chatty.", "d", "e", "f", "g", "h", "i", version=1)
+    assert world.step() is None, "the instruction stands"
+    world.registry.rollback("shop/p", "production", actor="ann", reason="too short now")
+    assert world.step() is None, "they asked for it before it was rolled back"
+    (demand,) = world.learner.status("shop/p")["requirements"]
+    assert demand["sources"] == 0 and "too short now" in demand["rejected"]
+    world.say("Way too chatty.", "a", "d", "j", "k", "l", "m", "n")
+    assert world.step() is None
+    (demand,) = world.learner.status("shop/p")["requirements"]
+    assert demand["counted"] == "5 sources, 6 needed"
+    world.say("Way too chatty.", "o")
+    assert world.step() is not None
+
+
 def test_an_instruction_that_is_violated_still_is_rewritten(world: World) -> None:
     text = PROMPT.replace("<!-- whet:end", f"- {WANTS['short']}\n<!-- whet:end")
     world.registry.create("shop/p", Prompt.parse(text), author="ann", label="production")
@@ -999,7 +1019,9 @@ def test_comments_that_could_not_be_read_are_read_again_on_demand(world: World) 
     entry = world.registry.audit(subject="shop/p").items[0]
     assert (entry.action, entry.actor, entry.details["rows"]) == ("learner.reread", "ann", 2)
     world.step()
-    assert [one["sources"] for one in world.learner.status("shop/p")["requirements"]] == [2.0]
+    with world.database.read() as connection:
+        read = learner_store.read_readings(connection, "shop/p").rows
+    assert all(read[row].done and read[row].verdict != UNREADABLE for row in ("f1", "f2"))
     assert world.learner.read_again("shop/p", actor="ann") == 0
     with pytest.raises(UsageError, match="no prompt"):
         world.learner.read_again("shop/other", actor="ann")

@@ -26,6 +26,7 @@ from whet.cli.common import (
 from whet.cli.prompts_output import (
     show_change,
     show_entries,
+    show_exported,
     show_history,
     show_imported,
     show_learning,
@@ -240,7 +241,7 @@ def protect(name: str, label: str, off: bool, actor: str | None) -> None:
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1)
-@output(lambda done: click.echo(f"{len(done['prompts'])} prompts are in {done['folder']}."))
+@output(lambda done: show_exported(done))
 def export(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Write prompts (default: all) with all versions as files that can be read and compared."""
     with open_here() as live:

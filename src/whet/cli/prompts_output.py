@@ -35,7 +35,7 @@ def show_version(version: Version) -> None:
     click.echo(visible(version.prompt.source))
     for region, one in version.instructions:
         effect = one.effect and f"violations fell by {one.effect.difference:.3f}"
-        row(region, one.id, one.sources and f"{one.sources} sources", one.author, one.created, effect)
+        row(region, one.id, one.sources and count(one.sources, "source"), one.author, one.created, effect)
         for critique in one.critiques:
             click.echo(f'    because of: "{line(critique)}"')
 
@@ -65,7 +65,7 @@ def show_change(change: Move | Proposal) -> None:
 
 def show_proposal_line(proposal: Proposal) -> None:
     """A proposal on one line."""
-    what = f"{len(proposal.units)} instructions" if proposal.units else "text"
+    what = count(len(proposal.units), "instruction") if proposal.units else "text"
     if proposal.target is not None:
         what = f"move to {proposal.target}"
     where = f"{proposal.name}/{proposal.base}" + (f" -> {proposal.label}" if proposal.label else "")
@@ -91,7 +91,7 @@ def show_proposal(proposal: Proposal) -> None:
         for critique in unit.instruction.critiques:
             click.echo(f'      because of: "{line(critique)}"')
         if unit.instruction.sources:
-            click.echo(f"      {unit.instruction.sources} independent sources")
+            click.echo(f"      {count(unit.instruction.sources, 'independent source')}")
     if proposal.gate is not None:
         click.echo(f"  {line(proposal.gate.get('reason', ''))}")
     if proposal.version is not None:
@@ -100,13 +100,20 @@ def show_proposal(proposal: Proposal) -> None:
         click.echo(f"  It waits for somebody else as {proposal.successor}.")
 
 
+def show_exported(done: Mapping[str, Any]) -> None:
+    """How many prompts an export wrote, and where."""
+    number = len(done["prompts"])
+    click.echo(f"{count(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
+
+
 def show_imported(done: Version | Mapping[str, Any]) -> None:
     """The versions that an import added."""
     if not isinstance(done, Mapping):
         click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
         return
     for one in done["prompts"]:
-        click.echo(f"{one['name']}: {one['added']} versions added, {one['known']} were there")
+        there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there"
+        click.echo(f"{one['name']}: {count(one['added'], 'version')} added, {there}")
 
 
 def show_entries(entries: Sequence[AuditEntry]) -> None:
@@ -144,7 +151,7 @@ def show_learning(status: Mapping[str, Any]) -> None:
             "requirement",
             one["key"],
             one["state"],
-            f"{one['sources']:g} of {one['needed']:g} sources",
+            one["counted"],
             one["text"],
         )
         for text, sources in one["against"].items():

@@ -4,7 +4,7 @@ prompt beside the feedback."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,10 +18,11 @@ from whet.live.database import Database
 from whet.live.learner import learner_store
 from whet.live.learner.feedback_state import ERASED, FeedbackState, PromptFeedback, fold
 from whet.live.learner.gating import GateConfig
-from whet.live.learner.learner_store import LearnerSettings
+from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.reading import RowReading
 from whet.live.learner.requirements import Facts, LiveRequirement, readable
 from whet.live.registry import Registry, Version
+from whet.live.registry.registry_store import ROLLBACK
 from whet.live.registry.values import REJECTED
 from whet.live.traffic import Traffic
 from whet.live.traffic.erase import erased_after
@@ -195,17 +196,49 @@ class LearnerContext:
         for proposal in self.registry.proposals(state=REJECTED, name=name).items:
             if proposal.author == AUTHOR:
                 refused += [(unit.instruction, str(proposal.reason)) for unit in proposal.units]
+        rejected = {rule.text: reason for rule, reason in refused}
         behind: dict[str, set[str]] = {}
         for rule, _ in refused:
             behind.setdefault(rule.text, set()).update(rule.evidence)
+        until = dict[str, int]()
+        for text, (moment, reason, rows) in self._rolled_back(name, settings, known).items():
+            if text not in {rule.text for rule in ledger.active}:
+                until[text] = moment
+                rejected[text] = reason
+                behind.setdefault(text, set()).update(rows)
         shown = self.registry.versions(name, limit=_VERSIONS).items
         standing = {v.version: frozenset(i.id for i in v.ledger(region).active) for v in shown}
-        rejected = {rule.text: reason for rule, reason in refused}
         grouping = not self.config.reader
         return Facts(
             settings.policy, readings, grouping, done=done, accepted=accepted, dismissed=dismissed, rejected=rejected,
-            behind=behind, standing=standing,
+            behind=behind, until=until, standing=standing,
         )  # fmt: skip
+
+    def _rolled_back(
+        self, name: str, settings: LearnerSettings, updates: Sequence[PromptUpdate]
+    ) -> dict[str, tuple[int, str, Collection[str]]]:
+        """The texts of learned versions from which the label was rolled back: when, why, and the rows that they rested on."""
+        moves = self.registry.moves(name, settings.label, limit=_VERSIONS).items
+        undone = {
+            move.old: move for move in reversed(moves) if move.kind == ROLLBACK and move.old is not None
+        }
+        texts: dict[str, tuple[int, str, Collection[str]]] = {}
+        for update in updates if undone else ():
+            version = update.version
+            if version is None and update.proposal is not None:
+                version = self.registry.proposal(update.proposal).version
+            move = None if version is None else undone.get(version)
+            if version is None or move is None:
+                continue
+            why = f"version {version} was rolled back by {move.actor}" + (
+                f": {move.reason}" if move.reason else ""
+            )
+            learned = [(one.text, tuple(one.rows)) for one in update.requirements]
+            for _, rule in self.registry.get(f"{name}/{version}").instructions:
+                if set(rule.evidence) & set(update.rows):
+                    learned.append((rule.text, rule.evidence))
+            texts |= {text: (move.at, why, rows) for text, rows in learned}
+        return texts
 
     def grouped(self, facts: Facts, feedback: PromptFeedback) -> Facts:
         """The facts with likely neighbours among the rows that nobody read, where the embedding is wanted and installed."""

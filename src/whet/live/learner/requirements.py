@@ -36,7 +36,8 @@ class Facts:
     their texts, for a person to write an instruction, or as `alike` names the first row of their group. `done` are rows that
     were learned from, each with the requirement or instruction (empty: with all that it holds). `accepted` and `dismissed` are
     keys of rows and requirements that a person decided about, `rejected` texts that were rejected with the reasons,
-    `behind` the rows that they rested on, `standing` the instructions that each version shows."""
+    `behind` the rows that they rested on, `until` the times (microseconds) at which some were rolled back: who asked for one by
+    then is no new evidence. `standing` are the instructions that each version shows."""
 
     policy: LearningPolicy = field(default_factory=LearningPolicy)
     readings: Readings = field(default_factory=Readings)
@@ -47,6 +48,7 @@ class Facts:
     dismissed: Collection[str] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
     behind: Mapping[str, Collection[str]] = field(default_factory=dict)
+    until: Mapping[str, int] = field(default_factory=dict)
     standing: Mapping[int, Collection[str]] = field(default_factory=dict)
 
 
@@ -81,6 +83,12 @@ class LiveRequirement:
     accepted: bool = False
 
     @property
+    def counted(self) -> str:
+        """The sources beside those that it takes, in words."""
+        found = f"{self.sources:g} source{'' if self.sources == 1 else 's'}"
+        return found if self.accepted else f"{found}, {self.needed:g} needed"
+
+    @property
     def unwritten(self) -> bool:
         """Whether nobody wrote an instruction for it."""
         return not (self.requirement_id or self.instruction)
@@ -108,12 +116,12 @@ class LiveRequirement:
 
     def as_json(self) -> dict[str, Any]:
         """The requirement as JSON values."""
-        return {**orjson.loads(orjson.dumps(self)), "state": self.state}
+        return {**orjson.loads(orjson.dumps(self)), "state": self.state, "counted": self.counted}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LiveRequirement:
         """The requirement that `as_json` wrote."""
-        fields = {key: item for key, item in value.items() if key != "state"}
+        fields = {key: item for key, item in value.items() if key not in ("state", "counted")}
         opposing = {text: tuple(rows) for text, rows in fields.get("opposing", {}).items()}
         lists = {n: tuple(fields.get(n, ())) for n in ("texts", "rows", "origin", "contradicts")}
         return cls(**{**fields, **lists, "opposing": opposing})
@@ -323,6 +331,7 @@ def _draft(
     rejected = next((old for old in facts.rejected if comparable(old) == comparable(text)), None)
     if rejected is not None:
         before = {feedback.rows[row].who for row in facts.behind.get(rejected, ()) if row in feedback.rows}
+        before |= {row.who for row in left if row.at <= facts.until.get(rejected, 0)}
         confirmations = {
             who: confirmation for who, confirmation in confirmations.items() if who not in before
         }

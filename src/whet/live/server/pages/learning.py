@@ -150,7 +150,7 @@ def _requirement(call: RequestContext, name: str, one: Mapping[str, Any]) -> Htm
     line = el(
         "div",
         ui.tag(one["state"], STATES.get(one["state"], "")),
-        el("span", f"{one['sources']:g} of {one['needed']:g} sources"),
+        el("span", one["counted"]),
         not unwritten and el("span", f"{one['confirmed']:g} confirmed"),
         one["instruction"] and el("span", f"about instruction {one['instruction']}"),
         one["author"] and el("span", f"written by {one['author']}"),
