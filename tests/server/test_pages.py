@@ -593,3 +593,16 @@ def test_a_broken_audit_log_is_shown_as_broken(filled: tuple[Running, World]) ->
         connection.execute(update(audit).where(audit.c.seq == 3).values(actor="somebody"))
     assert "Broken at entry 3" in said(viewer.page("/audit"))
     assert server.client("viewer").get("/v1/audit/verification").json["broken"] == 3
+
+
+def test_the_access_page_gives_tokens_that_end_and_links_that_sign_in(server: Running) -> None:
+    admin = server.browser("admin")
+    shown = admin.submit("/access", {"name": "maria", "role": "viewer", "prompts": "", "days": "30"})
+    link = re.search(r"http://127\.0\.0\.1:\d+/login#token=(whet_[\w-]+)", shown.text)
+    assert link is not None and server.port == int(link[0].split(":")[2].split("/")[0])
+    assert Client(server.port).submit("/login", {"token": link[1]}).status == 303
+    assert "until" in said(admin.page("/access"))
+    app = admin.submit("/access", {"name": "shop", "role": "app", "prompts": "*", "days": ""})
+    assert app.status == 200 and "/login#token=" not in app.text
+    again = admin.submit("/access/maria/token", {"days": "soon"})
+    assert again.status == 400 and 'value="soon"' in again.text

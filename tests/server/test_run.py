@@ -30,7 +30,7 @@ from whet.live.database import now
 from whet.live.erasure import retain
 from whet.live.learner.learner_store import LearnerSettings
 from whet.live.server import background_tasks as work_module
-from whet.live.server.access import Access
+from whet.live.server.access import Access, digest
 from whet.live.server.app_state import ServerSettings
 from whet.live.server.background_tasks import BackgroundTasks
 from whet.live.server.limits import TokenBucket
@@ -404,3 +404,41 @@ def test_access_by_the_command_line(sqlite_url: str) -> None:
         run(sqlite_url, "disable", "maria")
     with pytest.raises(UsageError, match="does not become a program"):
         run(sqlite_url, "role", "maria", "--role", "app")
+
+
+def test_a_token_made_by_the_command_line_comes_with_the_link_that_signs_in(sqlite_url: str) -> None:
+    """The token alone is on stdout, for scripts; a program gets no link, and no link is shown before a server ran."""
+
+    def made(*words: str) -> tuple[str, str]:
+        done = CliRunner().invoke(access_command, [*words, "--database", sqlite_url], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout.strip(), done.stderr
+
+    assert made("add", "first", "--role", "admin")[1] == ""
+    with open_live(sqlite_url) as live:
+        Access(live.database).note_address("https://whet.example.org")
+    secret, link = made("add", "maria", "--role", "viewer")
+    assert link.strip() == f"Sign in: https://whet.example.org/login#token={secret}"
+    assert made("token", "maria")[1].count("/login#token=") == 1
+    assert made("add", "shop", "--role", "app", "--all-prompts")[1] == ""
+    assert made("token", "shop", "--all-prompts")[1] == ""
+
+
+def test_a_token_ends_after_its_days(sqlite_url: str) -> None:
+    secret = run(sqlite_url, "add", "maria", "--role", "viewer", "--days", "3").splitlines()[0]
+    more = run(sqlite_url, "token", "maria", "--days", "400").splitlines()[0]
+    listed = run(sqlite_url, "list")
+    assert listed.count("  until 20") == 2 and "expired" not in listed
+    with open_live(sqlite_url) as live:
+        moment = now()
+        (maria,) = Access(live.database).users()
+        (long, short) = (one.expires or 0 for one in maria.tokens)
+        assert abs(short - moment - 3 * 86_400_000_000) < 600_000_000 and long > short
+        later = Access(live.database, clock=lambda: short)
+        assert (
+            later.by_token(digest(secret.encode())) is None
+            and later.by_token(digest(more.encode())) is not None
+        )
+        for days in (0, -1, 36_501):
+            with pytest.raises(UsageError, match="36,500 days"):
+                later.expiry(days)

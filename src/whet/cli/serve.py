@@ -207,10 +207,26 @@ _PROMPTS = click.option(
 _ALL_PROMPTS = click.option("--all-prompts", is_flag=True, help="A program's token is for every prompt.")
 
 
-@_user_command(
-    "add", "Add a person or a program and print a token, once.", _NAME, _ROLE, _PROMPTS, _ALL_PROMPTS
+_DAYS = click.option(
+    "--days",
+    type=click.IntRange(1, 36_500),
+    metavar="N",
+    help="The token works for N days (default: until it is revoked).",
 )
-def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool) -> None:
+
+
+def _show_link(users: Access, person: bool, secret: str) -> None:
+    """Say the link that signs a person in, where the server's address is known; on stderr, so that stdout is the token."""
+    from whet.live.server import link_with
+
+    if person and (address := users.address()):
+        click.echo(f"Sign in: {link_with(address, secret)}", err=True)
+
+
+@_user_command(
+    "add", "Add a person or a program and print a token, once.", _NAME, _ROLE, _PROMPTS, _ALL_PROMPTS, _DAYS
+)
+def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, days: int | None) -> None:
     """Print the token on stdout."""
     from whet.live.server import Role
 
@@ -222,15 +238,28 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool) -> No
                 err=True,
             )
         all_prompts = all_prompts or unscoped
-        secret = users.add(name, kind, app=role == "app", by=_BY, prompts=prompts, all_prompts=all_prompts)
+        secret = users.add(
+            name,
+            kind,
+            app=role == "app",
+            by=_BY,
+            prompts=prompts,
+            all_prompts=all_prompts,
+            expires=users.expiry(days),
+        )
         click.echo(secret)
+        _show_link(users, role != "app", secret)
 
 
-@_user_command("token", "Print another token for a user, once.", _NAME, _PROMPTS, _ALL_PROMPTS)
-def token(name: str, prompts: tuple[str, ...], all_prompts: bool) -> None:
+@_user_command("token", "Print another token for a user, once.", _NAME, _PROMPTS, _ALL_PROMPTS, _DAYS)
+def token(name: str, prompts: tuple[str, ...], all_prompts: bool, days: int | None) -> None:
     """Print the token on stdout."""
     with _users() as users:
-        click.echo(users.new_token(name, by=_BY, prompts=prompts, all_prompts=all_prompts))
+        secret = users.new_token(
+            name, by=_BY, prompts=prompts, all_prompts=all_prompts, expires=users.expiry(days)
+        )
+        click.echo(secret)
+        _show_link(users, not any(one.app for one in users.users() if one.name == name), secret)
 
 
 @_user_command("role", "Give a user another role.", _NAME, _ROLE)
@@ -261,6 +290,8 @@ def revoke(token: str) -> None:
 
 
 def _show_users(users: Sequence[User]) -> None:
+    from whet.live.database import iso, now
+
     for user in users:
         state = "disabled" if user.disabled else "app" if user.app else user.role.word
         click.echo(f"{user.name}  {state}")
@@ -272,7 +303,12 @@ def _show_users(users: Sequence[User]) -> None:
                 if one.prompts is None
                 else f"  {', '.join(one.prompts)}"
             )
-            click.echo(f"  {one.id}  {one.hint}…{scope}{'  ended' if one.revoked else ''}")
+            until = (
+                f"  {'expired' if one.expires <= now() else 'until'} {iso(one.expires)[:16]}Z"
+                if one.expires
+                else ""
+            )
+            click.echo(f"  {one.id}  {one.hint}…{scope}{'  ended' if one.revoked else until}")
 
 
 @_user_command("list", "List users with their tokens.", json_option)

@@ -15,7 +15,7 @@ except ImportError as missing:
     raise UsageError("This needs sqlalchemy. Install it with: pip install 'whet[online]'") from missing
 
 from whet.client.ids import iso, microseconds, new_id, now
-from whet.live.database.access_tables import sessions, tokens, users
+from whet.live.database.access_tables import server_address, sessions, tokens, users
 from whet.live.database.columns import Json, RowNumber, When, metadata
 from whet.live.database.engine import Database, insert, mark_erased, open_database, put
 from whet.live.database.listing import ListPage, newest_first, one_more
@@ -37,6 +37,7 @@ __all__ = [
     "one_more",
     "open_database",
     "put",
+    "server_address",
     "sessions",
     "tokens",
     "users",

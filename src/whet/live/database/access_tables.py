@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, String, Table
+from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, String, Table
 
 from whet.live.database.columns import Json, When, metadata
 
@@ -46,3 +46,13 @@ sessions = Table(
     Index("ix_access_sessions_expires", "expires"),
 )
 """A session lives as long as its token, at most until `expires`. `digest`: SHA-256 of the cookie, hexadecimal."""
+
+server_address = Table(
+    "server_address",
+    metadata,
+    Column("one", Integer, primary_key=True, autoincrement=False),
+    Column("url", String(500), nullable=False),
+    Column("at", When, nullable=False),
+    CheckConstraint("one = 1", name="one"),
+)
+"""Where the server that was started last can be reached."""

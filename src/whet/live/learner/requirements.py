@@ -85,8 +85,8 @@ class LiveRequirement:
     @property
     def counted(self) -> str:
         """The sources beside those that it takes, in words."""
-        found = f"{self.sources:g} source{'' if self.sources == 1 else 's'}"
-        return found if self.accepted else f"{found}, {self.needed:g} needed"
+        sources = f"{self.sources:g} source{'' if self.sources == 1 else 's'}"
+        return sources if self.accepted else f"{sources}, {self.needed:g} needed"
 
     @property
     def unwritten(self) -> bool:

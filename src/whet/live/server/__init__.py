@@ -17,10 +17,11 @@ from whet.lazy import lazy
 if TYPE_CHECKING:
     from whet.live.server.access import Access, User
     from whet.live.server.limits import quotas
+    from whet.live.server.responses import link_with
     from whet.live.server.roles import Role
     from whet.live.server.run import ServeOptions, serve
 
-__all__ = ["Access", "Role", "ServeOptions", "User", "quotas", "serve"]
+__all__ = ["Access", "Role", "ServeOptions", "User", "link_with", "quotas", "serve"]
 
 NEEDS = ("sqlalchemy", "alembic", "starlette", "uvicorn", "httptools", "msgspec", "prometheus_client")
 
@@ -33,6 +34,7 @@ __getattr__ = lazy(
     {
         "whet.live.server.access": "Access User",
         "whet.live.server.limits": "quotas",
+        "whet.live.server.responses": "link_with",
         "whet.live.server.roles": "Role",
         "whet.live.server.run": "ServeOptions serve",
     },

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
 from whet.client import LONGEST_NAME
 from whet.errors import UsageError, did_you_mean
-from whet.live.database import Database, new_id, now, sessions, tokens, users
+from whet.live.database import Database, iso, new_id, now, put, server_address, sessions, tokens, users
 from whet.live.learner import AUTHOR
 from whet.live.registry import append, change
 from whet.live.server.roles import Principal, Role
@@ -29,6 +29,8 @@ SESSION_SECONDS = 12 * 3600
 HINT = 10
 MOST_USERS = 10_000
 MOST_PROMPTS = 100
+MOST_DAYS = 36_500
+_DAY = 86_400_000_000
 
 RESERVED = frozenset({AUTHOR, "whet", "system"})
 """Names that nobody gets, in any case: what stands under them was measured here."""
@@ -90,6 +92,16 @@ class Access:
                 return None
             self._add_user(connection, FIRST, Role.ADMIN, False, FIRST)
             return self._add_token(connection, FIRST, FIRST, None, None)
+
+    def note_address(self, url: str) -> None:
+        """Remember where the server can be reached."""
+        with self._database.begin() as connection:
+            put(connection, server_address, {"one": 1, "url": url[:500], "at": self._clock()})
+
+    def address(self) -> str:
+        """Where the server that was started last can be reached; empty before the first start."""
+        with self._database.read() as connection:
+            return str(connection.execute(select(server_address.c.url)).scalar() or "")
 
     def guarded(self) -> bool:
         """Whether at least one token works, so that a server may be reached from outside."""
@@ -243,6 +255,14 @@ class Access:
         with self._database.begin() as connection:
             connection.execute(delete(sessions).where(sessions.c.digest == key.decode()))
 
+    def expiry(self, days: int | None) -> int | None:
+        """When a token ends that works for so many days (None: always). Raises UsageError for a number that is none."""
+        if days is None:
+            return None
+        if not 1 <= days <= MOST_DAYS:
+            raise UsageError(f"A token works for 1 to {MOST_DAYS:,} days; this is {days}.")
+        return self._clock() + days * _DAY
+
     def _user(self, connection: Connection, name: str) -> Row[Any] | None:
         return connection.execute(select(users).where(users.c.name == name)).first()
 
@@ -262,7 +282,8 @@ class Access:
         self, connection: Connection, name: str, by: str, expires: int | None, scope: list[str] | None
     ) -> str:
         secret = PREFIX + secrets.token_urlsafe(32)
-        details = {"token": secret[:HINT]} | ({} if scope is None else {"prompts": scope})
+        details: dict[str, Any] = {"token": secret[:HINT]} | ({} if scope is None else {"prompts": scope})
+        details |= {} if expires is None else {"expires": iso(expires)}
         self._note(connection, by, "access.token", name, details)
         connection.execute(
             insert(tokens).values(

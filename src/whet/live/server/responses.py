@@ -76,6 +76,11 @@ def see_other(path: str) -> Response:
     return Response(status_code=303, headers={"Location": path, "Cache-Control": "no-store"})
 
 
+def link_with(address: str, token: str) -> str:
+    """The link that signs somebody in: what stands behind # is sent to no server by a browser."""
+    return f"{address}/login#token={token}"
+
+
 def refusal(error: Refused) -> Response:
     """The refusal as JSON: `{"error": {"status", "message"}}`."""
     return json_answer(

@@ -28,6 +28,7 @@ from whet.live.server.background_tasks import LOOK_SECONDS, BackgroundTasks, Lea
 from whet.live.server.http_protocol import careful_protocol
 from whet.live.server.limits import ServerLimits
 from whet.live.server.metrics import log_to_stderr
+from whet.live.server.responses import link_with
 
 if TYPE_CHECKING:
     from whet.live.learner import LearnerConfig
@@ -95,6 +96,7 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
             state = AppState(live, access, settings_of(options))
             state.background = background_of(live, options)
             address = address_at(options, listening.getsockname()[1])
+            access.note_address(address)
             for line in [*welcome(options, address, token), *(LOCKED if locked else ())]:
                 say(line)
             for line in token_lines(address, token):
@@ -213,7 +215,7 @@ def token_lines(address: str, token: str | None) -> list[str]:
     if token is None:
         return []
     return [
-        f"Open {address}/login#token={token}",
+        f"Open {link_with(address, token)}",
         "This token of the user admin is shown only now. `whet access add NAME --role ROLE` makes others.",
     ]
 

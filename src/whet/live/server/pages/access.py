@@ -9,17 +9,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
+from whet.live.database import now
 from whet.live.registry import EVERY
 from whet.live.server.access import SESSION_SECONDS, Token, User, digest
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, see_other
+from whet.live.server.responses import Refused, link_with, see_other
 from whet.live.server.roles import PUBLIC, Role
 from whet.reporting import Html, el, join, note, region
 
 router = EndpointRouter()
 APP = "app"
+DAYS = "Empty: until somebody ends it"
 SCOPE = "For an app: names of prompts with commas between them, or * for all"
 ROLES = [
     ("viewer", "viewer: reads"),
@@ -46,14 +48,15 @@ def add(call: RequestContext) -> Response:
     if role is None:
         raise Refused(400, "Choose a role.")
     add, scope = call.state.access.add, _scope(call)
-    return _shown(call, name, add(name, role, app=kind == APP, by=call.name, **scope))
+    return _shown(call, name, add(name, role, app=kind == APP, by=call.name, **scope), kind != APP)
 
 
 @router("POST", "/access/{name}/token", Role.ADMIN, form=show)
 def token(call: RequestContext) -> Response:
     """Another token for a user."""
-    name = call.path("name")
-    return _shown(call, name, call.state.access.new_token(name, by=call.name, **_scope(call)))
+    name, access = call.path("name"), call.state.access
+    secret = access.new_token(name, by=call.name, **_scope(call))
+    return _shown(call, name, secret, not any(user.app for user in access.users() if user.name == name))
 
 
 @router("POST", "/access/{name}/role", Role.ADMIN, form=show)
@@ -80,15 +83,23 @@ def revoke(call: RequestContext) -> Response:
 
 
 def _scope(call: RequestContext) -> dict[str, Any]:
-    """The prompts that a program's token is for, one in a line of the form; * for all."""
+    """The prompts that a program's token is for, one in a line of the form; * for all. And when the token ends."""
     names = [line.strip() for line in re.split(r"[\n,]", call.form.get("prompts", "")) if line.strip()]
-    return {"all_prompts": True} if names == [EVERY] else {"prompts": names}
+    days = call.form.get("days", "").strip()
+    expires = call.state.access.expiry(ui.whole_number(days, "The number of days") if days else None)
+    scope: dict[str, Any] = {"all_prompts": True} if names == [EVERY] else {"prompts": names}
+    return {**scope, "expires": expires}
 
 
-def _shown(call: RequestContext, name: str, secret: str) -> Response:
+def _shown(call: RequestContext, name: str, secret: str, person: bool) -> Response:
     warning = el("p", "This is the only time it is shown. Hand it over on a way that nobody else reads.")
     box = region("pre", secret, label="Token")
-    return _page(call, ui.card(f"A token for {name}", warning, box, kind="good", status=True))
+    address = call.state.settings.url.rstrip("/") or call.request.headers.get("origin", "")
+    link = person and [
+        el("p", "This link signs in:"),
+        region("pre", link_with(address, secret), label="Link"),
+    ]
+    return _page(call, ui.card(f"A token for {name}", warning, box, link, kind="good", status=True))
 
 
 def _page(call: RequestContext, notice: Html | None) -> Response:
@@ -98,6 +109,7 @@ def _page(call: RequestContext, notice: Html | None) -> Response:
         ui.text_input("name", "Name", required=True, maxlength=64, hint="Letters, digits and . _ @ + -"),
         ui.select("role", "Role", KINDS, "viewer"),
         ui.text_input("prompts", "Prompts", hint=SCOPE),
+        ui.text_input("days", "Days that the token works", hint=DAYS, inputmode="numeric", maxlength=5),
         ui.button("Add", "main"),
         class_="inline",
     )
@@ -118,8 +130,11 @@ def _user(call: RequestContext, user: User) -> Html:
         class_="row-form",
     )
     scope = user.app and el("label", "Prompts ", el("input", name="prompts", required=True, title=SCOPE))
+    days = el(
+        "label", "Days ", el("input", name="days", inputmode="numeric", maxlength=5, size=5, title=DAYS)
+    )
     button = ui.button("New token", "plain")
-    more = ui.form(call, f"/access/{user.name}/token", scope, button, class_="row-form")
+    more = ui.form(call, f"/access/{user.name}/token", scope, days, button, class_="row-form")
     return el(
         "section",
         el("h2", user.name, " ", mark, class_="row-title"),
@@ -137,7 +152,9 @@ def _token(call: RequestContext, user: User, token: Token) -> Html:
     button = ui.button("End", "plain", aria_label=f"End token {token.hint}")
     path = f"/access/{user.name}/revoke"
     end = ui.form(call, path, ui.hidden(token=token.id), button, class_="row-form")
-    since = el("span", " since ", ui.moment(token.created), scope, class_="quiet")
+    over = token.expires is not None and token.expires <= now()
+    until = token.expires is not None and [", expired " if over else ", until ", ui.moment(token.expires)]
+    since = el("span", " since ", ui.moment(token.created), scope, until, class_="quiet")
     return join(what, since, end)
 
 
