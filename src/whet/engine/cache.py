@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ _REPLACE = "INSERT OR REPLACE INTO completions(key, value, made) VALUES (?, ?, ?
 
 
 class Cache:
-    """A key-value table in SQLite, made when there is something to store. Writes are batched and not fsynced: the journal
-    is what must survive. A cache that was empty when it was opened is not searched: what this run asked is in its own
-    journal.
+    """A key-value table in SQLite, made when there is something to store. A thread of its own writes, in batches and without
+    fsync: the journal is what must survive. A cache that was empty when it was opened is not searched: what this run asked is
+    in its own journal.
 
     A cache that cannot be opened or written (read-only folder, locked, corrupt) is silently no cache. A `fresh` one answers
     nothing, and what it stores takes the place of what it held.
@@ -31,7 +32,10 @@ class Cache:
 
     def __init__(self, path: Path | None, fresh: bool = False) -> None:
         self._fresh = fresh
-        self._pending: dict[str, bytes] = {}
+        self._pending: dict[str, tuple[bytes, float]] = {}
+        self._written: list[str] = []
+        self._writer: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
         self._db: sqlite3.Connection | None = None
         self._filled = False
         self._path = path
@@ -41,7 +45,9 @@ class Cache:
     def _open(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_SECONDS)
+            self._db = sqlite3.connect(
+                path, isolation_level=None, timeout=_WAIT_SECONDS, check_same_thread=False
+            )
             os.chmod(path, 0o600)
             keep_log(self._db, _WAIT_SECONDS)
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -60,16 +66,14 @@ class Cache:
         if self._fresh:
             return None
         if key in self._pending:
-            return self._pending[key]
+            return self._pending[key][0]
         return self._find("SELECT value FROM completions WHERE key = ?", key) if self._filled else None
 
     def made_at(self, key: str) -> float | None:
         """When a stored value was made, in seconds since 1970; None where that is not known."""
-        return (
-            time.time()
-            if key in self._pending
-            else self._find("SELECT made FROM completions WHERE key = ?", key)
-        )
+        if key in self._pending:
+            return self._pending[key][1]
+        return self._find("SELECT made FROM completions WHERE key = ?", key)
 
     def _find(self, sql: str, key: str) -> Any:
         if self._db is None:
@@ -84,15 +88,35 @@ class Cache:
         """Store a value with the next batch."""
         if self._path is None:
             return
-        self._pending[key] = value
+        self._pending[key] = value, time.time()
         if len(self._pending) >= 256:
             self.flush()
 
     def flush(self) -> None:
-        """Write the pending batch."""
-        if self._path is None or not self._pending:
+        """Hand what is pending to the writer, unless it is still at an earlier batch: then the next call does."""
+        if (
+            self._path is None
+            or not self._pending
+            or (self._writing is not None and not self._writing.done())
+        ):
             return
-        if self._db is None:
+        self._forget_written()
+        if not self._pending:
+            return
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "whet-cache")
+        rows = [(key, value, made) for key, (value, made) in self._pending.items()]
+        self._written = list(self._pending)
+        self._writing = self._writer.submit(self._write, rows)
+
+    def _forget_written(self) -> None:
+        """Drop what the last batch wrote from what is pending; nobody else finds it before."""
+        for key in self._written:
+            self._pending.pop(key, None)
+        self._written = []
+
+    def _write(self, rows: list[tuple[str, bytes, float]]) -> None:
+        if self._db is None and self._path is not None:
             filled = self._filled
             self._open(self._path)
             self._filled = filled
@@ -100,18 +124,21 @@ class Cache:
             return
         try:
             self._db.execute("BEGIN")
-            now = time.time()
-            rows = [(key, value, now) for key, value in self._pending.items()]
             self._db.executemany(_REPLACE if self._fresh else _ADD, rows)
             self._db.execute("COMMIT")
         except sqlite3.Error:
             self._db.close()
             self._db = self._path = None
-        self._pending.clear()
 
     def close(self) -> None:
-        """Flush and close."""
-        self.flush()
+        """Write what is pending, then close."""
+        while self._pending and self._path is not None:
+            if self._writing is not None:
+                self._writing.result()
+            self.flush()
+        if self._writer is not None:
+            self._writer.shutdown()
+            self._writer = None
         if self._db is not None:
             self._db.close()
             self._db = None

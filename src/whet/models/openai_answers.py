@@ -43,6 +43,8 @@ _WORDS = ("text", "thinking", "reasoning", "summary", "content")
 _STATUSES = {str(status) for status in range(400, 600)}
 _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
+_NO_CHOICE = "model: empty answer (no choice in it)"
+
 NEGLECTS = {
     "n": "answers once where n answers are asked for; each call gives one",
     "stop": "leaves stop texts in its answers; they are cut off here",
@@ -72,14 +74,24 @@ def completions(
     errors = [_error_of(choice) for choice in choices]
     if errors and errors[0] is not None and None not in errors:
         return _failure_inside_200(errors[0])
-    answers = [_completion(choice, request) for choice in choices[: max(1, request.n)]]
-    answers = answers or [Completion("", error="model: empty answer (no choice in it)")]
-    usage = reported or Usage(
+    used = choices[: max(1, request.n)]
+    if reported is not None:
+        shares = _share_usage(reported, max(1, len(used)))
+        answers = [_completion(choice, request, usage) for choice, usage in zip(used, shares, strict=False)]
+        return answers or [Completion("", usage=reported, error=_NO_CHOICE)]
+    answers = [_completion(choice, request, Usage()) for choice in used] or [Completion("", error=_NO_CHOICE)]
+    estimate = Usage(
         sum(count(m.content) for m in request.messages), sum(count(c.thought + c.text) for c in answers)
     )
-    share, rest = divmod(usage.output_tokens, len(answers))
-    usages = [replace(usage, output_tokens=share + rest), *[Usage(0, share)] * (len(answers) - 1)]
-    return [replace(c, usage=used) for c, used in zip(answers, usages, strict=True)]
+    return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
+
+
+def _share_usage(usage: Usage, answers: int) -> list[Usage]:
+    """What each of so many answers took of a call; they add up to it, and the first one took the input."""
+    if answers == 1:
+        return [usage]
+    share, rest = divmod(usage.output_tokens, answers)
+    return [replace(usage, output_tokens=share + rest), *[Usage(0, share)] * (answers - 1)]
 
 
 def neglected(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
@@ -138,10 +150,10 @@ def _failure_inside_200(data: Mapping[str, Any]) -> Failure:
     return Failure(status, json.dumps(data).encode(), {}, inside=True)
 
 
-def _completion(choice: Any, request: Request) -> Completion:
+def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
-        return Completion("", error="model: empty answer (a choice without a message)")
+        return Completion("", usage=usage, error="model: empty answer (a choice without a message)")
     finish = choice.get("finish_reason")
     finish = finish if isinstance(finish, str) and finish else "stop"
     written = separated(Completion(_text(message.get("content"))))
@@ -160,7 +172,7 @@ def _completion(choice: Any, request: Request) -> Completion:
     elif not text.strip():
         error = f"model: empty answer{_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
-    return Completion(text, finish, error=error, first_token=first, thought=thought)
+    return Completion(text, finish, usage, error, first, thought=thought)
 
 
 def _instead(message: Mapping[str, Any], finish: str) -> str:
