@@ -73,7 +73,8 @@ class Cache:
         """When a stored value was made, in seconds since 1970; None where that is not known."""
         if key in self._pending:
             return self._pending[key][1]
-        return self._find("SELECT made FROM completions WHERE key = ?", key)
+        made: float | None = self._find("SELECT made FROM completions WHERE key = ?", key)
+        return made
 
     def _find(self, sql: str, key: str) -> Any:
         if self._db is None:
