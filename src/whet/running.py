@@ -224,8 +224,8 @@ async def run_task(
                 return finished
             return await measurements.measured(plan, assembly, finished)
         control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
-        sizes = plan_budget(task, plan.limits, *facts, other, control)
         known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
+        sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
         foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known)
         if control is not None:
             foreseen["control"] = {"method": opts.control, "kept": control.as_json()}

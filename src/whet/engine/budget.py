@@ -1,15 +1,18 @@
-"""Limits kept by reservation: what the sealed test needs is held back at the start, the worst case of a call before it."""
+"""Limits kept by reservation: what the sealed test needs is held back from the start, what a call may take before it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from whet.engine.model_client import ModelClient, Reservation
+from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.rewards import TARGET_SCORE
@@ -23,8 +26,14 @@ VALIDATION_SHARE = 0.1
 RETRY_SLACK = 1.1
 SHARE = 0.1
 """Part of what the search may spend, at most, that is kept to measure which region earned the gain."""
+ROOM = 1.1
+"""Of tokens and dollars a limit must hold so many times what the sealed test takes, to search with the rest."""
 GROWTH_TOKENS = 256
 BESIDE = ", and the control run as much"
+LAST_CALL = 0.01
+"""Part of a limit that an answer which is longer than all before it may take beyond its reservation, where it may be so long."""
+BYTES = 4
+"""Bytes of a token, about, before a model has answered."""
 DEFAULT_CALLS = 1000
 """Calls of a run that nobody limited, beside its sealed test."""
 
@@ -65,18 +74,22 @@ class BudgetAccount:
 
     `held` is what the sealed final evaluation needs; it is out of reach until `release`. `kept` is for what follows
     the run and stays out of its reach. `whole_seconds`: the limit on time, also after `release`. Tokens and cost
-    are reserved at their worst case, and calls may be turned away, so a call that does not fit now may fit when calls in flight
-    settle: then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
+    are reserved at the most that a call is known to take, and calls may be turned away, so a call that does not fit now may fit
+    when calls in flight settle: then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
+    `test`: what the sealed test will take in tokens and dollars, as far as it is known; out of reach like `held`.
     """
 
     def __init__(self, limits: Budget, spent: Spent, held: Budget) -> None:
         self.whole_seconds = limits.seconds
         self.limits, self.spent, self.held, self.kept = limits, spent, held, Budget()
+        self.test: SealedReserve | None = None
+        self._released = False
         self._started = time.monotonic()
         self._before = spent.seconds
         self._open_tokens = 0
         self._open_cost = 0.0
         self._in_flight = 0
+        self._asking: Counter[str] = Counter()
         self._changed = asyncio.Event()
 
     @property
@@ -86,7 +99,7 @@ class BudgetAccount:
 
     def release(self) -> None:
         """Make what was held for the final evaluation available; time is no longer checked."""
-        self.held = self.kept
+        self.held, self.test, self._released = self.kept, None, True
         self.limits = replace(self.limits, seconds=None)
 
     def searchable(self) -> Budget:
@@ -94,13 +107,19 @@ class BudgetAccount:
         deducted: a search that was killed early plans as if it had not been, and may end so many calls earlier."""
         left: dict[str, Any] = {}
         for name, limit in asdict(self.limits).items():
-            held = getattr(self.held, name) or 0
+            held = self._held(name)
             left[name] = (
                 None
                 if limit is None
                 else max(0, limit - held - self._used(name) + self.spent.lost.get(name, 0))
             )
         return Budget(**left)
+
+    def _held(self, name: str) -> float:
+        held: float = getattr(self.held, name) or 0
+        if self.test is not None and name in ("tokens", "cost_usd"):
+            held += self.test.tokens if name == "tokens" else self.test.cost
+        return held
 
     def _used(self, name: str) -> float:
         spent = self.spent
@@ -114,9 +133,9 @@ class BudgetAccount:
         return self.seconds if name == "seconds" else spent.calls[role] - spent.excused[role]
 
     async def reserve(self, reservation: Reservation) -> None:
-        """Set the worst case aside; counts the calls at once. Raises BudgetExceeded naming the limit."""
-        while (limit := self._broken(reservation)) is not None:
-            if limit == "seconds" or self._in_flight == 0:
+        """Set aside what the attempt may take; counts the calls at once. Raises BudgetExceeded naming the limit."""
+        while (limit := self._broken(reservation)) is not None or self._must_wait(reservation):
+            if limit is not None and (limit == "seconds" or self._in_flight == 0):
                 name = limit.removesuffix("_usd")
                 words = f"The limit of {getattr(self.limits, limit)} {name.replace('_', ' ')} is reached."
                 raise BudgetExceeded(name, words)
@@ -126,11 +145,16 @@ class BudgetAccount:
         self._open_tokens += reservation.tokens
         self._open_cost += reservation.cost
         self._in_flight += 1
+        self._asking[reservation.role] += 1
+
+    def _must_wait(self, reservation: Reservation) -> bool:
+        limited = self.limits.tokens is not None or self.limits.cost_usd is not None
+        return limited and reservation.alone and self._asking[reservation.role] > 0
 
     def refuse_cost(self, cost: float) -> None:
         """Raise BudgetExceeded when so many dollars more, spent by other means than a call, would pass the limit."""
         limit = self.limits.cost_usd
-        if limit is not None and self._used("cost_usd") + cost > limit - (self.held.cost_usd or 0):
+        if limit is not None and self._used("cost_usd") + cost > limit - self._held("cost_usd"):
             raise BudgetExceeded("cost", f"The limit of {limit} cost is reached.")
 
     def _broken(self, r: Reservation) -> str | None:
@@ -145,18 +169,24 @@ class BudgetAccount:
             limit = getattr(self.limits, name)
             if limit is None or (name in ("tokens", "cost_usd") and not amount):
                 continue
-            held = getattr(self.held, name) or 0
+            held = self._held(name)
+            if self._released and name in (
+                "tokens",
+                "cost_usd",
+            ):  # nothing else is kept that one long answer may use up
+                held += min(r.spare_tokens if name == "tokens" else r.spare_cost, LAST_CALL * limit)
             if self._used(name) + amount > limit - held + 1e-12:
                 return name
         return None
 
     def settle(self, reservation: Reservation, usage: Usage, cost: float, made: bool = True) -> None:
-        """Replace the worst case by what was billed; a call that was not `made` does not count."""
+        """Replace what was reserved by what was billed; a call that was not `made` does not count."""
         if not made:
             self.spent.calls[reservation.role] -= reservation.calls
         self._open_tokens -= reservation.tokens
         self._open_cost -= reservation.cost
         self._in_flight -= 1
+        self._asking[reservation.role] -= 1
         self.spent.input_tokens += usage.input_tokens
         self.spent.output_tokens += usage.output_tokens
         self.spent.cached_input_tokens += usage.cached_input_tokens
@@ -169,12 +199,14 @@ class BudgetAccount:
 @dataclass(frozen=True)
 class BudgetPlan:
     """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too. `ablation`:
-    calls that are kept to measure which region earned the gain; 0 where that is not planned."""
+    calls that are kept to measure which region earned the gain; 0 where that is not planned. `runs`: 2 where a control run
+    follows that may use as much."""
 
     validation: tuple[Example, ...]
     held: Budget
     kept: Budget = field(default_factory=Budget)
     ablation: int = 0
+    runs: int = 1
 
 
 def with_default_limit(
@@ -213,17 +245,19 @@ def plan_budget(
     other: ModelClient | None = None,
     control: Budget | None = None,
     whole: Budget | None = None,
+    measured: Mapping[str, Usage] = MappingProxyType({}),
 ) -> BudgetPlan:
     """Reserve the sealed test of baseline and best, and choose how many validation rows a tight budget allows.
 
     A validation costs at most a tenth of what the test leaves (at least 5 rows). `other`: a model that the best prompt
     is tried with afterwards, for which as much is kept as its answers to the test may take. `control`: what is kept for a control
-    run (`control_share`), and `whole` what it has in common with this run. Raises UsageError naming the smallest workable
-    number when a limit is too small.
+    run (`control_share`), and `whole` what it has in common with this run. `measured`: tokens of a call by role, as earlier runs
+    took them; without, tokens and dollars are held back as far as no task takes fewer, and `fit` holds more when some calls were
+    answered. Raises UsageError naming the smallest workable number when a limit is too small.
     """
     runs = 1 if whole is None else 2
     if control is not None:
-        return _plan_beside(task, limits, env, config, clients, other, control)
+        return _plan_beside(task, limits, env, config, clients, other, control, measured)
     turns = answer_calls(env, config)
     each = row_calls(env, turns)
     rows = _test_rows(2 * len(task.test), clients["task"])
@@ -246,9 +280,17 @@ def plan_budget(
     count = len(task.validation)
     if room:
         count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
-    tokens, cost = _worst_test(task, env, clients["task"], rows, turns)
-    tokens, cost = tokens + (kept.tokens or 0), cost + (kept.cost_usd or 0.0)
-    _refuse_small(limits, tokens, cost, whole)
+    row, first = _expected_row(task, env, clients, measured, turns), _first_call(task, env, clients["task"])
+    sealed = 2 * len(task.test)
+    for name, index in (("tokens", 0), ("cost_usd", 1)):
+        over = float(getattr(kept, name) or 0)
+        least = (
+            max(ROOM * sealed * row[index] + smallest * row[index], sealed * row[index] + first[index]) + over
+        )
+        shown = getattr(whole or limits, name)
+        _refuse_small(name, shown, getattr(limits, name), least, least * runs, BESIDE * (runs > 1))
+    tokens = math.ceil(sealed * row[0]) + (kept.tokens or 0)
+    cost = sealed * row[1] + (kept.cost_usd or 0.0)
     held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
     ablation = (1 + len(task.prompt.regions)) * count * each["calls"] if len(task.prompt.regions) > 1 else 0
     if any(
@@ -258,7 +300,26 @@ def plan_budget(
     ):
         ablation = 0
     held_back = Budget(**held, tokens=tokens, cost_usd=cost)
-    return BudgetPlan(tuple(task.validation[:count]), held_back, kept, ablation)
+    return BudgetPlan(tuple(task.validation[:count]), held_back, kept, ablation, runs)
+
+
+def fit(task: Task, limits: Budget, plan: BudgetPlan, rows: Sequence[tuple[float, float]]) -> BudgetPlan:
+    """The plan by what some `rows` took in tokens and dollars: so much is held for the sealed test, and a validation costs at
+    most a tenth of what the test leaves (at least 5 rows). Raises UsageError naming the smallest workable number."""
+    count, held = len(plan.validation), plan.held
+    for name, values in zip(("tokens", "cost_usd"), zip(*rows, strict=True), strict=True):
+        each, kept, limit = sum(values) / len(values), getattr(plan.kept, name) or 0, getattr(limits, name)
+        test = 2 * len(task.test) * each
+        smallest = min(SMALLEST_VALIDATION, count)
+        if limit is not None:
+            need = ROOM * test + smallest * each
+            least = need + kept if plan.runs == 1 else need * plan.runs
+            _refuse_small(name, limit, limit - kept, need, least, BESIDE * (plan.runs > 1))
+        if limit is not None and each:
+            room = (limit - kept - test) / each
+            count = min(count, max(smallest, int(room * VALIDATION_SHARE)))
+        held = replace(held, **{name: math.ceil(test) + kept if name == "tokens" else test + kept})
+    return replace(plan, validation=plan.validation[:count], held=held)
 
 
 def _plan_beside(
@@ -269,11 +330,12 @@ def _plan_beside(
     clients: Mapping[str, ModelClient],
     other: ModelClient | None,
     control: Budget,
+    measured: Mapping[str, Usage],
 ) -> BudgetPlan:
     """The plan of a run in what a control leaves of its limits, with the share of the control kept and held."""
     own, shares = asdict(limits), asdict(control)
     rest = {name: limit if shares[name] is None else limit - shares[name] for name, limit in own.items()}
-    plan = plan_budget(task, Budget(**rest), env, config, clients, other, whole=limits)
+    plan = plan_budget(task, Budget(**rest), env, config, clients, other, whole=limits, measured=measured)
     held, kept = (
         Budget(
             **{
@@ -346,18 +408,54 @@ def _worst_test(
     return usage.input_tokens + usage.output_tokens, client.cost(usage)
 
 
-def _refuse_small(limits: Budget, tokens: int, cost: float, whole: Budget | None) -> None:
-    """A token or cost limit must hold the test at its worst, and a fifth more to search with; of a `whole` limit, twice."""
-    runs, beside = (1, "") if whole is None else (2, BESIDE)
-    whole = whole or limits
-    if limits.tokens is not None and limits.tokens < 1.2 * tokens:
-        least = math.ceil(1.2 * tokens)
-        raise UsageError(
-            f"{parameter('budget.tokens', whole.tokens)} is too small: at worst the sealed test alone uses {tokens} "
-            f"tokens{beside}. Give at least {least * runs}, or lower models.task.max_tokens in task.yaml."
-        )
-    if limits.cost_usd is not None and limits.cost_usd < 1.2 * cost:
-        raise UsageError(
-            f"{parameter('budget.cost_usd', whole.cost_usd)} is too small: at worst the sealed test alone costs "
-            f"${cost:.4f}{beside}. Give at least {1.2 * cost * runs:.4f}, or lower models.task.max_tokens in task.yaml."
-        )
+def _expected_row(
+    task: Task,
+    env: Environment,
+    clients: Mapping[str, ModelClient],
+    measured: Mapping[str, Usage],
+    turns: int,
+) -> tuple[float, float]:
+    """Tokens and dollars of one test row: by what was `measured`, else the least that is to be expected."""
+    numbers = row_calls(env, turns)
+    total = [0.0, 0.0]
+    for role in ("task", "judge"):
+        client, calls = clients.get(role), numbers[f"{role}_calls"]
+        if client is None or client.model.local:
+            continue
+        usage = measured.get(role)
+        if usage is None:
+            sizes = [
+                sum(len(m.content.encode("utf-8", "replace")) for m in task.prompt.render(e))
+                for e in task.test
+            ]
+            usage = Usage(math.ceil(sum(sizes) / len(sizes) / BYTES), 1)
+        total[0] += calls * (usage.input_tokens + usage.output_tokens)
+        total[1] += calls * client.cost(usage)
+    return total[0], total[1]
+
+
+def _first_call(task: Task, env: Environment, client: ModelClient) -> tuple[float, float]:
+    """Tokens and dollars that must be free for the first call, of which nothing is known."""
+    if client.model.local:
+        return 0.0, 0.0
+    requests = [
+        Request(task.prompt.render(e), max_tokens=env.generation.max_tokens)
+        for e in task.validation[:KNOWN_AFTER]
+    ]
+    most = [client.worst_case("task", request)[0] for request in requests]
+    return max((float(m.tokens) for m in most), default=0.0), max((m.cost for m in most), default=0.0)
+
+
+def _refuse_small(
+    name: str, limit: float | None, room: float | None, need: float, least: float, beside: str
+) -> None:
+    """Raise UsageError, naming the `least` that works, where `room`, what a limit leaves, is less than needed."""
+    if room is None or room >= need:
+        return
+    number = f"{math.ceil(least)}" if name == "tokens" else f"{math.ceil(least * 1e4) / 1e4:.4f}"
+    unit = "tokens" if name == "tokens" else "dollars"
+    raise UsageError(
+        f"{parameter(f'budget.{name}', limit)} is too small: by what is known of a call, too few {unit} are left for a first "
+        f"validation and the sealed test of baseline and best{beside}. Give at least {number}, or lower models.task.max_tokens "
+        "in task.yaml."
+    )

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.cache import Cache, encode
+from whet.engine.cache import Cache, decode, encode
 from whet.engine.journal import Journal, Statement
 from whet.engine.model_client import (
     DEAD_AFTER,
@@ -167,6 +167,7 @@ class Caller:
             client.health.trusted = True
             made = self.cache.made_at(self._cache_key(client, digest))
             await self._take_from_cache(role, digest, cached, made)
+            client.observe(request, sum((c.usage for c in decode(cached)), Usage()))
             return cached
         return await self._ask_until_answered(role, client, request, digest)
 
@@ -373,6 +374,7 @@ class Caller:
                 attempt.state = REFUSED
             if error.billed:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
+                client.observed.wasted += worst.input_tokens + worst.output_tokens
             raise
         completions = [separated(answer) for answer in answers]
         if self.timed:
@@ -383,7 +385,7 @@ class Caller:
         attempt.state = "answered"
         self.results[attempt.digest] = attempt.value = value
         client.note_answer(began)
-        client.most_written = max(client.most_written, attempt.usage.output_tokens)
+        client.observe(request, attempt.usage)
         if client.model.local:
             return value
         if client.health.answered(attempt.digest, completions):

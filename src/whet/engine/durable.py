@@ -343,6 +343,23 @@ class DurableRun:
         core.journal.append([("INSERT OR IGNORE INTO events(key, name, value, calls) VALUES (?,?,?,?)", row)])
 
 
+def rows_used(core: Core, path: str) -> list[tuple[float, float, int]]:
+    """Tokens and dollars of each row that was evaluated at a path, answers that were recorded before included, and how many calls
+    the task model answered for it; empty where nothing was generated."""
+    rows: dict[str, tuple[float, float, int]] = {}
+    for key, effect in core.effects.items():
+        if not key.startswith(f"{path}/") or effect.name not in core.caller.clients:
+            continue
+        value = core.caller.results.get(effect.digest) if effect.value is None else effect.value
+        usage = sum((c.usage for c in decode(value or b"[]")), Usage())
+        row = key.removeprefix(f"{path}/").partition("/")[0]
+        tokens, dollars, calls = rows.get(row, (0.0, 0.0, 0))
+        cost = core.caller.clients[effect.name].cost(usage)
+        tokens += usage.input_tokens + usage.output_tokens
+        rows[row] = tokens, dollars + cost, calls + (effect.name == "task")
+    return list(rows.values())
+
+
 def _loads(value: bytes | None) -> JSON:
     loaded: JSON = orjson.loads(value or b"null")
     return loaded

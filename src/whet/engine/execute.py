@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from whet.engine.budget import BudgetPlan, row_calls
+from whet.engine.budget import BudgetPlan, fit, row_calls
 from whet.engine.calls import INTERRUPT_SECONDS
-from whet.engine.durable import Core, DurableRun
+from whet.engine.durable import Core, DurableRun, rows_used
 from whet.engine.final_evaluation import (
     SEARCH_END,
     SearchResult,
@@ -20,6 +20,7 @@ from whet.engine.final_evaluation import (
     final_evaluation,
 )
 from whet.engine.objectives import calibrated, timed
+from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
@@ -90,10 +91,13 @@ async def _protocol(
     core, root = opened.core, DurableRun(opened.core, "", Budget())
     core.caller.timed = timed(env.reward)
     early = await _early_warnings(root, plan, env, core, ledger, progress)
+    sizes = await _fitted(root.branch("first_calls"), plan, env, core, sizes, progress)
+    env = replace(env, validation=sizes.validation)
     progress.begin("baseline", len(env.validation))
     before = time.monotonic()
     baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
+    _foresee_test(plan, core, sizes)
     if hold_no_text(baseline):
         core.caller.refuse_silence()
     env, baseline = calibrated(env, baseline)
@@ -109,6 +113,48 @@ async def _protocol(
     ended = SearchResult(best, reason, warnings, policy)
     with core.caller.silence_ends():
         return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
+
+
+async def _fitted(
+    run: DurableRun, plan: RunPlan, env: Environment, core: Core, sizes: BudgetPlan, progress: Progress
+) -> BudgetPlan:
+    """The plan by what the first calls of the baseline took, made one after the other, where tokens or dollars are limited.
+    Raises UsageError for a limit that is too small for the sealed test."""
+    if (plan.limits.tokens is None and plan.limits.cost_usd is None) or env.model.local:
+        return sizes
+    for row in sizes.validation[:KNOWN_AFTER]:
+        await env.evaluate(run, plan.task.prompt, [row])
+    rows = [(tokens, dollars) for tokens, dollars, _ in rows_used(core, run.path)]
+    if not rows:
+        return sizes
+    fitted = fit(plan.task, plan.limits, sizes, rows)
+    core.budget.held = fitted.held
+    if len(fitted.validation) < len(sizes.validation):
+        progress.warn(
+            f"Prompts are validated on {len(fitted.validation):,} of the {len(plan.task.validation):,} validation rows: by what "
+            "the first calls took, one validation may take a tenth of what the sealed test leaves."
+        )
+    return fitted
+
+
+def _foresee_test(plan: RunPlan, core: Core, sizes: BudgetPlan) -> None:
+    """Keep for the sealed test what the same calls took on validation, and as much more as the search makes them dearer."""
+    if plan.limits.tokens is None and plan.limits.cost_usd is None:
+        return
+    rows = rows_used(core, "/baseline")
+    calls = sum(row[2] for row in rows)
+    if not calls:
+        return
+    prompt, parts = plan.task.prompt, (plan.task.test, sizes.validation)
+    lengths = [sum(len(m.content) for e in part for m in prompt.render(e)) / len(part) for part in parts]
+    used = [(tokens, dollars) for tokens, dollars, _ in rows]
+    each = sum(tokens for tokens, _ in used) / calls, sum(dollars for _, dollars in used) / calls
+    observed = core.caller.client("task").observed
+    core.budget.test = SealedReserve(
+        len(plan.task.test), used, each, observed, max(1.0, lengths[0] / lengths[1])
+    )
+    kept = sizes.kept
+    core.budget.held = replace(core.budget.held, tokens=kept.tokens, cost_usd=kept.cost_usd)
 
 
 async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: Core) -> list[Rollout]:
@@ -215,6 +261,8 @@ async def _search(
     def on_event(name: str, value: Any) -> None:
         if name in INCUMBENTS and value.get("incumbent"):
             incumbent[:] = [value]
+            if core.budget.test is not None:
+                core.budget.test.note_best()
         follow(name, value)
 
     core.on_event = on_event

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from whet.engine.health import EndpointHealth
+from whet.engine.observed import ObservedUsage
 from whet.engine.pace import Pace
 from whet.errors import ProviderError, parameter
 from whet.models.language_model import LanguageModel
@@ -43,7 +43,6 @@ REFUSED_ALIKE = 6
 ROOM = 8_192, 32_768
 """Tokens beyond its bound for a model that thinks, at first and at most."""
 _GROWTH = 0.05
-_THOUGHT_MARGIN = 1.25
 
 
 class AdaptiveLimiter:
@@ -163,12 +162,17 @@ class ThoughtCut(Exception):
 
 @dataclass(frozen=True)
 class Reservation:
-    """Worst case of one attempt."""
+    """What one attempt takes at most, by what is known. `spare_tokens` and `spare_cost`: how much more it may take all the same.
+    `alone`: so little is known of the model that no other call of the role may be in flight under a limit on tokens or dollars.
+    """
 
     role: str
     calls: int = 1
     tokens: int = 0
     cost: float = 0.0
+    spare_tokens: int = 0
+    spare_cost: float = 0.0
+    alone: bool = False
 
 
 @dataclass
@@ -181,7 +185,7 @@ class ModelClient:
     `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to rest.
     `max_wait`: seconds that a run waits for it at most while it turns calls away. `turned_away`: since when, by the monotonic
     clock, it has answered nothing and turned calls away. `rounds`: attempts that reached no server, one after the other.
-    `most_written`: the most tokens that it wrote in a call, thought included.
+    `observed`: what its answered calls took.
     """
 
     model: LanguageModel
@@ -199,7 +203,7 @@ class ModelClient:
     max_wait: float = MAX_WAIT
     turned_away: float | None = None
     rounds: int = 0
-    most_written: int = 0
+    observed: ObservedUsage = field(default_factory=ObservedUsage)
     health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
     _unreached_at: float = float("-inf")
@@ -321,14 +325,25 @@ class ModelClient:
         raise self.failed from error
 
     def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
-        """Reservation and usage of one attempt if the model uses every token it may, and as many as it ever wrote."""
-        size = sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
+        """Reservation and usage of one attempt: all tokens that it may use until some calls were answered, then the most that
+        those took, with a margin."""
+        size, seen = self._counted(request), self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
-        written = bound * request.n
-        if self.most_written > written:  # it thinks beyond the bound, and may think for longer than it did
-            written = math.ceil(_THOUGHT_MARGIN * self.most_written)
-        usage = Usage(size, written)
-        return Reservation(role, 1, size + usage.output_tokens, self.cost(usage)), usage
+        read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
+        usage, most = Usage(read, written), Usage(max(read, size), max(written, bound * request.n))
+        cost = self.cost(usage) * seen.dearest
+        more = most.input_tokens - read + most.output_tokens - written
+        spare = self.cost(most) * seen.dearest - cost
+        alone = not (seen.known or self.model.local)
+        return Reservation(role, 1, read + written, cost, more, spare, alone), usage
+
+    def _counted(self, request: Request) -> int:
+        return sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
+
+    def observe(self, request: Request, usage: Usage) -> None:
+        """Learn from an answer, be it a recorded one, what the next calls will take."""
+        price = 0.0 if self.price is None else self.price.cost(usage)
+        self.observed.note(self._counted(request), request.n, usage, self.cost(usage), price)
 
     def cost(self, usage: Usage) -> float:
         """US dollars: what the provider says, else by the price; 0 without either."""

@@ -1,0 +1,111 @@
+"""What calls took so far, and what is reserved for calls to come because of it."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from whet.types import Usage
+
+KNOWN_AFTER = 3
+"""Answers after which what a model took, with a margin, is reserved for its next call instead of all that it may take."""
+MARGIN = 1.25
+MORE_WRITTEN = 32
+"""Tokens beyond the margin for an answer that is longer than all before."""
+RECENT = 16
+"""Answers of the task model that tell how much dearer the prompts of a search are than the start prompt."""
+SPREADS = 1.3
+"""Standard deviations beyond the expectation that are kept for the sealed test."""
+LEAST_SPREAD = 0.02
+
+
+@dataclass
+class ObservedUsage:
+    """What the answered calls of one model client took: `ratio` is the most tokens read for one that whet counts, `written` the
+    most tokens of one completion with its thought, `dearest` the most dollars for one by the price. `wasted`: tokens of calls
+    that were billed and gave no answer.
+    """
+
+    answers: int = 0
+    ratio: float = 0.0
+    written: int = 0
+    dearest: float = 1.0
+    tokens: int = 0
+    wasted: int = 0
+    recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    @property
+    def known(self) -> bool:
+        """Whether enough calls were answered to expect the next ones to be alike."""
+        return self.answers >= KNOWN_AFTER
+
+    def note(self, counted: int, n: int, usage: Usage, cost: float, price: float) -> None:
+        """A call with `n` completions was answered; whet had counted so many input tokens. `price`: its dollars by the price."""
+        self.answers += 1
+        self.ratio = max(self.ratio, usage.input_tokens / max(1, counted))
+        self.written = max(self.written, math.ceil(usage.output_tokens / max(1, n)))
+        self.dearest = max(self.dearest, cost / price if price else 1.0)
+        self.tokens += usage.input_tokens + usage.output_tokens
+        self.recent.append((float(usage.input_tokens + usage.output_tokens), cost))
+
+    def read_at_most(self, counted: int) -> int:
+        """Input tokens to reserve for a request for which whet counts so many."""
+        return math.ceil(MARGIN * self.ratio * counted) if self.known or self.ratio > 1 else counted
+
+    def written_at_most(self, bound: int, n: int) -> int:
+        """Output tokens to reserve for `n` completions with a bound each. A model that thinks beyond its bound may think for
+        longer than it did."""
+        most = math.ceil(MARGIN * self.written)
+        if self.written > bound:
+            return most * n
+        return min(bound, most + MORE_WRITTEN) * n if self.known else bound * n
+
+
+@dataclass
+class SealedReserve:
+    """What the sealed test of two prompts will take: the first as much as it took on validation, the second more by as much as
+    the task model's newest answers, or those with which the best prompt was validated, are dearer.
+
+    `baseline`: tokens and dollars of each row that was measured; `call`: those of a call of the task model on average, by which
+    the newest are judged. `longer`: how much longer the test rows are.
+    """
+
+    rows: int
+    baseline: Sequence[tuple[float, float]]
+    call: tuple[float, float]
+    observed: ObservedUsage
+    longer: float = 1.0
+    _best: tuple[float, float] = (1.0, 1.0)
+
+    def note_best(self) -> None:
+        """The newest answers are those of the best prompt so far."""
+        self._best = self._growth(0), self._growth(1)
+
+    def _growth(self, k: int) -> float:
+        recent = self.observed.recent
+        if len(recent) < RECENT or not self.call[k]:
+            return 1.0
+        return max(1.0, sum(pair[k] for pair in recent) / len(recent) / self.call[k])
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are kept for the test."""
+        return math.ceil(self._needed(0))
+
+    @property
+    def cost(self) -> float:
+        """US dollars that are kept for the test."""
+        return self._needed(1)
+
+    def _needed(self, k: int) -> float:
+        """The expectation, some standard deviations of sum and mean, and one call at what is reserved for it."""
+        values, rows = [row[k] for row in self.baseline], 2 * self.rows
+        mean = sum(values) / len(values)
+        growth = max(self._growth(k), self._best[k])
+        repeated = 1 + self.observed.wasted / max(1, self.observed.tokens)
+        expected = self.rows * mean * (1 + growth) * self.longer * repeated
+        variance = sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
+        spread = SPREADS * growth * math.sqrt(variance * (rows + rows * rows / len(values)))
+        return expected + max(spread, LEAST_SPREAD * expected) + MARGIN * max(values) * growth
