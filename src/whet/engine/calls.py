@@ -324,6 +324,8 @@ class Caller:
 
     async def _attempt(self, role: str, client: ModelClient, request: Request, digest: str) -> bytes:
         async with client.intents:
+            known = (c.observed.ratio for c in self.clients.values() if c.observed.known)
+            client.observed.others = max(known, default=0.0)
             reservation, worst = client.worst_case(role, request)
             await self.budget.reserve(reservation)
             attempt = _Attempt(role, digest, self._number(), reservation)

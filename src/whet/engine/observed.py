@@ -12,6 +12,8 @@ from whet.types import Usage
 KNOWN_AFTER = 3
 """Answers after which what a model took, with a margin, is reserved for its next call instead of all that it may take."""
 MARGIN = 1.25
+OTHERS = 2.0
+"""Margin where only other models of the run say how many tokens a text has."""
 MORE_WRITTEN = 32
 """Tokens beyond the margin for an answer that is longer than all before."""
 RECENT = 16
@@ -25,7 +27,7 @@ LEAST_SPREAD = 0.02
 class ObservedUsage:
     """What the answered calls of one model client took: `ratio` is the most tokens read for one that whet counts, `written` the
     most tokens of one completion with its thought, `dearest` the most dollars for one by the price. `wasted`: tokens of calls
-    that were billed and gave no answer.
+    that were billed and gave no answer. `others`: the largest ratio of the run's other models, which stands for its own at first.
     """
 
     answers: int = 0
@@ -34,6 +36,7 @@ class ObservedUsage:
     dearest: float = 1.0
     tokens: int = 0
     wasted: int = 0
+    others: float = 0.0
     recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property
@@ -52,7 +55,10 @@ class ObservedUsage:
 
     def read_at_most(self, counted: int) -> int:
         """Input tokens to reserve for a request for which whet counts so many."""
-        return math.ceil(MARGIN * self.ratio * counted) if self.known or self.ratio > 1 else counted
+        if self.known or self.ratio > 1:
+            return math.ceil(MARGIN * self.ratio * counted)
+        likely = OTHERS * max(self.others, self.ratio)
+        return min(counted, math.ceil(likely * counted)) if self.others else counted
 
     def written_at_most(self, bound: int, n: int) -> int:
         """Output tokens to reserve for `n` completions with a bound each. A model that thinks beyond its bound may think for

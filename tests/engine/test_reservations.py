@@ -1,0 +1,157 @@
+"""Limits on tokens and dollars: they hold to the last call, and what is reserved is what calls really take."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+from whet.engine.observed import KNOWN_AFTER, ObservedUsage, SealedReserve
+from whet.errors import UsageError
+from whet.types import Usage
+
+PROMPT = "Say which colour the word has."
+COLOURS = "red", "green", "blue"
+
+
+def rows(count: int) -> list[dict[str, str]]:
+    return [
+        {"input": f"thing number {i} is {COLOURS[i % 3]}", "target": COLOURS[i % 3]} for i in range(count)
+    ]
+
+
+class Thinking:
+    """Right on every row whose hash is even, on all of them once it is told to look closely; writes thoughts of many tokens
+    beside a short answer. `tokens` and `most_at_once` are its own count."""
+
+    simulated = False
+    name = "thinking"
+
+    def __init__(self, thought: int, differs: int = 0) -> None:
+        self.thought, self.differs = thought, differs
+        self.calls: list[int] = []
+        self.open = self.most_at_once = 0
+        self.first: list[int] = []
+
+    async def __call__(self, messages: list[Any]) -> Any:
+        self.open += 1
+        self.most_at_once = max(self.most_at_once, self.open)
+        if len(self.first) < KNOWN_AFTER:
+            self.first.append(self.open)
+        await asyncio.sleep(0)
+        self.open -= 1
+        text = " ".join(m.content for m in messages)
+        number = hashlib.sha256(messages[-1].content.encode()).digest()
+        word = next(colour for colour in COLOURS if messages[-1].content.endswith(colour))
+        right = "closely" in text or number[0] % 2 == 0
+        written = self.thought + number[1] % (self.differs + 1)
+        self.calls.append(50 + written)
+        return whet.Completion(word if right else "no idea", usage=Usage(50, written, 0, written - 2))
+
+
+class Writer:
+    """An optimizer that writes another text each time; `calls` are its own count of tokens."""
+
+    simulated = False
+    name = "writer"
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def __call__(self, messages: list[Any]) -> Any:
+        self.calls.append(400)
+        text = f"<INSTRUCTION>Look closely and say which colour word {len(self.calls)} has.</INSTRUCTION>"
+        return whet.Completion(text, usage=Usage(350, 50))
+
+
+def run(tmp_path: Path, task: Thinking, optimizer: Writer, **budget: Any) -> whet.Result:
+    price = {"input": 1.0, "output": 10.0}
+    method = whet.methods.opro.Config(steps=400, samples=2, examples=4, finalists=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return whet.optimize(
+            PROMPT,
+            data=rows(120),
+            reward="exact_match",
+            lm={"address": task, "price": price, "max_tokens": 16},
+            optimizer_lm={"address": optimizer, "price": price},
+            method=method,
+            budget=whet.Budget(**budget),
+            root=tmp_path,
+            progress=False,
+            concurrency=32,
+        )
+
+
+@pytest.mark.parametrize("differs", [0, 300])
+@pytest.mark.parametrize("tokens", [90_000, 250_000])
+def test_a_limit_on_tokens_holds_and_is_used(tmp_path: Path, tokens: int, differs: int) -> None:
+    task, optimizer = Thinking(500 - differs // 2, differs), Writer()
+    done = run(tmp_path, task, optimizer, tokens=tokens)
+    billed = sum(task.calls) + sum(optimizer.calls)
+    assert billed == done["usage"]["input_tokens"] + done["usage"]["output_tokens"]
+    assert done["improvement"]["promoted"], done["improvement"]["reason"]
+    assert 0.9 * tokens < billed <= tokens
+    assert task.first == [1] * KNOWN_AFTER, "the first calls go out one after the other"
+    assert task.most_at_once > 1
+
+
+def test_a_limit_on_dollars_holds_and_is_used(tmp_path: Path) -> None:
+    task, optimizer = Thinking(400, 200), Writer()
+    done = run(tmp_path, task, optimizer, cost_usd=1.0)
+    due = sum(50e-6 + (tokens - 50) * 10e-6 for tokens in task.calls) + len(optimizer.calls) * 850e-6
+    assert done["usage"]["cost_usd"] == pytest.approx(due)
+    assert 0.9 < due <= 1.0
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 20_000}, {"cost_usd": 0.1}])
+def test_what_is_too_small_is_refused_with_a_number_that_works(
+    tmp_path: Path, budget: dict[str, float]
+) -> None:
+    task = Thinking(500)
+    with pytest.raises(UsageError, match="too small") as refused:
+        run(tmp_path, task, Writer(), **budget)
+    assert len(task.calls) <= KNOWN_AFTER
+    ((name, limit),) = budget.items()
+    number = str(refused.value).partition("Give at least ")[2].partition(",")[0]
+    least = int(number) if name == "tokens" else float(number)
+    done = run(tmp_path, again := Thinking(500), Writer(), **{name: least})
+    spent = sum(again.calls) if name == "tokens" else done["usage"]["cost_usd"]
+    assert limit < spent <= least
+    assert done["best"]["test"]["mean"] is not None
+
+
+def test_a_limit_below_one_call_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    task = Thinking(500)
+    with pytest.raises(UsageError, match="too small"):
+        run(tmp_path, task, Writer(), tokens=40)
+    assert not task.calls
+
+
+def test_the_first_answers_tell_what_is_reserved() -> None:
+    seen = ObservedUsage()
+    assert (seen.read_at_most(400), seen.written_at_most(1024, 1)) == (400, 1024)
+    for _ in range(KNOWN_AFTER):
+        seen.note(400, 1, Usage(100, 200), 0.0, 0.0)
+    assert (seen.read_at_most(400), seen.written_at_most(1024, 2)) == (125, 2 * (250 + 32))
+    seen.note(400, 1, Usage(100, 4000), 0.0, 0.0)
+    assert seen.written_at_most(1024, 1) == 5000, "a thought beyond the bound is reserved from then on"
+
+
+def test_dearer_prompts_are_kept_for_while_they_are_asked_and_when_they_are_the_best() -> None:
+    seen = ObservedUsage()
+    reserve = SealedReserve(10, [(100.0, 0.1)] * 5, (100.0, 0.1), seen)
+    same = reserve.tokens
+    assert 2000 < same <= 2200
+    for _ in range(20):
+        seen.note(100, 1, Usage(100, 200), 0.3, 0.0)
+    assert 4000 < reserve.tokens <= 4500, "one prompt as before, the other three times as dear"
+    reserve.note_best()
+    for _ in range(20):
+        seen.note(100, 1, Usage(50, 50), 0.1, 0.0)
+    assert 4000 < reserve.tokens <= 4500 and reserve.cost == pytest.approx(reserve.tokens / 1000, rel=1e-3)
