@@ -77,6 +77,12 @@ async def sign_in(page: Page, server: Running, role: str) -> None:
     await until(page, f"location.pathname === '/prompts' && {LOADED}")
 
 
+PLACES_IN_SIGHT = (
+    "[...document.querySelectorAll('.top nav a')].map((a) => a.getBoundingClientRect())"
+    ".every((box) => box.left >= 0 && box.right <= innerWidth)"
+)
+
+
 def places(world: World) -> dict[str, str]:
     """Pages worth a look."""
     return {
@@ -190,17 +196,18 @@ async def test_axe_finds_nothing_serious_and_everything_fits(
     pytest.importorskip("axe_core_python", reason="axe-core-python brings axe")
     await sign_in(page, server, "admin")
     page.noted = []
-    few, each = ["prompt", "review", "annotate", "experiment", "run"], list(places(world))
+    few, each = ["prompt", "review", "annotate", "experiment", "run", "access"], list(places(world))
     ways = (
         ((DESKTOP, False, each), (PHONE, False, few), (DESKTOP, True, few))
         if looks == "all"
-        else ((DESKTOP, False, few[:2]), (PHONE, False, few[2:4]), (DESKTOP, True, few[4:]))
+        else ((DESKTOP, False, few[:2]), (PHONE, False, [*few[2:4], "access"]), (DESKTOP, True, few[4:5]))
     )
     for width, dark, names in ways:
         await size(page, width, dark=dark)
         for name in names:
             found = await look(page, server, world, name)
             assert found["wide"] <= 0, (name, width)
+            assert await page.evaluate(PLACES_IN_SIGHT), (name, width)
             await page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
             serious = [v for v in await axe(page) if v["impact"] in ("serious", "critical")]
             assert not serious, (name, width, dark, serious)

@@ -315,6 +315,37 @@ def test_a_second_request_that_never_ends_is_cut_off(start: Start) -> None:
         assert found.count(b"HTTP/1.1 200 ") == 1 and found.count(b"HTTP/1.1 408 ") == 1
 
 
+COMPLETE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", [b"", COMPLETE], ids=["first", "second"])
+@pytest.mark.parametrize(
+    "drops", [b"GET / HTTP/1.1\r\nX: " + b"a" * 10_000, b"\r\n" * 5_000], ids=["headers", "lines"]
+)
+def test_what_drips_in_byte_by_byte_is_cut_off_within_the_limit(
+    start: Start, before: bytes, drops: bytes
+) -> None:
+    """Each byte comes in time, the request never: the limit is on the whole of it, also after one that was answered."""
+    with start(ServerLimits(receive=0.5)) as server, dialled(server.port) as connection:
+        found = b""
+        if before:
+            connection.sendall(before)
+            while b"ok" not in found.rpartition(b"\r\n\r\n")[2].lower():
+                found += connection.recv(65_536)
+        connection.settimeout(0.02)
+        for drop in drops:
+            try:
+                connection.sendall(bytes([drop]))
+                found += connection.recv(65_536)
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+            if b" 408 " in found:
+                break
+        assert found.count(b" 408 ") == 1
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -78,7 +78,7 @@ class CarefulProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.transport is None or self.transport.is_closing():
             return
-        if not self._unfinished:
+        if not self._unfinished and not self._idle:
             self._stop_watching()
         elif before and self._bytes > self.limits.headers_bytes:
             self._cut(b"431 Request Header Fields Too Large")
@@ -125,6 +125,12 @@ class CarefulProtocol(HttpToolsProtocol):
         """The request may be answered."""
         self._unfinished, self._bytes = False, 0
         super().on_headers_complete()
+
+    @property
+    def _idle(self) -> bool:
+        """Whether no request is under way: what came then is the beginning of none, such as empty lines."""
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and not self._sends and not self.pipeline
 
     @property
     def _address(self) -> str:
