@@ -234,7 +234,7 @@ def test_learning_shows_what_is_waited_for_and_takes_decisions(url: str) -> None
     shown = said("learning", "shop/greeting")
     assert (
         "mode propose" in shown
-        and "requirement  row u1-Ment  unwritten  2 of 3 sources  Mention the price." in shown
+        and "requirement  row u1-Ment  unwritten  2 sources, 3 needed  Mention the price." in shown
     )
     assert "quarantine  u3-Igno  user:u3  it asks to ignore instructions" in shown
     changed = answered("learning", "shop/greeting", "--mode", "auto", "--rule", "quorum=9", "--as", "root")

@@ -81,7 +81,7 @@ def test_without_a_model_a_person_writes_and_the_lesson_takes_it(
     assert "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1" in line
     shown = run(cli, ["prompts", "learning", "p"]).stdout
     (line,) = [line for line in shown.splitlines() if line.startswith("requirement")]
-    assert "unwritten" in line and "3 of 3 sources" in line and "Way too chatty." in line
+    assert "unwritten" in line and "3 sources, 3 needed" in line and "Way too chatty." in line
     key = json.loads(run(cli, ["prompts", "learning", "p", "--json"]).stdout)["requirements"][0]["key"]
     written = run(cli, ["prompts", "learning", "p", "--write", key, "Answer in one sentence.", "--as", "ann"])
     assert written.exit_code == 0 and "ready" in written.stdout, written.output

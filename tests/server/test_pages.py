@@ -541,7 +541,7 @@ def test_comments_are_shown_with_their_sources_and_an_approver_writes_the_instru
         )
         page = approver.page(f"/learning/{NAME}")
         text = said(page)
-        assert "unwritten" in text and "2 of 3 sources" in text and "Quarantine: 1" in text
+        assert "unwritten" in text and "2 sources, 3 needed" in text and "Quarantine: 1" in text
         assert "none here: a person writes the instructions" in text
         assert approver.page("/about/c1").headers["location"] == "/feedback/a1"
         sent = approver.submit(f"/learning-verdict/{NAME}", {"key": "c2", "accept": "no"})
