@@ -304,7 +304,8 @@ def own_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One method over its runs. Ends of intervals are means over the runs: what other rows would change, not other seeds. The
-    figures of the test are those of the runs that were `tested`, and None where none was."""
+    figures of the test are those of the runs that were `tested`, and None where none was: `unanswered` counts the runs whose
+    sealed rows nobody answered."""
     mine = [r for r in rows if r["method"] == name]
     tests = _tests(mine)
     means, low, high = ([test[end] for test in tests] for end in ("mean", "low", "high"))
@@ -312,6 +313,7 @@ def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
         "method": name,
         "runs": len(mine),
         "tested": len(tests),
+        "unanswered": sum(r["best"]["test"] is not None for r in mine) - len(tests),
         "test_mean": _mean(means),
         "test_low": _mean(low),
         "test_high": _mean(high),
@@ -370,10 +372,12 @@ def _readability_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _transfer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    tried = [f for f in rows if f["test"] is not None]
+    made = [f for f in rows if f["test"] is not None]
+    tried = [f for f in made if f["test"]["mean"] is not None and f["gain"].get("n", 1)]
     summary: dict[str, Any] = {
         "model": rows[0]["model"],
         "runs": len(tried),
+        "unanswered": len(made) - len(tried),
         "test_mean": None,
         **_reasons(rows),
     }

@@ -36,6 +36,8 @@ class MeanEstimate:
             object.__setattr__(self, "mean", math.nan)
 
     def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return f"no answer (0 of {self.of})"
         ends = "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"
         gaps = (
             "" if self.of is None or self.answered == self.of else f" ({self.answered} of {self.of} answered)"
@@ -212,7 +214,10 @@ class RunResult(JSONResult):
         if self.status == "planned":
             return f"RunResult({known})"
         before, after = self.baseline.test, self.best.test
-        test = "not tested" if before is None or after is None else f"{before.mean:.3f} -> {after.mean:.3f}"
+        test = "not tested"
+        if before is not None and after is not None:
+            unknown = math.isnan(before.mean) or math.isnan(after.mean)
+            test = "no answer" if unknown else f"{before.mean:.3f} -> {after.mean:.3f}"
         return f"RunResult({known}, promoted={self.promoted}, test={test!r}, run={str(self.run)!r})"
 
     def _repr_html_(self) -> str:
@@ -314,8 +319,12 @@ class MethodComparison(JSONResult):
         )
 
     def __repr__(self) -> str:
-        tested = {name: row["test_mean"] for name, row in self.methods.items()}
-        means = ", ".join(f"{name}={'not tested' if m is None else f'{m:.3f}'}" for name, m in tested.items())
+        def mean(row: Mapping[str, Any]) -> str:
+            if row["test_mean"] is not None:
+                return f"{row['test_mean']:.3f}"
+            return "no answer" if row.get("unanswered") else "not tested"
+
+        means = ", ".join(f"{name}={mean(row)}" for name, row in self.methods.items())
         return f"MethodComparison({self['task']!r}, {means or self.status})"
 
     def _repr_html_(self) -> str:
@@ -354,13 +363,17 @@ class Advice(JSONResult):
 
 @dataclass(frozen=True)
 class ModelTransfer:
-    """Start prompt and best prompt of a run with one model, what the best gains there, and the ends of its 95 % interval."""
+    """Start prompt and best prompt of a run with one model, what the best gains there, and the ends of its 95 % interval.
+
+    `n` rows have an answer to both; with none of them the difference says nothing.
+    """
 
     baseline: MeanEstimate
     best: MeanEstimate
     difference: float
     low: float
     high: float
+    n: int | None = None
 
 
 class TransferResult(JSONResult):
@@ -382,7 +395,10 @@ class TransferResult(JSONResult):
         return str(self["split"])
 
     def __repr__(self) -> str:
-        gains = ", ".join(f"{name}: {one.difference:+.3f}" for name, one in self.models.items())
+        gains = ", ".join(
+            f"{name}: {'no answer' if one.n == 0 else f'{one.difference:+.3f}'}"
+            for name, one in self.models.items()
+        )
         return f"TransferResult({self['task']!r}, {self.split}, {gains})"
 
 

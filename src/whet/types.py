@@ -230,17 +230,22 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Mean reward over n examples with the mean of each part."""
+    """Mean reward over n examples with the mean of each part.
+
+    `rewards`: that of each answered example, by its id; None where only the mean is known.
+    """
 
     mean: float
     n: int
     parts: Mapping[str, float] = field(default_factory=dict)
+    rewards: Mapping[str, float] | None = field(default=None, repr=False, compare=False)
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> Score:
     """Mean reward and mean parts of the rollouts that were answered, and their number; of all (at least one) where none was."""
+    rewards = {r.example_id: r.reward for r in rollouts if r.answered}
     rollouts = [r for r in rollouts if r.answered] or rollouts
     n = len(rollouts)
     names = sorted({name for r in rollouts for name in r.parts})
     parts = {name: sum(r.parts.get(name, 0.0) for r in rollouts) / n for name in names}
-    return Score(sum(r.reward for r in rollouts) / n, n, parts)
+    return Score(sum(r.reward for r in rollouts) / n, n, parts, rewards)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import re
@@ -12,9 +13,11 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.cli import show
 from whet.comparison import method_summary
 from whet.integrations.figures import read_figures
 from whet.reporting import write_comparison
+from whet.results import MethodComparison, RunResult
 
 METHODS: list[Any] = [whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1), "random_search"]
 
@@ -106,3 +109,44 @@ def test_a_run_that_was_not_tested_does_not_take_the_others_with_it(compared: An
     write_comparison(tmp_path, result)
     page = (tmp_path / "comparison.html").read_text("utf-8")
     assert "opro" in page and "1.000" in (tmp_path / "comparison.md").read_text("utf-8")
+
+
+def test_a_run_whose_sealed_rows_nobody_answered_says_so_everywhere(compared: Any, tmp_path: Path) -> None:
+    result = copy.deepcopy(compared.to_dict())
+    nobody = {"mean": None, "low": None, "high": None, "n": 0, "method": None, "answered": 0, "of": 24}
+    for run in result["runs"]:
+        if run["method"] == "opro":
+            run["best"]["test"] = run["baseline"]["test"] = nobody
+            run["improvement"] |= {"difference": 0.0, "low": -1.0, "high": 1.0, "n": 0, "promoted": False}
+    result["methods"] = [method_summary(name, result["runs"]) for name in ("opro", "random_search")]
+    result["pairs"] = [{**pair, "n": 0, "difference": 0.0, "low": -1, "high": 1} for pair in result["pairs"]]
+    nothing, answered = result["methods"]
+    assert (nothing["tested"], nothing["unanswered"], nothing["test_mean"]) == (0, 2, None)
+    assert (answered["tested"], answered["unanswered"]) == (2, 0)
+    write_comparison(tmp_path, result)
+    with (tmp_path / "comparison.csv").open(newline="") as file:
+        table = [row for row in csv.DictReader(file) if row["method"] == "opro"]
+    assert {row["best_test"] for row in table} == {row["baseline_test"] for row in table} == {"no answer"}
+    assert (
+        {row["difference"] for row in table} == {row["n"] and row["difference_low"] for row in table} == {""}
+    )
+    for kind in ("html", "md", "tex"):
+        assert "no answer" in (tmp_path / f"comparison.{kind}").read_text("utf-8"), kind
+    assert "opro=no answer" in repr(MethodComparison(result))
+    run = RunResult(result["runs"][0])
+    assert (
+        "no answer" in repr(run) and "no answer" in run._repr_html_() and str(run.best.test).startswith("no")
+    )
+
+
+def test_the_command_line_says_that_nobody_answered(
+    compared: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = copy.deepcopy(compared.to_dict())
+    for run in result["runs"]:
+        run["best"]["test"] = {**run["best"]["test"], "mean": None, "low": None, "high": None, "n": 0}
+    result["methods"] = [method_summary(name, result["runs"]) for name in ("opro", "random_search")]
+    result["pairs"] = [{**pair, "n": 0} for pair in result["pairs"]]
+    show.comparison(result)
+    said = capsys.readouterr().out
+    assert said.count("no answer") == len(result["methods"]) + len(result["pairs"])

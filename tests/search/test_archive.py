@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import MemoryRun
 from whet.search.archive import Archive, Candidate
+from whet.search.evidence import Evidence
 from whet.testing.simulated_task import Answers, ConstantReward
-from whet.types import Example
+from whet.types import Example, Rollout
 
 
 async def test_of_equals_the_shorter_wins_and_the_start_stays() -> None:
@@ -32,3 +34,38 @@ async def test_of_equals_the_shorter_wins_and_the_start_stays() -> None:
     for candidate, mean in ((start, 0.5), (long, 0.6), (short, 0.6), (longer, 0.6)):
         restored.restore(candidate, mean)
     assert restored.incumbent == short
+
+
+def rollouts(candidate: Candidate, rewards: Sequence[float | None]) -> list[Rollout]:
+    """A candidate's rollouts on rows 0, 1, ...; None where the provider failed."""
+    return [
+        Rollout(candidate.id, str(i), "", reward or 0.0, error="provider: 429" if reward is None else None)
+        for i, reward in enumerate(rewards)
+    ]
+
+
+def test_a_candidate_with_few_answers_does_not_become_the_incumbent_by_them() -> None:
+    model = Answers(lambda question, sample: "yes")
+    env = Environment(model, ConstantReward(0.5), (), ())
+    run, archive = MemoryRun({"task": model}), Archive()
+    start = Candidate(Prompt.parse("Sort the mail of a shop by its team."))
+    throttled, gap, better = (
+        Candidate(Prompt.parse(text), (start.id,), "edit") for text in ("Sort.", "Sort it.", "Sort mail.")
+    )
+    archive.measured(run, env, start, rollouts(start, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, None, None]))
+    archive.measured(run, env, throttled, rollouts(throttled, [1.0, 1.0, *[None] * 6]))
+    assert archive.validated[throttled.id] == 1.0 and archive.incumbent == start
+    archive.measured(run, env, gap, rollouts(gap, [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]))
+    assert archive.validated[gap.id] == 0.5 and archive.incumbent == start  # 2 of the 6 rows that both have
+    archive.measured(run, env, better, rollouts(better, [1.0, 1.0, 1.0, 1.0, None, None, 0.0, 0.0]))
+    assert archive.incumbent == better  # 4 of 6 at its worst, against 3
+
+
+def test_evidence_counts_the_rows_that_were_answered() -> None:
+    model = Answers(lambda question, sample: "yes")
+    env = Environment(model, ConstantReward(0.5), (), ())
+    run, archive, evidence = MemoryRun({"task": model}), Archive(), Evidence()
+    start = Candidate(Prompt.parse("Sort the mail."))
+    archive.measured(run, env, start, rollouts(start, [1.0, *[None] * 9]))
+    evidence.add(start, rollouts(start, [0.0, 0.0, 1.0]))
+    assert evidence.pooled(start.prompt, archive, 10)[0] == 0.5

@@ -48,7 +48,7 @@ def interval(score: Mapping[str, Any] | None) -> str:
     answered, of = score.get("answered"), score.get("of")
     count = f"n={score['n']}" if answered == of else f"{answered} of {of} answered"
     if score["mean"] is None:
-        return count
+        return f"no answer  {count}"
     return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  {count}"
 
 
@@ -204,6 +204,8 @@ def _objective(r: Mapping[str, Any], name: str) -> str:
 
 
 def _pair(pair: Mapping[str, Any]) -> list[str]:
+    if not pair["n"]:
+        return [f"{pair['a']} - {pair['b']}", "no answer", "-", "-", "-"]
     difference, low, high = (f"{pair[key]:+.3f}" for key in ("difference", "low", "high"))
     ps = [f"{pair[key]:.3g}" for key in ("p", "p_adjusted")]
     return [f"{pair['a']} - {pair['b']}", difference, f"[{low}, {high}]", *ps]
@@ -213,7 +215,8 @@ def _reached(r: Mapping[str, Any]) -> list[str]:
     keys = ("test_mean", "test_low", "test_high", "test_min", "test_max", "baseline_test")
     mean, low, high, worst, best, before = ("-" if r[key] is None else f"{r[key]:.3f}" for key in keys)
     ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"
-    reached = [r["method"], str(r["runs"]), mean if r["tested"] else "not tested", ends, worst, best, before]
+    mean = mean if r["tested"] else "no answer" if r.get("unanswered") else "not tested"
+    reached = [r["method"], str(r["runs"]), mean, ends, worst, best, before]
     return [*reached, promoted, f"{r['calls']:.0f}", _dollars(r)]
 
 
@@ -230,7 +233,7 @@ def _beside(r: Mapping[str, Any]) -> list[str]:
     if moved is None:
         return cells
     if moved["test_mean"] is None:
-        return [*cells, *["-"] * 5]
+        return [*cells, "no answer" if moved.get("unanswered") else "-", *["-"] * 4]
     return [
         *cells,
         f"{moved['test_mean']:.3f}",

@@ -57,9 +57,8 @@ def show(values: Mapping[str, Any]) -> None:
         gain = row["gain"]
         name = f"{row['model']} (SIMULATED)" if row["simulated"] else row["model"]
         ends = f"[{gain['low']:+.3f}, {gain['high']:+.3f}]"
-        rows.append(
-            [name, interval(row["baseline"]), interval(row["best"]), f"{gain['difference']:+.3f}", ends]
-        )
+        known = [f"{gain['difference']:+.3f}", ends] if gain.get("n", 1) else ["no answer", "-"]
+        rows.append([name, interval(row["baseline"]), interval(row["best"]), *known])
     home = values["home"]
     if all(home.get(side) for side in ("baseline", "best")):
         own = [interval(home[side]) for side in ("baseline", "best")]

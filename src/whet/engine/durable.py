@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -149,13 +149,19 @@ class Core:
 class DurableRun:
     """See `whet.run.Run`. `limits` is what the search may spend, fixed when the run began.
 
-    `roles`: who answers in place of a role, for this run and all that branches from it.
+    `roles`: who answers in place of a role, for this run and all that branches from it; `shift`: what is added to the number of
+    each sample that is asked for.
     """
 
     def __init__(
-        self, core: Core, path: str, limits: Budget, roles: Mapping[str, str] = MappingProxyType({})
+        self,
+        core: Core,
+        path: str,
+        limits: Budget,
+        roles: Mapping[str, str] = MappingProxyType({}),
+        shift: int = 0,
     ) -> None:
-        self._core, self.path, self.limits, self._roles = core, path, limits, roles
+        self._core, self.path, self.limits, self._roles, self._shift = core, path, limits, roles, shift
         self.seed = core.seed
         self._rng: random.Random | None = None
         self._position = 0
@@ -183,7 +189,11 @@ class DurableRun:
 
     def asking(self, roles: Mapping[str, str]) -> DurableRun:
         """The same place in the program, with other models in the place of some roles."""
-        return DurableRun(self._core, self.path, self.limits, roles)
+        return DurableRun(self._core, self.path, self.limits, roles, self._shift)
+
+    def sampling_anew(self, shift: int = 1_000_000) -> DurableRun:
+        """The same place in the program, where every request is another sample than it is elsewhere."""
+        return DurableRun(self._core, self.path, self.limits, self._roles, shift)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[str]:
@@ -226,6 +236,8 @@ class DurableRun:
 
     async def generate(self, role: str, request: Request) -> list[Completion]:
         role = self._roles.get(role, role)
+        if self._shift:
+            request = replace(request, sample=request.sample + self._shift)
         with self._step(role) as key:
             request, digest = self._core.caller.prepare(role, request)
             record = self._core.recorded(key, role, digest)
@@ -242,7 +254,7 @@ class DurableRun:
             return await together([fn(self._child(f"{key}:{i}"), item) for i, item in enumerate(items)])
 
     def _child(self, path: str) -> DurableRun:
-        return DurableRun(self._core, path, self.limits, self._roles)
+        return DurableRun(self._core, path, self.limits, self._roles, self._shift)
 
     async def first(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> tuple[int, R]:
         if not items:

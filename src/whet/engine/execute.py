@@ -25,6 +25,7 @@ from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
 from whet.engine.progress import Progress
+from whet.engine.regrading import noise_warnings
 from whet.engine.run_folder import Opened, RunPlan, remember_task
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
@@ -104,6 +105,10 @@ async def _protocol(
     await _try_second_opinion(root.branch("second"), plan, baseline)
     progress.on_baseline(baseline, len(plan.task.validation))
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
+    noise = await noise_warnings(root.branch("regrading"), env, baseline, plan.limits)
+    for warning in noise:
+        progress.warn(warning)
+    warnings += noise
     seconds = time.monotonic() - before
     with _kept_calls(core, sizes.ablation):
         reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)

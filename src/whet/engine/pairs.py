@@ -307,7 +307,7 @@ def _compared(
     below = paired_test(least, clusters, 0.0, alpha)
     above = below if least == largest else paired_test(largest, clusters, 0.0, alpha)
     return {
-        "difference": fmean(whole) * width if whole else 0.0,
+        "difference": fmean(whole) * width if whole else None,
         "low": below.low * width,
         "high": above.high * width,
         "p": min(1.0, 2 * min(below.p_value, p_value([-gap for gap in largest], clusters))),

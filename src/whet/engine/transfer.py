@@ -153,7 +153,7 @@ def compared(
     """What the second of two trials on the same rows gains over the first, with the 95 % interval of the paired difference.
 
     `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to enter
-    the interval at their worst and at their best. `same`: both are one trial.
+    the interval at their worst and at their best; `n` rows have both. `same`: both are one trial.
     """
 
     def test(before: Sequence[float], after: Sequence[float], own: Sequence[int]) -> Improvement:
@@ -164,7 +164,7 @@ def compared(
         for one in sides
     )
     gain = decide_answered(test, before, after, *ends, list(clusters))
-    return {"difference": gain.difference, "low": gain.low, "high": gain.high}
+    return {"difference": gain.difference, "low": gain.low, "high": gain.high, "n": gain.n}
 
 
 def left(limits: Budget, spent: Mapping[str, Any]) -> Budget:

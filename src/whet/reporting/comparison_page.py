@@ -37,6 +37,8 @@ NAME = "comparison"
 SIZES = (("wide", 880, 380), ("narrow", 360, 300))
 SERIES = 8
 """Colours of the curves; with more methods they begin anew, with another mark."""
+NO_ANSWER = "no answer"
+"""What stands for the mean of a test of which no row was answered."""
 MARKS = ("circle", "square", "diamond")
 
 Methods = Sequence[Mapping[str, Any]]
@@ -159,6 +161,8 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     decided = [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
     if not pairs:
         return ["One method only: there is nothing to compare it with but the start prompt."]
+    if not any(pair["n"] for pair in pairs):
+        return ["No sealed row has an answer of two methods: there is nothing to compare."]
     if not decided:
         n = max(pair["n"] for pair in pairs)
         return [f"No two methods differ by more than what chance explains on these {n:,} rows."]
@@ -201,6 +205,7 @@ def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:
             f"{number_format.reward(pair['high'], 3)}]",
         )
         for pair in result.get("pairs") or ()
+        if pair["n"]
     ]
 
 
@@ -227,6 +232,13 @@ HEAD = (
 )  # fmt: skip
 
 
+def _mean_or_reason(row: Mapping[str, Any]) -> str:
+    """The mean on the sealed test of a method, or why there is none."""
+    if row["test_mean"] is not None:
+        return number_format.reward(row["test_mean"], 3)
+    return NO_ANSWER if row.get("unanswered") else "not tested"
+
+
 def method_cells(row: Mapping[str, Any]) -> list[str]:
     """A method in the columns of `HEAD`."""
     low, high = (number_format.reward(row[f"test_{end}"], 3) for end in ("low", "high"))
@@ -235,7 +247,7 @@ def method_cells(row: Mapping[str, Any]) -> list[str]:
     return [
         str(row["method"]),
         str(row["runs"]),
-        number_format.reward(row["test_mean"], 3),
+        _mean_or_reason(row),
         f"{low} to {high}",
         number_format.reward(row["test_min"], 3),
         number_format.reward(row["test_max"], 3),
@@ -280,6 +292,8 @@ def _pairs_section(result: Mapping[str, Any]) -> Section | None:
 
 
 def _pair_cells(pair: Mapping[str, Any]) -> list[str]:
+    if not pair["n"]:
+        return [f"{pair['a']} − {pair['b']}", NO_ANSWER, *["–"] * 4, "0"]
     return [
         f"{pair['a']} − {pair['b']}",
         number_format.change(pair["difference"], 3),
@@ -380,7 +394,7 @@ def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | 
     for row in methods:
         moved = row["transfer"]
         if moved["test_mean"] is None:
-            rows.append([row["method"], *["–"] * 4])
+            rows.append([row["method"], NO_ANSWER if moved.get("unanswered") else "–", *["–"] * 3])
             continue
         ends = (number_format.reward(moved[f"gain_{end}"], 3) for end in ("low", "high"))
         rows.append(
@@ -399,6 +413,12 @@ def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | 
     return Section("transfer", "With another model", body)
 
 
+def _test_cell(run: Mapping[str, Any], name: str) -> str:
+    """The mean of a side of a run on the sealed test."""
+    test = side(side(run, name), "test")
+    return NO_ANSWER if test and test.get("mean") is None else number_format.reward(test.get("mean"), 3)
+
+
 def _runs_section(runs: Methods, folder: Path) -> Section:
     head = [
         "Run",
@@ -415,14 +435,15 @@ def _runs_section(runs: Methods, folder: Path) -> Section:
     rows: list[list[Child]] = []
     for run in runs:
         gain, usage = side(run, "improvement"), side(run, "usage")
-        tests = [side(side(run, name), "test").get("mean") for name in ("baseline", "best")]
+        tests = [_test_cell(run, name) for name in ("baseline", "best")]
         ends = [number_format.reward(gain.get(end), 3) for end in ("low", "high")]
+        known = NO_ANSWER not in tests
         rows.append(
             [
                 _link(run, folder),
-                *(number_format.reward(mean, 3) for mean in tests),
-                number_format.change(gain.get("difference"), 3),
-                " to ".join(ends),
+                *tests,
+                number_format.change(gain.get("difference") if known else None, 3),
+                " to ".join(ends) if known else "–",
                 "yes" if gain.get("promoted") else "no",
                 number_format.count(sum(side(usage, "calls").values())),
                 number_format.price(usage.get("cost_usd"), bool(usage.get("price_unknown"))),
@@ -471,12 +492,13 @@ def _csv(result: Mapping[str, Any]) -> str:
     writer.writerow(columns)
     for run in result["runs"]:
         test, gain, usage = side(side(run, "best"), "test"), side(run, "improvement"), side(run, "usage")
-        calls = side(usage, "calls")
+        calls, before = side(usage, "calls"), side(side(run, "baseline"), "test")
+        means = [NO_ANSWER if one and one.get("mean") is None else one.get("mean") for one in (before, test)]
+        known = ("difference", "low", "high") if NO_ANSWER not in means else ()
         writer.writerow(
             [
-                run["method"], run["seed"], run["status"], side(side(run, "baseline"), "test").get("mean"),
-                *(test.get(key) for key in ("mean", "low", "high", "n")),
-                *(gain.get(key) for key in ("difference", "low", "high", "promoted")),
+                run["method"], run["seed"], run["status"], *means, *(test.get(key) for key in ("low", "high", "n")),
+                *(gain.get(key) if key in known else None for key in ("difference", "low", "high")), gain.get("promoted"),
                 *(calls.get(role, 0) for role in ("task", "optimizer", "judge")),
                 *(usage.get(key) for key in ("input_tokens", "output_tokens", "cost_usd")),
                 not usage.get("price_unknown"), usage.get("seconds"), side(run, "readability").get("perplexity"), run["run"],

@@ -36,7 +36,8 @@ def result_html(result: Mapping[str, Any], prompt: str) -> Html:
         el("p", el("b", str(side(result, "improvement").get("reason", "")))),
         el(
             "table",
-            _rows("{}, sealed test", means(record)) or _row("Sealed test", "not tested"),
+            _rows("{}, sealed test", means(record))
+            or (not side(side(result, "best"), "test") and _row("Sealed test", "not tested")),
             _rows("{}", differences(record)),
             figures,
         ),

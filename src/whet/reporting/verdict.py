@@ -99,6 +99,9 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     before, after = side(baseline, "validation"), side(best, "validation")
     if record.finished and before and after:
         pairs.append(("Validation", _validation(record, before, after)))
+    for name, one in (("Sealed test, baseline", baseline), ("Sealed test, best", best)):
+        if (test := side(one, "test")) and test.get("mean") is None:
+            pairs.append((name, f"no answer to any of {number_format.count(test.get('of'))} rows"))
     if added := side(result, "more"):
         old, new = (side(added, name).get("mean") for name in ("baseline", "best"))
         pairs.append(("Added rows", _from_to(old, new, digits, added.get("rows"))))

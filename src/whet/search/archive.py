@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from whet.environments.environment import Environment
@@ -53,6 +54,10 @@ class Archive:
     members: dict[str, Candidate] = field(default_factory=dict)
     incumbent: Candidate | None = None
     validated: dict[str, float] = field(default_factory=dict)
+    rewards: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """Of each validated candidate, the reward of each row that was answered, where rows are known."""
+    low: float = 0.0
+    """The lowest reward."""
     kept: str = ""
     outside: set[str] = field(default_factory=set)
     """Validated candidates whose means break what a task demands of its objectives: the incumbent only where all do."""
@@ -108,7 +113,7 @@ class Archive:
                 self.measured(run, env, candidate, rollouts)
             else:
                 score = (await env.score(run, [candidate.prompt], env.validation))[0]
-                self._settle(run, candidate, score, {})
+                self._settle(run, env, candidate, score, {})
         if self.incumbent is None:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent
@@ -122,7 +127,7 @@ class Archive:
             if not reward.meets(reward.means(answered or rollouts)):
                 self.outside.add(candidate.id)
             vectors = {"objectives": {r.example_id: {**reward.values(r)} for r in answered}}
-        self._settle(run, candidate, mean_score(rollouts), vectors)
+        self._settle(run, env, candidate, mean_score(rollouts), vectors)
 
     def measured_again(
         self,
@@ -136,9 +141,13 @@ class Archive:
         for candidate, own in zip(candidates, rollouts, strict=True):
             self.measured(run, env, candidate, own)
 
-    def _settle(self, run: Run, candidate: Candidate, score: Score, vectors: Mapping[str, JSON]) -> None:
+    def _settle(
+        self, run: Run, env: Environment, candidate: Candidate, score: Score, vectors: Mapping[str, JSON]
+    ) -> None:
         """The best becomes the incumbent."""
-        self.validated[candidate.id] = score.mean
+        self.validated[candidate.id], self.low = score.mean, env.reward.low
+        if score.rewards is not None:
+            self.rewards[candidate.id] = score.rewards
         better = self._is_better(candidate)
         if better:
             self.incumbent = candidate
@@ -157,12 +166,24 @@ class Archive:
         """Whether a validated candidate takes the place of the incumbent."""
         if self.incumbent is None:
             return True
-        new, old = self._rank(candidate), self._rank(self.incumbent)
+        means = self._comparable_means(candidate.id, self.incumbent.id)
+        new, old = (
+            (one.id not in self.outside, *preference(mean, one.prompt.text))
+            for one, mean in zip((candidate, self.incumbent), means, strict=True)
+        )
         return new > old and (new[:2] > old[:2] or bool(self.incumbent.parents))
 
-    def _rank(self, candidate: Candidate) -> tuple[bool, float, int]:
-        mean = self.validated[candidate.id]
-        return candidate.id not in self.outside, *preference(mean, candidate.prompt.text)
+    def _comparable_means(self, new: str, old: str) -> tuple[float, float]:
+        """The means of a candidate and of the incumbent on the same rows.
+
+        Where the provider failed, they are the rows that the incumbent has an answer to; one that the candidate lacks counts as
+        the lowest reward, so that nothing becomes the incumbent by the few rows that it was asked on.
+        """
+        means = self.validated[new], self.validated[old]
+        mine, other = self.rewards.get(new), self.rewards.get(old)
+        if mine is None or not other or mine.keys() == other.keys():
+            return means
+        return fmean(mine.get(row, self.low) for row in other), fmean(other.values())
 
 
 def candidate_of(described: Mapping[str, Any]) -> Candidate:

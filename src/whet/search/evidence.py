@@ -33,9 +33,11 @@ class Evidence:
         self.candidates[candidate.prompt.id] = replace(known, score=score or known.score)
 
     def pooled(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, float]:
-        """Mean reward over training and validation (`rows` examples), and its standard error; infinite without evidence."""
+        """Mean reward over training and validation (`rows` examples, or as many as were answered), and its standard error;
+        infinite without evidence."""
         rewards = self.rewards.get(prompt.id, [])
-        validated = archive.validated.get(prompt.id)
+        validated, answered = archive.validated.get(prompt.id), archive.rewards.get(prompt.id)
+        rows = rows if answered is None else len(answered)
         n = len(rewards) + (rows if validated is not None else 0)
         if n == 0:
             return float("-inf"), float("inf")
