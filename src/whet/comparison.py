@@ -103,7 +103,7 @@ class RunMeasurements:
         if self.reader == NONE:
             return {"perplexity": None, "reason": "nothing was read: --reader none"}
         if self.reader.startswith("embedded/") and importlib.util.find_spec("torch") is None:
-            remedy = f"pip install 'whet[embedded]', or {parameter('reader', NONE)} to do without"
+            remedy = f"pip install 'whet[embedded]', or the reader `{NONE}` to do without"
             return {"perplexity": None, "reason": f"the reader {self.reader} needs torch: {remedy}"}
         try:
             task = plan.task

@@ -9,7 +9,6 @@ from typing import Any
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
 from whet.engine.perfect_start import EVENT, sentence
-from whet.errors import parameter
 from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
@@ -137,7 +136,7 @@ def barren_warnings(core: Core, start: str, best: str) -> list[str]:
         return []
     return [
         f"None of the {len(tried)} texts that the optimizer model proposed earned more than the start prompt: it may not have "
-        f"understood the task. Try a stronger {parameter('optimizer_lm')}, say in `description` what the task is and which "
+        f"understood the task. Try a stronger optimizer model (`optimizer_lm`), say in `description` what the task is and which "
         "answers are right, or let the reward say what is wrong (a critique)."
     ]
 

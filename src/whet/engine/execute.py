@@ -19,6 +19,7 @@ from whet.engine.final_evaluation import (
     elapsed_row,
     final_evaluation,
 )
+from whet.engine.near_duplicates import meaning_warnings, writing_warnings
 from whet.engine.objectives import calibrated, timed
 from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.engine.openings import OpeningLedger, run_id
@@ -96,6 +97,7 @@ async def _protocol(
     env = replace(env, validation=sizes.validation)
     progress.begin("baseline", len(env.validation))
     before = time.monotonic()
+    near = None if core.caller.simulated else asyncio.ensure_future(meaning_warnings(plan.task))
     baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
     _foresee_test(plan, core, sizes)
@@ -106,10 +108,11 @@ async def _protocol(
     progress.on_baseline(baseline, len(plan.task.validation))
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
     noise = await noise_warnings(root.branch("regrading"), env, baseline, plan.limits)
-    for warning in noise:
-        progress.warn(warning)
-    warnings += noise
     seconds = time.monotonic() - before
+    late = [*noise, *(() if near is None else await near)]
+    for warning in late:
+        progress.warn(warning)
+    warnings += late
     with _kept_calls(core, sizes.ablation):
         reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
     parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best, sizes.ablation)
@@ -190,11 +193,12 @@ async def _early_warnings(
     if why := await asyncio.to_thread(ledger.check):
         progress.warn(why)
     moved = [] if why else await _moved_rows(root.branch("moved"), plan, core, ledger)
-    for warning in (*plan.task.warnings, *moved, *tried):
+    alike = await asyncio.to_thread(writing_warnings, plan.task)
+    for warning in (*plan.task.warnings, *alike, *moved, *tried):
         progress.warn(warning)
     if tried:
         await try_first(root.branch("first"), plan.task, env, env.validation)
-    return [*moved, *tried]
+    return [*alike, *moved, *tried]
 
 
 async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> list[str]:
