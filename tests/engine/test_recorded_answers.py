@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from aiohttp import web
 import whet
 from tests.api.world import right
 from tests.engine.odd import ROWS, odd_server, said, sorter
+from whet.engine.journal import read_rows
 from whet.errors import ProviderError
 
 
@@ -81,8 +86,6 @@ async def test_answers_are_in_the_cache_before_the_run_ends(tmp_path: Path) -> N
 
     def handle(body: dict[str, Any], number: int) -> Any:
         if number == 4:  # one call at a time: three answers are recorded
-            import sqlite3
-
             db = sqlite3.connect(tmp_path / "runs" / "cache.sqlite")
             seen.append(db.execute("SELECT COUNT(*) FROM completions").fetchone()[0])
             db.close()
@@ -98,3 +101,61 @@ async def test_the_text_says_how_old_answers_from_the_cache_are(tmp_path: Path) 
         await evaluate(url, tmp_path)
         cached = await evaluate(url, tmp_path, seed=1)
     assert sum(cached["usage"]["cached"].values()) > 0 and "cached_oldest" in cached["usage"]
+
+
+def _in_a_process(folder: Path, url: str, root: Path, **process: Any) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        "-m",
+        "whet",
+        "evaluate",
+        str(folder),
+        "--split",
+        "train",
+        "--concurrency",
+        "4",
+    ]
+    command += ["--base-url", url, "--lm", "openai/task", "--json"]
+    env = {**os.environ, "OPENAI_API_KEY": "k"}
+    return subprocess.Popen(command, cwd=root, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+async def test_what_a_killed_evaluation_had_answered_is_paid_once_by_all(tmp_path: Path) -> None:
+    """Killed in the middle of 40 rows and finished; another task with the same rows, below the same root, then pays nothing."""
+    killed: list[subprocess.Popen[bytes]] = []
+
+    def handle(body: dict[str, Any], number: int) -> Any:
+        if number == 20:
+            killed[0].kill()
+        return sorter(body, number)
+
+    rows = [{"input": f"Dish {i} was {'bad' if i % 2 else 'good'}.", "target": "positive"} for i in range(80)]
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "prompt.md").write_text("Sort the review: {{input}}")
+        (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "task.yaml").write_text(
+            f"name: {name}\nprompt: prompt.md\ndata: data.jsonl\nreward: exact_match\n"
+            "splits: {train: 0.5, validation: 0.25, test: 0.25}\n"
+        )
+    async with odd_server(task=handle) as (url, calls):
+        killed.append(_in_a_process(tmp_path / "one", url, tmp_path))
+        assert await asyncio.to_thread(killed[0].wait) == -9
+        (journal,) = (tmp_path / "runs").glob("one-*/journal.sqlite")
+        answered = {d for (d,) in read_rows(journal, "SELECT digest FROM results")}
+        cached = sqlite3.connect(tmp_path / "runs" / "cache.sqlite")
+        cached.execute("DELETE FROM completions WHERE key IN (SELECT key FROM completions LIMIT 5)")
+        cached.commit()
+        cached.close()
+        killed.append(_in_a_process(tmp_path / "one", url, tmp_path))
+        assert await asyncio.to_thread(killed[1].wait) == 0
+        (result,) = (tmp_path / "runs").glob("one-*/result.json")
+        rows_asked = json.loads(result.read_text())["score"]["n"]
+        paid = calls["task"]
+        assert answered and rows_asked <= paid <= rows_asked + 4, (
+            "what was in flight at the kill is paid again"
+        )
+        other = _in_a_process(tmp_path / "two", url, tmp_path)
+        assert await asyncio.to_thread(other.wait) == 0
+        assert calls["task"] == paid

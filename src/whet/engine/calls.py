@@ -45,6 +45,8 @@ SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 which the journal lists these requests."""
 CACHED_OLDEST = "cached_oldest"
 """The key under which the journal says when the oldest answer was made that came from the cache."""
+PLACES = "places"
+"""The key under which the journal says at which addresses the models of the last session were."""
 INTERRUPT_SECONDS = 1.0
 """How long an interrupted run waits for calls in flight."""
 
@@ -257,6 +259,27 @@ class Caller:
         suspects = orjson.dumps(sorted(forgotten)).decode()
         self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SUSPECTS, suspects))])
         return forgotten
+
+    def share_recorded(self, timed: bool = False) -> None:
+        """Begin to answer; `timed` says whether answers are recorded with the seconds that they took. What the session before
+        recorded is given to the cache where a kill came in between, unless the models are elsewhere now."""
+        self.timed = timed
+        places = {
+            role: getattr(c.model, "base_url", None) for role, c in self.clients.items() if not c.model.local
+        }
+        where = orjson.dumps(places, option=orjson.OPT_SORT_KEYS).decode()
+        last = self.journal.session - 1
+        if self.journal.meta(PLACES) == where and self.journal.meta("closed") != str(last):
+            sql = "SELECT role, digest FROM calls WHERE session = ? AND state = 'answered'"
+            for role, digest in self.journal.rows(sql, (last,)):
+                value = self.results.get(digest)
+                if value is None or all(c.error is not None for c in decode(value)):
+                    continue
+                for name, client in self.clients.items():
+                    if role == (client.counts_as or name) and name in places:
+                        self.cache.put(self._cache_key(client, digest), value)
+            self.cache.flush()
+        self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (PLACES, where))])
 
     def _share_answers(self) -> None:
         """Write what was answered into the cache at the end of this turn of the loop, so that no kill loses it for others."""

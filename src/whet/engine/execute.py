@@ -91,7 +91,7 @@ async def _protocol(
 ) -> dict[str, Any]:
     """Baseline, search, ablation and the sealed test; the result as JSON."""
     core, root = opened.core, DurableRun(opened.core, "", Budget())
-    core.caller.timed = timed(env.reward)
+    core.caller.share_recorded(timed(env.reward))
     early = await _early_warnings(root, plan, env, core, ledger, progress)
     sizes = await _fitted(root.branch("first_calls"), plan, env, core, sizes, progress)
     env = replace(env, validation=sizes.validation)

@@ -420,7 +420,7 @@ async def execute_evaluation(
             progress.warn(uncounted[0])
     try:
         async with core.draining():
-            core.caller.timed = timed(env.reward)
+            core.caller.share_recorded(timed(env.reward))
             run = DurableRun(core, "/evaluate", Budget())
             tried = await try_reward(run.branch("trial"), task)
             for warning in tried:
