@@ -26,7 +26,9 @@ def restore(folder: Path, golden: dict[str, Any]) -> None:
              (*row[:3], None if row[3] is None else row[3].encode(), *row[4:]))
             for row in golden["effects"]
         ]  # fmt: skip
-        rows += [("INSERT INTO results VALUES (?,?)", (d, v.encode())) for d, v in golden["results"]]
+        rows += [
+            ("INSERT INTO results(digest, value) VALUES (?,?)", (d, v.encode())) for d, v in golden["results"]
+        ]
         await journal.commit(rows)
         journal.close()
 

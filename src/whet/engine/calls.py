@@ -21,7 +21,7 @@ import orjson
 
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache, decode, encode
-from whet.engine.journal import Journal, Statement
+from whet.engine.journal import Journal, Statement, checksum
 from whet.engine.model_client import (
     DEAD_AFTER,
     MAX_ATTEMPTS,
@@ -465,7 +465,7 @@ def _detail_rows(call: int, usage: Usage) -> list[Statement]:
 
 
 def _result_row(digest: str, value: bytes) -> tuple[str, tuple[Any, ...]]:
-    return "INSERT OR IGNORE INTO results VALUES (?,?)", (digest, value)
+    return "INSERT OR IGNORE INTO results VALUES (?,?,?)", (digest, value, checksum(digest, value))
 
 
 def digest_of(address: str, request: Request) -> str:

@@ -17,7 +17,7 @@ from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import decode
 from whet.engine.calls import INTERRUPT_SECONDS, Caller
-from whet.engine.journal import Journal
+from whet.engine.journal import Journal, checksum
 from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
 from whet.run import Budget, Run, Trainable
@@ -93,8 +93,8 @@ class Core:
         self.journal.append(
             [
                 (
-                    "INSERT INTO effects(key, name, digest, value, role, calls) VALUES (?,?,?,?,?,?)",
-                    (key, name, digest, value, role, calls),
+                    "INSERT INTO effects(key, name, digest, value, role, calls, sum) VALUES (?,?,?,?,?,?,?)",
+                    (key, name, digest, value, role, calls, checksum(key, name, digest, value)),
                 )
             ]
         )

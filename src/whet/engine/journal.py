@@ -6,8 +6,8 @@ it is sent), `written` for the file system, which is what survives a kill (an an
 another call). Appends are ordered: everything appended before a durable intent is durable too.
 
 Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
-(content -> completions, shared by positions that ask the same), `calls` (one row per paid attempt,
-written before it is sent), `details` (what a provider says of a call beyond that: cached input, thought, a cost),
+(content -> completions, shared by positions that ask the same), both with a checksum of the row, `calls` (one row per
+paid attempt, written before it is sent), `details` (what a provider says of a call beyond that: cached input, thought, a cost),
 `events` (what methods log; read by progress and report).
 """
 
@@ -19,6 +19,7 @@ import os
 import queue
 import sqlite3
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -40,8 +41,8 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS effects(
   key TEXT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, value BLOB,
-  role TEXT, calls INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS results(digest TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+  role TEXT, calls INTEGER NOT NULL DEFAULT 0, sum INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS results(digest TEXT PRIMARY KEY, value BLOB NOT NULL, sum INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS calls(
   id INTEGER PRIMARY KEY, role TEXT NOT NULL, digest TEXT NOT NULL, session INTEGER NOT NULL,
   state TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost REAL NOT NULL);
@@ -50,6 +51,11 @@ CREATE TABLE IF NOT EXISTS details(
 CREATE TABLE IF NOT EXISTS events(
   seq INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, calls INTEGER NOT NULL);
 """
+
+_ADD_SUM = {
+    "effects": "ALTER TABLE effects ADD COLUMN sum INTEGER",
+    "results": "ALTER TABLE results ADD COLUMN sum INTEGER",
+}
 
 Statement = tuple[str, tuple[Any, ...]]
 Connect = Callable[[str], Any]
@@ -97,9 +103,12 @@ class Journal:
             self._open()
         except Exception as error:
             _unlock(self._lock)
-            if isinstance(error, UsageError):
+            if isinstance(error, UsageError | StorageError):
                 raise
-            raise StorageError(f"{path}: the journal cannot be opened: {error}.") from error
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                raise damaged(path, error) from error
+            words = " ".join(str(error).split())
+            raise StorageError(f"{path}: the journal cannot be opened: {words}.") from error
         self._thread = threading.Thread(target=self._write_forever, name="whet-journal", daemon=True)
         self._thread.start()
 
@@ -112,6 +121,11 @@ class Journal:
         for statement in SCHEMA.split(";"):
             if statement.strip():
                 self._db.execute(statement)
+        for table, add in _ADD_SUM.items():
+            if "sum" not in [row[1] for row in self.rows("SELECT * FROM pragma_table_info(?)", (table,))]:
+                self._db.execute(add)
+        if (found := str(self.rows("PRAGMA quick_check(1)")[0][0])) != "ok":
+            raise damaged(self.path, found)
         version = self.meta("format")
         if version is not None and int(version) != FORMAT:
             raise UsageError(
@@ -244,6 +258,27 @@ class Journal:
         _unlock(self._lock)
 
 
+def damaged(path: Path, found: object) -> StorageError:
+    """The error of a journal that does not hold any more what was written."""
+    words = " ".join(str(found).split())
+    return StorageError(
+        f"{path}: the journal is damaged ({words}). Restore the folder from a copy, or choose another {parameter('run')}: "
+        "answers that are in the cache are not paid for again."
+    )
+
+
+def checksum(*parts: str | bytes | None) -> int:
+    """A number that tells whether a row still holds what was written."""
+    data = b"\0".join(part.encode() if isinstance(part, str) else part or b"" for part in parts)
+    return zlib.crc32(data)
+
+
+def check_row(path: Path, found: int | None, *parts: str | bytes | None) -> None:
+    """Raise StorageError for a row that has changed; a row of an older version has no checksum."""
+    if found is not None and found != checksum(*parts):
+        raise damaged(path, f"the row {str(parts[0])[:40]} has changed")
+
+
 def by_statement(statements: Iterable[Statement]) -> list[tuple[str, list[tuple[Any, ...]]]]:
     """Statements grouped so that each group runs in one step. Inserts into different tables commute; the order of
     equal statements, and of anything else, is kept.
@@ -330,11 +365,15 @@ def _unlock(file: IO[bytes] | None) -> None:
 def read_events(path: Path, names: Iterable[str] = ()) -> list[LoggedEvent]:
     """Logged events of a journal in order, also while its run is still going on."""
     wanted = set(names)
-    return [
-        LoggedEvent(name, orjson.loads(value), calls)
-        for name, value, calls in read_rows(path, "SELECT name, value, calls FROM events ORDER BY seq")
-        if not wanted or name in wanted
-    ]
+    rows = read_rows(path, "SELECT name, value, calls FROM events ORDER BY seq")
+    try:
+        return [
+            LoggedEvent(n, orjson.loads(value), calls)
+            for n, value, calls in rows
+            if not wanted or n in wanted
+        ]
+    except (ValueError, TypeError) as error:
+        raise damaged(path, error) from error
 
 
 def events_after(path: Path, seq: int, limit: int) -> list[tuple[int, LoggedEvent]]:

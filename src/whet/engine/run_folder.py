@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import secrets
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,10 +21,10 @@ from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
 from whet.engine.calls import CACHED_OLDEST, OPEN, REFUSED, SILENT, SUSPECTS, Caller
 from whet.engine.durable import Core, Recorded
-from whet.engine.journal import Connect, Journal, connect, read_rows
+from whet.engine.journal import Connect, Journal, check_row, checksum, connect, damaged, read_rows
 from whet.engine.model_client import ModelClient
 from whet.engine.trained_policy import PolicyChoice
-from whet.errors import ReplayDiverged, UsageError, parameter
+from whet.errors import ReplayDiverged, UsageError, WhetError, parameter
 from whet.methods import Method
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS
@@ -137,8 +138,11 @@ def read_header(folder: Path) -> dict[str, Any] | None:
         rows = read_rows(folder / "journal.sqlite", "SELECT value FROM meta WHERE key = 'header'")
     except UsageError:
         return None
-    header: dict[str, Any] | None = orjson.loads(rows[0][0]) if rows else None
-    return header
+    try:
+        header = orjson.loads(rows[0][0]) if rows else None
+    except (ValueError, TypeError):  # damaged; who opens the journal is told so
+        return None
+    return header if isinstance(header, dict) else None
 
 
 def remember_task(journal: Journal, folder: Path) -> None:
@@ -246,6 +250,11 @@ def open_run(
                 f"Choose another {parameter('run')}, or reuse its paid answers in a new run with {parameter('fork')}."
             )
         return replace(_load(journal, folder, plan, clients, cache, on_event, fork), made=made)
+    except (sqlite3.DatabaseError, ValueError, TypeError, LookupError, AttributeError) as error:
+        journal.close()
+        if isinstance(error, WhetError):
+            raise
+        raise damaged(file, f"{type(error).__name__}: {error}") from error
     except BaseException:
         journal.close()
         raise
@@ -260,10 +269,13 @@ def _load(
     on_event: Callable[[str, Any], None],
     fork: Path | None,
 ) -> Opened:
-    effects = {
-        k: Recorded(n, d, v) for k, n, d, v in journal.rows("SELECT key, name, digest, value FROM effects")
-    }
-    results = {d: bytes(v) for d, v in journal.rows("SELECT digest, value FROM results")}
+    effects, results = {}, {}
+    for key, name, digest, value, found in journal.rows("SELECT key, name, digest, value, sum FROM effects"):
+        check_row(journal.path, found, key, name, digest, value)
+        effects[key] = Recorded(name, digest, value)
+    for digest, value, found in journal.rows("SELECT digest, value, sum FROM results"):
+        check_row(journal.path, found, digest, value)
+        results[digest] = bytes(value)
     spent = _spent(journal)
     open_calls = journal.rows(
         "SELECT COUNT(*), COALESCE(SUM(cost), 0) FROM calls WHERE state IN ('open', 'lost')"
@@ -340,5 +352,7 @@ def _answered(journal: Journal, role: str) -> bool:
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
     rows = read_rows(fork / "journal.sqlite", "SELECT digest, value FROM results")
-    journal.append([("INSERT OR IGNORE INTO results VALUES (?,?)", (d, v)) for d, v in rows])
+    journal.append(
+        [("INSERT OR IGNORE INTO results VALUES (?,?,?)", (d, v, checksum(d, bytes(v)))) for d, v in rows]
+    )
     return {d: bytes(v) for d, v in rows}
