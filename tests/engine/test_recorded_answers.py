@@ -18,7 +18,7 @@ import whet
 from tests.api.world import right
 from tests.engine.odd import ROWS, odd_server, said, sorter
 from whet.engine.journal import read_rows
-from whet.errors import ProviderError
+from whet.errors import ProviderError, RunLocked
 
 
 def evaluate(url: str, folder: Path, **more: Any) -> Any:
@@ -78,6 +78,22 @@ async def test_two_models_are_evaluated_at_the_same_time(tmp_path: Path) -> None
         async with odd_server(task=lambda body, number: said("nothing")) as (elsewhere, _):
             both = await asyncio.gather(evaluate(url, tmp_path), evaluate(elsewhere, tmp_path))
     assert [one.score.mean for one in both] == [1.0, 0.0], "the same name at another address is another model"
+
+
+async def test_two_models_are_optimized_at_the_same_time(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"data": ROWS, "reward": right, "optimizer_lm": "none", "root": tmp_path / "runs"}
+    words |= {"method": "random_search", "budget": whet.Budget(calls=60), "progress": False}
+    async with odd_server(task=sorter, other=lambda body, number: said("nothing")) as (url, _calls):
+        names = ("openai/task", "openai/other")
+        found = await asyncio.gather(
+            *(whet.aoptimize("Be careful: {{input}}", lm=name, base_url=url, **words) for name in names)
+        )
+        assert [one.baseline.validation.mean for one in found] == [1.0, 0.0]
+        assert found[0].run != found[1].run
+        again = {"lm": names[0], "base_url": url, "seed": 3, **words}
+        both = (whet.aoptimize("Be careful: {{input}}", **again) for _ in range(2))
+        ended = await asyncio.gather(*both, return_exceptions=True)
+        assert [type(one) for one in ended].count(RunLocked) == 1, "the same run is not worked on twice"
 
 
 async def test_answers_are_in_the_cache_before_the_run_ends(tmp_path: Path) -> None:

@@ -146,6 +146,11 @@ class Journal:
         """Read committed rows. Call before the run starts, or after `flush`."""
         return [tuple(row) for row in self._db.execute(sql, parameters)]
 
+    def pin(self, statements: Iterable[Statement]) -> None:
+        """Write what others must see before this run does anything. Call before anything is appended. Raises StorageError."""
+        self._write([_Entry(list(statements))], "FULL")
+        self._raise_failure()
+
     def append(self, statements: Iterable[Statement]) -> None:
         """Queue statements for the next group commit without waiting. Raises StorageError after a failure."""
         self._raise_failure()
@@ -390,7 +395,8 @@ def read_rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[tu
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     try:
         return list(db.execute(sql, parameters))
-    except sqlite3.DatabaseError as error:
-        raise UsageError(f"{path}: this is no journal of whet: {error}.") from error
+    except (sqlite3.DatabaseError, UnicodeError) as error:
+        words = " ".join(str(error).split())
+        raise UsageError(f"{path}: this is no journal of whet, or damaged: {words}.") from error
     finally:
         db.close()

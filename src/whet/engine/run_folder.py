@@ -240,7 +240,7 @@ def open_run(
         header = plan.header()
         pinned = journal.meta("header")
         if pinned is None:
-            journal.append([("INSERT INTO meta VALUES ('header', ?)", (to_json(header).decode(),))])
+            journal.pin([("INSERT INTO meta VALUES ('header', ?)", (to_json(header).decode(),))])
             journal.append([("INSERT INTO meta VALUES ('run', ?)", (secrets.token_hex(8),))])
         elif goes_on(folder, orjson.loads(pinned), header):
             journal.append([("UPDATE meta SET value = ? WHERE key = 'header'", (to_json(header).decode(),))])
