@@ -91,6 +91,12 @@ def requests(ledger: Path, role: str) -> int:
     return Counter(row["role"] for row in rows)[role]
 
 
+def counted(result: dict[str, Any]) -> int:
+    """Requests that a run says it made: calls, and what the server turned away."""
+    usage = result["usage"]
+    return sum(usage["calls"].values()) + sum(usage["refused"].values())
+
+
 def url(server: str, role: str) -> str:
     return server.replace("/v1", f"/{role}/v1")
 
@@ -133,7 +139,7 @@ def test_optimize_writes_what_the_contract_names_and_returns_it_again_at_once(
     assert (folder / "best.md").read_text() == result["best"]["prompt"]
     assert "only" in result["best"]["prompt"]
     paid = requests(ledger, "first")
-    assert paid == sum(result["usage"]["calls"].values())
+    assert paid == counted(result)
     again = whet(task, *command)
     assert json.loads(again.stdout) == result
     assert requests(ledger, "first") == paid
@@ -162,8 +168,8 @@ def test_kill_then_the_same_command_continues(task: Path, server: str, ledger: P
     done = whet(task, *command)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    counted, paid = sum(result["usage"]["calls"].values()), requests(ledger, "killed")
-    assert before <= paid <= counted <= paid + 3, "an intent that was written ahead counts, sent or not"
+    said, paid = counted(result), requests(ledger, "killed")
+    assert before <= paid <= said <= paid + 3, "an intent that was written ahead counts, sent or not"
 
 
 def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path) -> None:
@@ -187,7 +193,7 @@ def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path)
     assert "resumes" in said and "Traceback" not in said
     result = json.loads(whet(task, *command, "--base-url", url(server, "interrupted")).stdout)
     assert not [w for w in result["warnings"] if "in flight" in w]
-    assert requests(ledger, "interrupted") + paid == sum(result["usage"]["calls"].values())
+    assert requests(ledger, "interrupted") + paid == counted(result)
 
 
 @pytest.mark.parametrize("limit", [40, 30])
@@ -201,7 +207,7 @@ def test_the_budget_holds_and_the_best_so_far_is_returned(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert requests(ledger, role) <= limit
+    assert requests(ledger, role) - sum(result["usage"]["refused"].values()) <= limit
     assert result["status"] in ("budget_exhausted", "completed")
     assert result["best"]["test"]["n"] == 2
 
@@ -349,9 +355,9 @@ def test_help_has_examples_and_starts_quickly() -> None:
 
 
 def test_an_evaluation_of_something_else_leaves_one_that_is_at_work_alone(task: Path, server: str) -> None:
-    command = ("evaluate", "task", "--base-url", url(server, "evaluated"), "--json")
+    command = ("evaluate", "task", "--base-url", url(server, "evaluated"), "--json", "--out", "run")
     assert whet(task, *command).returncode == 0
-    (path,) = (task / "runs").glob("*/journal.sqlite")
+    path = task / "run" / "journal.sqlite"
     journal = Journal(path)
     refused = in_a_process(task, *command, "--lm", "openai/other")
     journal.close()

@@ -124,8 +124,8 @@ class Journal:
         for table, add in _ADD_SUM.items():
             if "sum" not in [row[1] for row in self.rows("SELECT * FROM pragma_table_info(?)", (table,))]:
                 self._db.execute(add)
-        if (found := str(self.rows("PRAGMA quick_check(1)")[0][0])) != "ok":
-            raise damaged(self.path, found)
+        if (state := str(self.rows("PRAGMA quick_check(1)")[0][0])) != "ok":
+            raise damaged(self.path, state)
         version = self.meta("format")
         if version is not None and int(version) != FORMAT:
             raise UsageError(
@@ -263,9 +263,9 @@ class Journal:
         _unlock(self._lock)
 
 
-def damaged(path: Path, found: object) -> StorageError:
+def damaged(path: Path, reason: object) -> StorageError:
     """The error of a journal that does not hold any more what was written."""
-    words = " ".join(str(found).split())
+    words = " ".join(str(reason).split())
     return StorageError(
         f"{path}: the journal is damaged ({words}). Restore the folder from a copy, or choose another {parameter('run')}: "
         "answers that are in the cache are not paid for again."
@@ -278,9 +278,9 @@ def checksum(*parts: str | bytes | None) -> int:
     return zlib.crc32(data)
 
 
-def check_row(path: Path, found: int | None, *parts: str | bytes | None) -> None:
+def check_row(path: Path, stored_sum: int | None, *parts: str | bytes | None) -> None:
     """Raise StorageError for a row that has changed; a row of an older version has no checksum."""
-    if found is not None and found != checksum(*parts):
+    if stored_sum is not None and stored_sum != checksum(*parts):
         raise damaged(path, f"the row {str(parts[0])[:40]} has changed")
 
 

@@ -270,11 +270,13 @@ def _load(
     fork: Path | None,
 ) -> Opened:
     effects, results = {}, {}
-    for key, name, digest, value, found in journal.rows("SELECT key, name, digest, value, sum FROM effects"):
-        check_row(journal.path, found, key, name, digest, value)
+    for key, name, digest, value, row_sum in journal.rows(
+        "SELECT key, name, digest, value, sum FROM effects"
+    ):
+        check_row(journal.path, row_sum, key, name, digest, value)
         effects[key] = Recorded(name, digest, value)
-    for digest, value, found in journal.rows("SELECT digest, value, sum FROM results"):
-        check_row(journal.path, found, digest, value)
+    for digest, value, row_sum in journal.rows("SELECT digest, value, sum FROM results"):
+        check_row(journal.path, row_sum, digest, value)
         results[digest] = bytes(value)
     spent = _spent(journal)
     open_calls = journal.rows(
