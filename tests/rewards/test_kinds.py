@@ -13,7 +13,7 @@ from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
 from whet.rewards.numbers import Number, parse_number
-from whet.rewards.text import F1, Contains, ExactMatch, f1_score
+from whet.rewards.text import F1, Contains, ExactMatch, Regex, f1_score
 from whet.run import MemoryRun
 from whet.types import Completion, Example
 
@@ -91,6 +91,41 @@ async def test_other_answers_are_wrong(answer: str, target: Any) -> None:
     ],
 )
 async def test_options_of_numbers(reward: Any, answer: str, target: Any, value: float) -> None:
+    assert await grade(reward, answer, target) == value
+
+
+@pytest.mark.parametrize("target", [1_000_000_001, 10**19 + 1, -(10**20) - 1, 4_000_000_000_000_000_001])
+@pytest.mark.parametrize(
+    "reward",
+    [
+        *(Number(), Number(last=True), ExactMatch(), ExactMatch(normalise=True), F1(), Contains()),
+        *(Regex(r"-?\d+"), JsonFields(), JsonFields(strict=True), ItemList(exact=True)),
+    ],
+)
+async def test_whole_numbers_are_exact(reward: Any, target: int) -> None:
+    wrap = {"json": '{{"n": {}}}', "list": "[{}]"}.get(reward.name, "{}")
+    wanted: Any = {"json": {"n": target}, "list": [target]}.get(reward.name, target)
+    values = [await grade(reward, wrap.format(answer), wanted) for answer in (target, target - 1, target + 1)]
+    assert values == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("reward", "answer", "target", "value"),
+    [
+        (Number(relative=1e-9), "1000000000", 1_000_000_001, 1.0),
+        (Number(absolute=1), "1000000000", 1_000_000_001, 1.0),
+        (Number(), "1000000000", "1000000001", 0.0),
+        (Number(), "1000000000.5", "1000000001.4", 0.0),
+        (Number(), "1234567890.12", 1234567890.1200001, 1.0),
+        (Number(), "0.3", 0.1 + 0.2, 1.0),
+        (Number(), "0.33333333", 1 / 3, 0.0),
+        (Number(), "0.3333333333", 1 / 3, 1.0),
+        (Number(), "2.5e-12", 3.5e-12, 0.0),
+    ],
+)
+async def test_other_numbers_differ_by_rounding_at_most(
+    reward: Any, answer: str, target: Any, value: float
+) -> None:
     assert await grade(reward, answer, target) == value
 
 

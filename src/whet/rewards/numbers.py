@@ -20,6 +20,7 @@ from whet.types import Completion, Example, Reward
 from whet.words import fold
 
 _LONGEST, _LARGEST_EXPONENT = 400, 400
+_ROUNDING, _FLOAT_ROUNDING = Fraction(1, 10**9), Fraction(1, 10**15)
 _DIGITS = r"(?:[0-9]+(?:[.,'\u2019][0-9]+)*|[.][0-9]+(?![.,]?[0-9]))(?:e[-+\u2212]?[0-9]{1,4}(?![0-9]))?"
 _SIGN = r"[-+\u2212\u2013]"
 _NUMBER = regex.compile(rf"(?:(?<![\w.,)]){_SIGN}[ ]?\p{{Sc}}?)?(?<![0-9.,])(?<![0-9]['\u2019]){_DIGITS}")
@@ -140,10 +141,23 @@ def is_same_number(answer: str, target: Any) -> bool | None:
     return None if wanted is None or number is None else are_close(number, wanted)
 
 
-def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: float = 1e-9) -> bool:
-    """Whether two numbers differ by at most `absolute`, or by at most the share `relative` of the second."""
-    gap = abs(Fraction(one) - Fraction(other))
-    return gap <= max(Fraction(absolute), Fraction(relative) * abs(Fraction(other)))
+def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: float | None = None) -> bool:
+    """Whether two numbers differ by at most `absolute`, or by at most the share `relative` of the second.
+
+    Without `relative`, a second number that is whole allows no difference, and any other one that of its rounding: the share
+    1e-9, but no more than 1e-9 (or than a float rounds off).
+
+    >>> are_close(Decimal("1000000000"), Decimal("1000000001")), are_close(Decimal("0.3"), Decimal("0.30000000000000004"))
+    (False, True)
+    """
+    gap, size = abs(Fraction(one) - Fraction(other)), abs(Fraction(other))
+    if relative is not None:
+        share = Fraction(relative) * size
+    elif size.denominator == 1:
+        share = Fraction(0)
+    else:
+        share = max(_ROUNDING * min(size, Fraction(1)), _FLOAT_ROUNDING * size)
+    return gap <= max(Fraction(absolute), share)
 
 
 @dataclass(frozen=True)
@@ -151,14 +165,15 @@ class Number:
     """1 when the answer is the target as a number, else 0.
 
     The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the last number in
-    it counts. Two numbers are equal when they differ by at most `absolute`, or by the share `relative` of the target.
+    it counts. Two numbers are equal when they differ by at most `absolute`, or by the share `relative` of the target; unless a
+    share is given, a whole target is exact, and another one may differ by rounding (1e-9).
     `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18 % is 0.18; without, the
     sign is left aside.
     """
 
     last: bool = False
     absolute: float = 0.0
-    relative: float = 1e-9
+    relative: float | None = None
     decimal: str = ""
     unit: str = ""
     percent: bool = False
@@ -168,9 +183,10 @@ class Number:
     needs: frozenset[str] = frozenset({TARGET})
 
     def __post_init__(self) -> None:
-        if self.absolute < 0 or self.relative < 0:
+        if self.absolute < 0 or (self.relative or 0.0) < 0:
             raise UsageError(
-                f"a tolerance of number must be 0 or more; these are absolute={self.absolute:g}, relative={self.relative:g}."
+                f"a tolerance of number must be 0 or more; these are absolute={self.absolute:g}, "
+                f"relative={self.relative or 0.0:g}."
             )
         if self.decimal not in ("", ".", ","):
             raise UsageError(f'the option decimal of number is "." or ","; this is {self.decimal!r}.')
