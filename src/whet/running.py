@@ -143,8 +143,10 @@ def total_usage(*usages: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values[0], Mapping):
             roles = dict.fromkeys(role for value in values for role in value)
             whole[name] = {role: sum(value.get(role, 0) for value in values) for role in roles}
-        else:
-            whole[name] = round(sum(values), 6)
+        elif name == "cached_oldest":
+            whole[name] = min(values)
+        else:  # dollars are not known where those of one run are not
+            whole[name] = None if None in values else round(sum(values), 6)
     return whole | ({"price_unknown": unknown} if unknown else {})
 
 

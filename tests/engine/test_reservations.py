@@ -69,8 +69,11 @@ class Writer:
         return whet.Completion(text, usage=Usage(350, 50))
 
 
-def run(tmp_path: Path, task: Thinking, optimizer: Writer, **budget: Any) -> whet.Result:
-    price = {"input": 1.0, "output": 10.0}
+def run(
+    tmp_path: Path, task: Thinking, optimizer: Writer, control: str | None = None, **budget: Any
+) -> whet.RunResult:
+    """Without prices where a control is named."""
+    price = {} if control else {"price": {"input": 1.0, "output": 10.0}}
     method = whet.methods.opro.Config(steps=400, samples=2, examples=4, finalists=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -78,9 +81,10 @@ def run(tmp_path: Path, task: Thinking, optimizer: Writer, **budget: Any) -> whe
             PROMPT,
             data=rows(120),
             reward="exact_match",
-            lm={"address": task, "price": price, "max_tokens": 16},
-            optimizer_lm={"address": optimizer, "price": price},
+            lm={"address": task, "max_tokens": 16, **price},
+            optimizer_lm={"address": optimizer, **price},
             method=method,
+            control=control,
             budget=whet.Budget(**budget),
             root=tmp_path,
             progress=False,
@@ -155,3 +159,12 @@ def test_dearer_prompts_are_kept_for_while_they_are_asked_and_when_they_are_the_
     for _ in range(20):
         seen.note(100, 1, Usage(50, 50), 0.1, 0.0)
     assert 4000 < reserve.tokens <= 4500 and reserve.cost == pytest.approx(reserve.tokens / 1000, rel=1e-3)
+
+
+def test_a_limit_holds_for_a_run_and_its_control_also_where_no_price_is_known(tmp_path: Path) -> None:
+    task, optimizer = Thinking(500), Writer()
+    done = run(tmp_path, task, optimizer, control="random_search", tokens=200_000)
+    billed = sum(task.calls) + sum(optimizer.calls)
+    assert billed <= 200_000 and done["usage"]["cost_usd"] is None
+    assert billed == done["usage"]["input_tokens"] + done["usage"]["output_tokens"]
+    assert done["improvement"]["promoted"]
