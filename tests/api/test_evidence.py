@@ -367,3 +367,37 @@ def test_a_run_that_found_nothing_opens_nothing() -> None:
     assert barren["improvement"]["opening"] == 0 and barren.best.id == barren.baseline.id
     assert barren.baseline.test is not None, "the mean of the start prompt alone is looked at"
     assert whet.optimize(PROMPT, **words(seed=1))["improvement"]["opening"] == 1
+
+
+class FailingLater(Counted):
+    """Fails on every third of the added rows for the candidate, until it is mended."""
+
+    broken = True
+
+    def __call__(self, messages: list[whet.Message]) -> str:
+        text = " ".join(m.content for m in messages)
+        if self.broken and "careful" in text and any(f"Dish 50{i} " in text for i in range(0, 60, 3)):
+            self.calls += 1
+            raise whet.ProviderError("HTTP 503", status=503)
+        return super().__call__(messages)
+
+
+def test_added_rows_that_nobody_answered_are_asked_for_again_and_open_nothing_more(folder: Path) -> None:
+    model = FailingLater()
+    call = words(lm=model, minimum_effect=0.3, data=rows(6), budget=whet.Budget())
+    assert not whet.optimize(PROMPT, **call).promoted
+    rows_to_add = fresh(50, 60)
+    first = whet.optimize(PROMPT, **call, more=rows_to_add)
+    held = first["improvement"]
+    assert held["withheld"] and held["missing"] == 80 and held["rows"] == 240 and not first.promoted
+    assert (first["more"]["best"]["answered"], first["more"]["best"]["of"]) == (160, 240)
+    assert "no verdict" in held["reason"] and "give the same ones again" in held["reason"]
+    model.broken, model.calls = False, 0
+    again = whet.optimize(PROMPT, **call, more=rows_to_add)
+    assert model.calls == 80, "only what was missing is asked for"
+    assert again.promoted and again["improvement"]["missing"] == 0, again.improvement.reason
+    assert again["improvement"]["alpha"] == opening_alpha(0.05, 1), (
+        "the verdict that was withheld spent nothing"
+    )
+    assert again["more"]["best"]["answered"] == again["more"]["best"]["of"] == 240
+    assert whet.optimize(PROMPT, **call, more=rows_to_add) == again and model.calls == 80
