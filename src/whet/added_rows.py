@@ -19,6 +19,7 @@ from whet.engine.assemble import Assembly, TransferModel
 from whet.engine.budget import answers_of
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, usage
+from whet.engine.forecast import forecast_evaluation, measured_usage
 from whet.engine.journal import read_events
 from whet.engine.openings import (
     Family,
@@ -36,9 +37,12 @@ from whet.engine.pairs import (
     example_clusters,
     summary,
 )
+from whet.engine.progress import Progress
 from whet.engine.run_folder import Opened, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.transfer import left
+from whet.engine.usage_sums import MORE, with_part
+from whet.environments.environment import watching
 from whet.errors import BudgetExceeded, UsageError
 from whet.options import Options
 from whet.prompt.document import MASK
@@ -86,7 +90,6 @@ def fresh_rows(task: Task, more: Any) -> list[PlacedExample]:
     return placed
 
 
-MORE = "more"
 ANYTIME = "anytime"
 
 
@@ -176,6 +179,13 @@ def _batches(journal: Path) -> list[Batch]:
     return list(batches.values())
 
 
+def _due(rows: Sequence[Example], earlier: Sequence[Batch]) -> int:
+    """Answers that are asked for: of both prompts to new rows, and those that rows added earlier lack."""
+    lacking = [zip(*batch.answers, strict=True) for batch in earlier]
+    missing = sum(not all(r.answered for r in pair) for pairs in lacking for pair in pairs)
+    return 2 * (len(rows) + missing)
+
+
 def _name(rows: Sequence[Example]) -> str:
     return content_hash(sorted(row_hashes(rows)))[:16]
 
@@ -186,12 +196,13 @@ class AddedRows:
     other: TransferModel | None = None
     family: Family | None = None
 
-    def __init__(self, task: Task, options: Options) -> None:
+    def __init__(self, task: Task, options: Options, progress: Progress) -> None:
         if isinstance(task.reward, Objectives):
             raise UsageError(
                 f"{task.name} has objectives, and added rows are tested by one reward only. Make a new run with all rows."
             )
-        self._options, self._rows = options, fresh_rows(task, options.more)
+        self._options, self._progress = options, progress
+        self._rows = fresh_rows(task, options.more)
 
     async def measured(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
         """The result with what all rows added so far say. Raises UsageError before anything is paid."""
@@ -210,13 +221,31 @@ class AddedRows:
         candidate = found_candidate(plan.task, folder, result)
         env = used(plan, assembly.env, folder, candidate)
         sides = (assembly.env, plan.task.prompt), (env, candidate.prompt)
+        asked = _due(rows, earlier)
+        foreseen = self._foreseen(plan, assembly, asked, len(rows))
+        self._progress.begin_part("added rows")
+        self._progress.planned(foreseen)
+        if self._options.dry_run:
+            return {**result, "status": "planned", "plan": foreseen}
         identity = AddedRowsPlan(plan, run_id(folder), [prompt.id for _, prompt in sides])
         cache = assembly.cache(folder / MORE, self._options)
         opened = open_run(folder / MORE, identity, assembly.clients, cache, lambda name, value: None)
         with opened.closing():
             if rows:
                 _refuse_unpayable(plan, sides, assembly, opened, rows)
-            return await _tested(plan, sides, opened, ledger, (earlier, rows), result)
+            self._progress.core = opened.core
+            self._progress.begin("added rows", asked)
+            with watching(self._progress.on_rollout):
+                return await _tested(plan, sides, opened, ledger, (earlier, rows), result)
+
+    def _foreseen(self, plan: RunPlan, assembly: Assembly, asked: int, rows: int) -> dict[str, Any]:
+        """The plan of so many answers to added rows."""
+        known = measured_usage(Path(self._options.root), plan.task.fingerprint, plan.addresses)
+        examples = [p.example for p in self._rows[:1]] * asked
+        foreseen = forecast_evaluation(
+            plan.task, assembly.env, assembly.clients, plan.config, examples, known
+        )
+        return {**foreseen, "added": {"rows": rows, "answers": asked}}
 
     def _fresh(self, run: str, ledger: OpeningLedger, earlier: Sequence[Batch]) -> list[Example]:
         """The rows that no batch has. Raises UsageError for one that another run opened or saw, or half of a batch has."""
@@ -312,6 +341,7 @@ async def _tested(
         "improvement": {**verdict, "sealed": sealed},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         MORE: added,
+        "usage": with_part(result["usage"], MORE, added["usage"]),
         "warnings": list(dict.fromkeys([*result["warnings"], *opening.warnings, *opinion.warnings])),
     }
 

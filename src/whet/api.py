@@ -104,7 +104,8 @@ async def aoptimize(
     The run. `method`: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a
       method of your own too (`whet.methods.register`); `settings` go with a name. `budget`: limits on everything, retries
       and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
-      answers are reused. `control`: a method that runs afterwards with as many scored prompts. `more`: fresh rows (as
+      answers are reused. `control`: a method that runs afterwards, within its half of the
+      limits. `more`: fresh rows (as
       `data`) that a finished run has not seen; baseline and best answer them too, and what all such rows say together
       replaces its verdict. `fresh`: ask again what the cache or a finished run knows, as where another model answers
       behind the same address. `max_wait`: seconds that an endpoint is waited for which turns calls away, at most (an hour).

@@ -26,8 +26,8 @@ class Options:
     `lm`, `optimizer_lm`, `judge_lm` are models (`optimizer_lm="none"` forbids one); `policy` is the model whose weights are
     trained, or the folder of a checkpoint, `processes` how many processes share in that, each on a GPU of its own where
     there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
-    of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards with as many scored
-    prompts; `alpha`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh rows for a
+    of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards within its half of
+    the limits; `alpha`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh rows for a
     finished run. `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds that an endpoint is
     waited for at most which turns calls away. `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds
     gets a limit.

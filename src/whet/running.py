@@ -33,6 +33,7 @@ from whet.engine.run_folder import (
 from whet.engine.run_folder import read_result as read_result
 from whet.engine.trained_policy import check_policy
 from whet.engine.transfer import left
+from whet.engine.usage_sums import CONTROL, usage_of_run, usage_without_control, with_part
 from whet.errors import BudgetExceeded, ProviderError, StorageError, UsageError, did_you_mean, parameter
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, configure, get_method
 from whet.options import Options
@@ -55,7 +56,7 @@ async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[s
     """A run, and its control run where one is wanted. Raises UsageError before anything is paid."""
     if opts.control is not None:
         get_method(opts.control)
-    added = None if opts.more is None else AddedRows(task, opts)
+    added = None if opts.more is None else AddedRows(task, opts, progress)
     result = await run_task(task, opts, progress, added)
     if added is not None and not opts.dry_run:
         folder = Path(result["run"])
@@ -72,11 +73,12 @@ async def _add_control(
     """Run the control beside a finished run and write result and report again with it inside."""
     method, folder = str(opts.control), Path(result["run"])
     limits = opts.limits(with_gate(task, opts.alpha, opts.minimum_effect))
-    budget = _left_for_control(limits, control_share(limits, _optimizes(method)), result["usage"], folder)
+    own = usage_of_run(result["usage"])
+    budget = _left_for_control(limits, control_share(limits, _optimizes(method)), own, folder)
     progress.begin_part(f"control: {method}")
     settings = _control_settings(task, result, method)
     out = folder.with_name(f"{folder.name}-control")
-    own: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "method": method,
         "config": None,
         "settings": settings,
@@ -88,20 +90,16 @@ async def _add_control(
         "policy": None,
         "processes": 1,
     }
-    control = await run_task(task, dataclasses.replace(opts, **own), progress)
+    control = await run_task(task, dataclasses.replace(opts, **changes), progress)
     if control["status"] == "stopped":
         raise StorageError(control["improvement"]["reason"])
     kept = ("method", "best", "improvement", "usage", "run")
-    alone = result["usage"]
     names = {result["method"]: folder, f"control {method}": Path(control["run"])}
     answers = {name: [sealed_answers(run)] for name, run in names.items()}
     result = {
         **{k: v for k, v in result.items() if k != "run"},
         "control": {k: control[k] for k in kept},
-        "usage": {
-            **total_usage(alone, control["usage"]),
-            "parts": {"run": alone, "control": control["usage"]},
-        },
+        "usage": with_part(result["usage"], CONTROL, control["usage"]),
         "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
     }
     _write_result(folder, result)
@@ -131,23 +129,6 @@ def _left_for_control(limits: Budget, share: Budget, spent: Mapping[str, Any], f
                 f"another {parameter('run')}, with {parameter('control')} from the beginning."
             )
     return Budget(**kept)
-
-
-def total_usage(*usages: Mapping[str, Any]) -> dict[str, Any]:
-    """What several runs used together."""
-    unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
-    names = dict.fromkeys(name for one in usages for name in one if name not in ("price_unknown", "parts"))
-    whole: dict[str, Any] = {}
-    for name in names:
-        values = [one[name] for one in usages if name in one]
-        if isinstance(values[0], Mapping):
-            roles = dict.fromkeys(role for value in values for role in value)
-            whole[name] = {role: sum(value.get(role, 0) for value in values) for role in roles}
-        elif name == "cached_oldest":
-            whole[name] = min(values)
-        else:  # dollars are not known where those of one run are not
-            whole[name] = None if None in values else round(sum(values), 6)
-    return whole | ({"price_unknown": unknown} if unknown else {})
 
 
 def _control_settings(task: Task, result: Mapping[str, Any], method: str) -> dict[str, Any]:
@@ -180,7 +161,8 @@ def _scored_prompts(task: Task, result: Mapping[str, Any], examples: int) -> int
     outside = sides * (result["baseline"]["validation"]["n"] + result["baseline"]["test"]["n"]) + sum(
         validated
     )
-    calls = int(result["usage"]["calls"]["task"]) + int(result["usage"]["cached"]["task"])
+    used = usage_of_run(result["usage"])
+    calls = int(used["calls"]["task"]) + int(used["cached"]["task"])
     return max(1, (int(calls / _calls_each(journal)) - int(outside)) // min(examples, len(task.train)))
 
 
@@ -222,7 +204,9 @@ async def run_task(
                 f"{parameter('run')}."
             )
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
-            if measurements is None or opts.dry_run or not finished.get("tested", True):
+            if measurements is None or not finished.get("tested", True):
+                return finished
+            if opts.dry_run and not isinstance(measurements, AddedRows):
                 return finished
             return await measurements.measured(plan, assembly, finished)
         control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
@@ -231,6 +215,7 @@ async def run_task(
         foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known)
         if control is not None:
             foreseen["control"] = {"method": opts.control, "kept": control.as_json()}
+        foreseen |= {"methods": [plan.method.entry.name], "models": dict(plan.addresses)}
         progress.planned(foreseen)
         if opts.dry_run:
             return _planned(plan, foreseen)
@@ -477,9 +462,10 @@ def _spent_so_far(folder: Path) -> dict[str, Any]:
 
 
 def run_row(folder: Path) -> dict[str, Any]:
-    """A run folder in one row: what it is, how it stands, what it found."""
+    """A run folder in one row: what it is, how it stands, what it found. Calls and dollars are its own, with those of added rows;
+    a control run has a row of its own."""
     header, result = read_header(folder) or {}, read_result(folder)
-    usage = result.get("usage") or _spent_so_far(folder)
+    usage = usage_without_control(result.get("usage") or _spent_so_far(folder))
     score = result.get("score") or (result.get("best") or {}).get("test") or {}
     split = evaluated_split(header)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -14,6 +15,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.cli import show
 from whet.cli.main import main
 from whet.methods import opro
 from whet.stats import opening_alpha
@@ -171,6 +173,54 @@ def test_best_stands_against_its_control_on_the_same_rows() -> None:
     gap = result["best"]["test"]["mean"] - result["control"]["best"]["test"]["mean"]
     assert pair["difference"] == pytest.approx(gap)
     assert "In pairs, on the same rows" in (result.run / "report.html").read_text()
+
+
+def test_every_place_says_what_run_and_control_took_each(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Counted()
+    call = words(lm=model, control="random_search", minimum_effect=0.9)
+    result = whet.optimize(PROMPT, **call)
+    parts = result["usage"]["parts"]
+    own, other = (parts[name]["calls"]["task"] for name in ("run", "control"))
+    assert own != other and own + other == result.usage.calls["task"] == model.calls
+    page = text_of(result.run / "report.html")
+    both = page.partition("This run and its control")[2].partition("In pairs")[0]
+    assert f" {own} no" in both and f" {other} no" in both and f" {own + other} " not in both
+    assert f"{other:,} of them the control" in page and "--control random_search" in page
+    rows = {Path(row["run"]).name: row["calls"] for row in whet.runs()}
+    optimizer = result.usage.calls["optimizer"]
+    assert sorted(rows.values()) == sorted([own + optimizer, other]), "no call stands in two rows"
+    show.result(result)
+    assert (
+        f"{own + other} task" in (said := capsys.readouterr().out) and f"the control: {other} calls" in said
+    )
+
+
+def test_added_rows_have_a_plan_and_their_calls_are_in_every_sum(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Counted()
+    call = words(lm=model, minimum_effect=0.9)
+    before = whet.optimize(PROMPT, **call)
+    capsys.readouterr()
+    planned = whet.optimize(PROMPT, **call, more=fresh(50, 30), dry_run=True)
+    assert planned.status == "planned" and model.calls == before.usage.calls["task"]
+    assert "120 added rows, answered by both prompts: 240 task calls" in capsys.readouterr().err
+    after = whet.optimize(PROMPT, **call, more=fresh(50, 30))
+    assert "120 added rows, answered by both prompts: 240 task calls" in capsys.readouterr().err
+    assert after.usage.calls["task"] == before.usage.calls["task"] + 240 == model.calls
+    assert whet.runs()[0]["calls"] == sum(after.usage.calls.values())
+    assert "240 of them the added rows" in text_of(after.run / "report.html")
+    show.result(after)
+    assert "the added rows: 240 calls" in capsys.readouterr().out
+    again = whet.optimize(PROMPT, **call, more=[*fresh(50, 30), *fresh(150, 5)])
+    assert again.usage.calls["task"] == after.usage.calls["task"] + 40 == model.calls, "no batch counts twice"
+
+
+def text_of(page: Path) -> str:
+    """What a page says, without its markup."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page.read_text()).split())
 
 
 def fresh(first: int, n: int) -> list[dict[str, Any]]:

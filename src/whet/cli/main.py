@@ -187,7 +187,7 @@ def cli() -> None:
 @click.option(
     "--control",
     metavar="NAME",
-    help="Then run this method with as many scored prompts, and print it beside the result.",
+    help="Then run this method too, within its half of the limits, and print it beside the result.",
 )
 @click.option(
     "--more", metavar="FILE", help="Fresh rows for a finished run: both prompts answer them, then test again."

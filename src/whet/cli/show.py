@@ -16,6 +16,7 @@ from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
+from whet.engine.usage_sums import PARTS, parts_of
 from whet.reporting import best_first, displayed
 
 CONFUSIONS = 5
@@ -66,8 +67,7 @@ def result(values: Mapping[str, Any]) -> None:
     say(f"{'best':<22}{interval(values['best']['test'])}")
     if "control" in values:
         control = values["control"]
-        test = interval(control["best"]["test"])
-        say(f"{'control ' + control['method']:<22}{test}   (as many scored prompts)")
+        say(f"{'control ' + control['method']:<22}{interval(control['best']['test'])}")
     for name, score in values.get("more", {}).items():
         if name in ("baseline", "best"):
             say(f"{name + ', added rows':<22}{interval(score)}")
@@ -79,23 +79,27 @@ def result(values: Mapping[str, Any]) -> None:
         say("")
         show_diff(diff)
     usage = values["usage"]
-    calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count) or "none"
+    calls = ", ".join(f"{count:,} {role}" for role, count in usage["calls"].items() if count) or "none"
     if refused := sum(usage.get("refused", {}).values()):
-        calls += f" ({refused} more were turned away, and are no calls)"
+        calls += f" ({refused:,} more were turned away, and are no calls)"
     if cached := sum(usage.get("cached", {}).values()):
-        calls += f", {cached} from the cache{_age(usage)}"
+        calls += f", {cached:,} from the cache{_age(usage)}"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
-    if parts := usage.get("parts"):
-        own = parts["control"]
-        dollars = f", ${own['cost_usd']:.4f}" if own["cost_usd"] else ""
-        cost += f" (of these the control: {sum(own['calls'].values())} calls{dollars})"
+    if parts := [_part(name, own) for name, own in parts_of(usage).items() if name in PARTS]:
+        cost += f" (of these {'; '.join(parts)})"
     say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
     for warning in values["warnings"]:
         warn(warning)
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
     for use in use_lines(values):
         say(use)
+
+
+def _part(name: str, usage: Mapping[str, Any]) -> str:
+    """What a part of a result used: `the control: 152 calls, $0.0101`."""
+    dollars = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
+    return f"{PARTS[name]}: {sum(usage['calls'].values()):,} calls{dollars}"
 
 
 def _age(usage: Mapping[str, Any]) -> str:

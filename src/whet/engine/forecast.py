@@ -166,6 +166,8 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **plans[0],
         "runs": len(plans),
+        "methods": list(dict.fromkeys(name for plan in plans for name in plan.get("methods", ()))),
+        "models": {role: address for plan in plans for role, address in plan.get("models", {}).items()},
         "calls": calls,
         "all_calls": total(limits),
         **sums,
@@ -285,11 +287,10 @@ def measured_usage(root: Path, fingerprint: str, addresses: Mapping[str, str]) -
 
 def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     """The plan in sentences for people."""
-    runs, each = plan.get("runs"), " in each run" if plan.get("runs") else ""
-    together = f"{runs:,} runs together: " if runs else f"{plan['model']}: " if "model" in plan else ""
+    each = " in each run" if plan.get("runs") else ""
     calls = "; ".join(f"{_ends(ends)} {role} calls" for role, ends in plan["calls"].items())
     whole = f"; at most {plan['all_calls']:,} calls in all" if plan.get("all_calls") else ""
-    lines = [f"plan: {together}{calls}{whole}"]
+    lines = [f"plan: {_subject(plan)}{calls}{whole}"]
     if "tokens" in plan:
         lines.append(f"plan: {_spending(plan)}")
     if unknown := plan["price_unknown"]:
@@ -334,12 +335,27 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     if limit := plan.get("output_limit"):
         lines.append(
             "plan: answers have no limit, and a model that does not stop writes until its context is full; the longest target "
-            f"has {limit['longest_target']} bytes: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml bounds them "
-            "(more where the model thinks before it answers)"
+            f"has {limit['longest_target']:,} bytes: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml bounds "
+            "them (more where the model thinks before it answers)"
         )
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: {warning}")
     return lines
+
+
+def _subject(plan: Mapping[str, Any]) -> str:
+    """What is planned: which runs by which methods on which models."""
+    if added := plan.get("added"):
+        rows = f"{added['rows']:,} added rows" if added["rows"] else "answers that added rows lack"
+        return f"{rows}, answered by both prompts: "
+    if "model" in plan:
+        return f"{plan['model']}: "
+    runs = [f"{plan['runs']:,} runs together"] if "runs" in plan else []
+    models = dict(plan.get("models") or {})
+    methods = ", ".join(plan.get("methods", ()))
+    on = f"{methods} on {models.pop('task')}" if "task" in models and methods else methods
+    parts = [*runs, on, *(f"{role} {address}" for role, address in models.items())]
+    return f"{', '.join(filter(None, parts))}: " if any(parts) else ""
 
 
 def _spending(plan: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ class Progress:
     know before anything is paid, `planned` with the plan.
     """
 
-    phase: str = "opening"
+    phase: str = "starting"
     core: Core | None = None
     baseline: float | None = None
     best: float | None = None
@@ -82,7 +82,7 @@ class Progress:
         """Enter another run of a larger job; the calls of the run before it are kept in `earlier`."""
         if self.core is not None:
             self.earlier += self.core.budget.spent.total_calls
-        self.begin("opening")
+        self.begin("starting")
         self.title, self.core, self.baseline, self.best, self.rows = title, None, None, None, None
         self.figures, self.rewards = {}, []
         self.times.clear()

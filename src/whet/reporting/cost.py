@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
+from whet.engine.usage_sums import PARTS, usage_of_run
 from whet.reporting.layout import Section, facts, note, region, table
 from whet.reporting.markup import Child, el, join
 from whet.reporting.record import Record, Spending, side
@@ -36,24 +37,31 @@ def cost(record: Record) -> Section:
         "Output tokens",
         "USD",
     ]
+    seconds = usage_of_run(side(record.result, "usage")).get("seconds", record.seconds)
     caption = note(
         "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
         "flight when an earlier session was killed, and is counted at its worst price. "
         "What an endpoint turned away (429, for example) is no call. Answers from the cache cost nothing. "
-        f"{_control(record)}The run took {number_format.duration(side(record.result, 'usage').get('seconds', record.seconds))}."
+        f"{_others(record)}The run took {number_format.duration(seconds)}."
     )
     roles = table("Model calls by role", head, rows, foot=_row(total, bool(record.unpriced)))
     return Section("cost", "Cost", join(roles, caption, *_stages(record)))
 
 
-def _control(record: Record) -> str:
-    """That the control's calls are not among these, and how many they are."""
-    used = side(side(record.result, "control"), "usage")
-    if not used:
-        return ""
-    calls = sum(number for number in side(used, "calls").values() if isinstance(number, int))
-    price = number_format.price(float(used.get("cost_usd") or 0.0), bool(used.get("price_unknown")))
-    return f"The control took {calls:,} calls more ({price}), which are not among them. "
+def _others(record: Record) -> str:
+    """That the calls of the control and of added rows are not among these, and how many they are."""
+    used = {
+        "control": side(side(record.result, "control"), "usage"),
+        "more": side(side(record.result, "more"), "usage"),
+    }
+    sentences = []
+    for name, usage in used.items():
+        if usage:
+            calls = sum(n for n in side(usage, "calls").values() if isinstance(n, int))
+            price = number_format.price(float(usage.get("cost_usd") or 0.0), bool(usage.get("price_unknown")))
+            who = PARTS[name][0].upper() + PARTS[name][1:]
+            sentences.append(f"{who} took {calls:,} calls more ({price}), which are not among them. ")
+    return "".join(sentences)
 
 
 def _stages(record: Record) -> list[Child]:
@@ -93,12 +101,17 @@ def reproduction(record: Record) -> Section:
         "TASK stands for the task folder. Keys and endpoint URLs are not recorded. The same seed with the "
         "same models repeats every choice of the search; a remote model may still answer differently."
     )
-    code = region("pre", el("code", command(header)), label="Command line", class_="command")
+    code = region(
+        "pre",
+        el("code", command(header, side(record.result, "control").get("method"))),
+        label="Command line",
+        class_="command",
+    )
     return Section("reproduction", "Reproduction", join(code, caption, facts(pairs), openings(record)))
 
 
-def command(header: Mapping[str, Any]) -> str:
-    """The command line that starts a run with this header, one option a line."""
+def command(header: Mapping[str, Any], control: object = None) -> str:
+    """The command line that starts a run with this header, and its control, one option a line."""
     words = ["whet optimize TASK"]
     if header.get("method") is not None:
         words.append(f"--method {shlex.quote(str(header['method']))}")
@@ -110,6 +123,8 @@ def command(header: Mapping[str, Any]) -> str:
             words.append(f"--max-{name.replace('_', '-')} {shlex.quote(str(value))}")
     for name, value in side(header, "config").items():
         words.append(f"--set {shlex.quote(f'{name}={_setting(value)}')}")
+    if control is not None:
+        words.append(f"--control {shlex.quote(str(control))}")
     words.append(f"--seed {shlex.quote(str(header.get('seed', 0)))}")
     return " \\\n  ".join(words)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import whet.reporting.number_format as number_format
+from whet.engine.usage_sums import usage_of_run
 from whet.reporting.examples import folded, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
@@ -105,7 +106,7 @@ def failures(record: Record) -> Section | None:
 
 
 def control(record: Record) -> Section | None:
-    """The method beside a control run with as many task calls."""
+    """The method beside a control run, each with the calls that it made itself."""
     other = side(record.result, "control")
     if not other:
         return None
@@ -116,15 +117,15 @@ def control(record: Record) -> Section | None:
                 _interval(side(side(result, "best"), split), record.digits)
                 for split in ("validation", "test")
             ),
-            number_format.count(side(side(result, "usage"), "calls").get("task")),
+            number_format.count(side(usage_of_run(side(result, "usage")), "calls").get("task")),
             "yes" if side(result, "improvement").get("promoted") else "no",
         ]
         for result in (record.result, other)
     ]
     head = ["Method", "Best on validation", "Best on the sealed test", "Task calls", "Promoted"]
     caption = note(
-        "The control searches without learning and gets as many task calls. "
-        "What the method finds beyond it is what its learning is worth on this task."
+        "The limits hold for both together, and half of each is kept for the control; the table says what each of them took. "
+        "What the method finds beyond its control is what its learning is worth on this task."
     )
     text = prompt_text(str(side(other, "best").get("prompt", "")))
     best = details("The best prompt of the control", el("pre", text, dir="auto"))

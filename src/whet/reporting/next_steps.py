@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import whet.reporting.number_format as number_format
+from whet.engine.usage_sums import usage_of_run
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
 from whet.reporting.examples import sealed_rows
@@ -86,8 +87,9 @@ def _doubts(record: Record) -> Iterator[Child]:
     if low is not None and difference is not None and low <= 0:
         yield (
             f"The control did as well, as far as these rows show ({number_format.change(difference, record.digits)} for "
-            "this run): what made the prompt better may be the search alone. ",
+            "this run): what made the prompt better may be the search alone, ",
             _link("control"),
+            ".",
         )
 
 
@@ -204,7 +206,7 @@ def _more_search(record: Record) -> Iterator[Child]:
             other,
         )
     else:
-        made = sum(side(side(record.result, "usage"), "calls").values())
+        made = sum(side(usage_of_run(side(record.result, "usage")), "calls").values())
         most = side(side(record.result, "plan"), "limits").get("calls")
         unspent = ""
         if isinstance(most, int) and most > made:

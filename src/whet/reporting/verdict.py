@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import whet.reporting.number_format as number_format
+from whet.engine.usage_sums import PARTS, parts_of
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
 from whet.reporting.markup import Child, Html, clipped, el, join
@@ -117,8 +118,13 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     calls = sum(side(usage, "calls").values()) if usage else sum(row.calls for row in record.spending)
     cost = usage.get("cost_usd") if usage else sum(row.cost for row in record.spending)
     cached = sum(row.cached for row in record.spending)
+    parts = [
+        _small(f"{sum(side(part, 'calls').values()):,} of them {PARTS[name]}")
+        for name, part in parts_of(usage).items()
+        if name in PARTS
+    ]
     more = _small(f"{cached:,} more from the cache") if cached else None
-    pairs.append(("Model calls", join(f"{calls:,}", more)))
+    pairs.append(("Model calls", join(f"{calls:,}", parts, more)))
     remedy = _small("set prices in task.yaml") if record.unpriced else None
     pairs.append(("Cost", join(number_format.price(cost, bool(record.unpriced)), remedy)))
     pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))

@@ -1,0 +1,54 @@
+"""What several runs used together, and what each of them used of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+RUN, CONTROL, MORE = "run", "control", "more"
+"""The parts of the usage of a result: the run itself, its control, and rows that were added to it."""
+PARTS = {CONTROL: "the control", MORE: "the added rows"}
+"""What the parts beside the run are called."""
+_PARTS = "parts"
+
+
+def total_usage(*usages: Mapping[str, Any]) -> dict[str, Any]:
+    """What several runs used together: numbers are added, and dollars are None where those of one are not known."""
+    unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
+    names = dict.fromkeys(name for one in usages for name in one if name not in ("price_unknown", _PARTS))
+    whole: dict[str, Any] = {}
+    for name in names:
+        values = [one[name] for one in usages if name in one]
+        if isinstance(values[0], Mapping):
+            roles = dict.fromkeys(role for value in values for role in value)
+            whole[name] = {role: sum(value.get(role, 0) for value in values) for role in roles}
+        elif None in values:
+            whole[name] = None
+        elif isinstance(values[0], str):  # times in ISO 8601, of which the oldest counts
+            whole[name] = min(values)
+        else:
+            whole[name] = round(sum(values), 6)
+    return whole | ({"price_unknown": unknown} if unknown else {})
+
+
+def parts_of(usage: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The usage of each part of a result by name."""
+    parts = usage.get(_PARTS)
+    return dict(parts) if isinstance(parts, Mapping) else {RUN: usage}
+
+
+def with_part(usage: Mapping[str, Any], name: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage of a result with another part in the sum, or with a part as it is now."""
+    parts = {**parts_of(usage), name: part}
+    return {**total_usage(*parts.values()), _PARTS: parts}
+
+
+def usage_of_run(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the run itself used, without its control and without rows that were added later."""
+    return parts_of(usage).get(RUN, usage)
+
+
+def usage_without_control(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a run and its added rows used; its control is a run of its own."""
+    parts = parts_of(usage)
+    return usage if CONTROL not in parts else total_usage(*(p for n, p in parts.items() if n != CONTROL))
