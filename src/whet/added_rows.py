@@ -41,7 +41,8 @@ from whet.engine.progress import Progress
 from whet.engine.run_folder import Opened, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.transfer import left
-from whet.engine.usage_sums import MORE, with_part
+from whet.engine.usage_sums import MORE as MORE
+from whet.engine.usage_sums import with_part
 from whet.environments.environment import watching
 from whet.errors import BudgetExceeded, UsageError
 from whet.options import Options
@@ -341,7 +342,7 @@ async def _tested(
         "improvement": {**verdict, "sealed": sealed},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         MORE: added,
-        "usage": with_part(result["usage"], MORE, added["usage"]),
+        "usage": with_part(result["usage"], MORE, usage(core)),
         "warnings": list(dict.fromkeys([*result["warnings"], *opening.warnings, *opinion.warnings])),
     }
 
