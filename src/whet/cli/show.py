@@ -16,8 +16,7 @@ from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
-from whet.engine.usage_sums import PARTS, parts_of
-from whet.reporting import best_first, displayed
+from whet.reporting import best_first, displayed, parts_beside
 
 CONFUSIONS = 5
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
@@ -86,7 +85,7 @@ def result(values: Mapping[str, Any]) -> None:
         calls += f", {cached:,} from the cache{_age(usage)}"
     cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
-    if parts := [_part(name, own) for name, own in parts_of(usage).items() if name in PARTS]:
+    if parts := parts_beside(usage):
         cost += f" (of these {'; '.join(parts)})"
     say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
     for warning in values["warnings"]:
@@ -94,12 +93,6 @@ def result(values: Mapping[str, Any]) -> None:
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
     for use in use_lines(values):
         say(use)
-
-
-def _part(name: str, usage: Mapping[str, Any]) -> str:
-    """What a part of a result used: `the control: 152 calls, $0.0101`."""
-    dollars = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
-    return f"{PARTS[name]}: {sum(usage['calls'].values()):,} calls{dollars}"
 
 
 def _age(usage: Mapping[str, Any]) -> str:

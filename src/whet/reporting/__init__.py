@@ -9,6 +9,7 @@ from whet.lazy import lazy
 if TYPE_CHECKING:
     from whet.reporting import number_format, svg
     from whet.reporting.comparison_page import best_first, write_comparison
+    from whet.reporting.cost import parts_beside
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from whet.reporting.svg import IntervalRow, interval_plot
 
 _HOMES = {
+    "whet.reporting.cost": "parts_beside",
     "whet.reporting.diff": "diff_html",
     "whet.reporting.layout": "details facts note prose region table",
     "whet.reporting.markup": "Child Html clipped el join prompt_text",
@@ -50,6 +52,7 @@ __all__ = [
     "note",
     "number",
     "number_format",
+    "parts_beside",
     "place_of",
     "prompt_text",
     "prose",

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
-from whet.engine.usage_sums import PARTS, usage_of_run
+from whet.engine.usage_sums import PARTS, parts_of, usage_of_run
 from whet.reporting.layout import Section, facts, note, region, table
 from whet.reporting.markup import Child, el, join
 from whet.reporting.record import Record, Spending, side
@@ -62,6 +62,16 @@ def _others(record: Record) -> str:
             who = PARTS[name][0].upper() + PARTS[name][1:]
             sentences.append(f"{who} took {calls:,} calls more ({price}), which are not among them. ")
     return "".join(sentences)
+
+
+def parts_beside(usage: Mapping[str, Any]) -> list[str]:
+    """What the parts beside a run used, as `the control: 152 calls, $0.0101`."""
+    named = ((PARTS[name], part) for name, part in parts_of(usage).items() if name in PARTS)
+    return [
+        f"{name}: {sum(side(part, 'calls').values()):,} calls"
+        + (f", ${part['cost_usd']:.4f}" if part.get("cost_usd") else "")
+        for name, part in named
+    ]
 
 
 def _stages(record: Record) -> list[Child]:
