@@ -222,8 +222,8 @@ class AddedRows:
         candidate = found_candidate(plan.task, folder, result)
         env = used(plan, assembly.env, folder, candidate)
         sides = (assembly.env, plan.task.prompt), (env, candidate.prompt)
-        asked = _due(rows, earlier)
-        foreseen = self._foreseen(plan, assembly, asked, len(rows))
+        answers = _due(rows, earlier)
+        foreseen = self._foreseen(plan, assembly, answers, len(rows))
         self._progress.begin_part("added rows")
         self._progress.planned(foreseen)
         if self._options.dry_run:
@@ -235,18 +235,18 @@ class AddedRows:
             if rows:
                 _refuse_unpayable(plan, sides, assembly, opened, rows)
             self._progress.core = opened.core
-            self._progress.begin("added rows", asked)
+            self._progress.begin("added rows", answers)
             with watching(self._progress.on_rollout):
                 return await _tested(plan, sides, opened, ledger, (earlier, rows), result)
 
-    def _foreseen(self, plan: RunPlan, assembly: Assembly, asked: int, rows: int) -> dict[str, Any]:
+    def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> dict[str, Any]:
         """The plan of so many answers to added rows."""
         known = measured_usage(Path(self._options.root), plan.task.fingerprint, plan.addresses)
-        examples = [p.example for p in self._rows[:1]] * asked
+        examples = [p.example for p in self._rows[:1]] * answers
         foreseen = forecast_evaluation(
             plan.task, assembly.env, assembly.clients, plan.config, examples, known
         )
-        return {**foreseen, "added": {"rows": rows, "answers": asked}}
+        return {**foreseen, "added": {"rows": rows, "answers": answers}}
 
     def _fresh(self, run: str, ledger: OpeningLedger, earlier: Sequence[Batch]) -> list[Example]:
         """The rows that no batch has. Raises UsageError for one that another run opened or saw, or half of a batch has."""
