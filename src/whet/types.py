@@ -205,7 +205,7 @@ class Rollout:
     `error` is None or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward. `steps`
     is the trace of a program, `addressed` what a critique says about its prompts by their names, `thought` what the model thought
     before it answered, for people to see. `sentence` is the whole answer where
-    `output` is a label that only a sentence of it mentions.
+    `output` is a label that only a sentence of it mentions. `cut`: the answer, or one on the way to it, ended at the token limit.
     """
 
     prompt_id: str
@@ -221,6 +221,7 @@ class Rollout:
     steps: tuple[TraceStep, ...] = ()
     thought: str = ""
     sentence: str | None = None
+    cut: bool = False
 
     @property
     def answered(self) -> bool:

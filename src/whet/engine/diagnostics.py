@@ -185,6 +185,23 @@ def thought_warnings(answers: Sequence[Rollout]) -> list[str]:
     ]
 
 
+def cut_warnings(answers: Sequence[Rollout], limit: int | None) -> list[str]:
+    """A warning when answers ended at the token limit, `limit` where the task or whet set one: their rewards are those of what
+    stands there, and may say more about the limit than about the prompt."""
+    cut = [r for r in answers if r.cut]
+    if not cut:
+        return []
+    what = "that the model or its server sets" if limit is None else f"of max_tokens: {limit}"
+    blank = sum(not r.output.strip() for r in cut)
+    before = f" ({blank} of them before any text)" if blank else ""
+    more = "N" if limit is None else 4 * limit
+    return [
+        f"{len(cut)} of {len(answers)} answers were cut at the token limit {what}{before}. A cut answer is graded as it stands, "
+        f"so the limit may have cost reward. Allow longer answers (models: {{task: {{max_tokens: {more}}}}}, or --lm-option "
+        f"max_tokens={more}), or let the prompt ask for shorter ones."
+    ]
+
+
 def label_warnings(answers: Sequence[Rollout]) -> list[str]:
     """A warning when answers name their label inside a sentence: the sentence may mean it, or the contrary."""
     inside = [r for r in answers if r.sentence is not None]

@@ -12,6 +12,7 @@ from typing import Any
 
 from whet.engine.budget import BudgetPlan, fit, row_calls
 from whet.engine.calls import INTERRUPT_SECONDS
+from whet.engine.diagnostics import cut_warnings
 from whet.engine.durable import Core, DurableRun, rows_used
 from whet.engine.final_evaluation import (
     SEARCH_END,
@@ -109,6 +110,8 @@ async def _protocol(
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
     noise = await noise_warnings(root.branch("regrading"), env, baseline, plan.limits)
     seconds = time.monotonic() - before
+    for warning in cut_warnings(baseline, env.generation.max_tokens):
+        progress.warn(warning)
     late = [*noise, *(() if near is None else await near)]
     for warning in late:
         progress.warn(warning)

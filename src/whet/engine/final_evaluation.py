@@ -14,6 +14,7 @@ from whet.engine.diagnostics import (
     added_warnings,
     barren_warnings,
     copy_warnings,
+    cut_warnings,
     label_warnings,
     optimizer_warnings,
     search_warnings,
@@ -141,6 +142,7 @@ async def final_evaluation(
     warnings += added_warnings(task, prompt)
     warnings += barren_warnings(core, start.candidate.id, search.best.id)
     answers = [*start.test, *(() if best is start else best.test)]
+    warnings += cut_warnings(answers, env.generation.max_tokens)
     warnings += [*thought_warnings(answers), *label_warnings(answers)]
     pairs = answered_pairs((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
@@ -436,7 +438,7 @@ async def execute_evaluation(
     refuse_broken_reward(rollouts)
     env, rollouts = calibrated(env, rollouts)
     warnings = [*task.warnings, *uncounted, *tried, *_failure_warnings({split: rollouts})]
-    warnings += label_warnings(rollouts)
+    warnings += [*cut_warnings(rollouts, env.generation.max_tokens), *label_warnings(rollouts)]
     if opening is not None:
         warnings.append(
             f"Another prompt was looked at on these test rows, so that this is a comparison: opening {opening.number} of them."

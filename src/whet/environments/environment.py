@@ -219,6 +219,7 @@ class Environment:
             sample=sample,
             thought=completion.thought,
             sentence=completion.sentence,
+            cut=completion.finish == "length",
         )
         if completion.error is not None:
             return failed

@@ -195,7 +195,7 @@ class _ProgramRun:
         self._seen: dict[str, int] = {}
         self._calls, self._waiting, self._spent, self._since = 0, 0, 0.0, time.monotonic()
         self._ended: WhetError | None = None
-        self._over = False
+        self._over, self._finish = False, "stop"
 
     async def completion(self) -> Completion:
         """What the program returned, with all tokens of its calls. Raises what ended the run itself, such as its budget."""
@@ -220,7 +220,7 @@ class _ProgramRun:
             {"role": step.role, "name": step.prompt, "arguments": dict(step.inputs), "output": step.output}
             for step in self.steps
         )
-        return Completion(output, usage=usage, error=error, steps=steps)
+        return Completion(output, self._finish, usage, error, steps=steps)
 
     async def _called(self) -> Any:
         row = {key: value for key, value in self.example.row.items() if key != "target"}
@@ -311,6 +311,8 @@ class _ProgramRun:
         finally:
             self._since, self._waiting = time.monotonic(), 0
         self.steps.append(TraceStep(name, inputs, completion.text, role, completion.usage))
+        if role == "task" and completion.finish == "length":
+            self._finish = "length"
         if completion.error is not None:
             raise ProgramFailed(completion.error)
         return completion.text

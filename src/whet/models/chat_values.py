@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-from whet.models.openai_answers import completions, reported_usage
+from whet.models.openai_answers import completions, finish_of, reported_usage
 from whet.models.openai_wire import Failure, http_error
+from whet.replies.thoughts import CUT, EMPTY
 from whet.types import Completion, Message, Request, Usage
 
 FORMS = (
     'Return a text, {"content": ...} or {"text": ...}, a response of OpenAI\'s chat API as an object or a dict, or a '
     "whet.Completion"
 )
+_ENDS = ("finish_reason", "stop_reason")
 _USAGES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 
 
@@ -34,11 +36,18 @@ def as_mappings(messages: Sequence[Message]) -> list[ChatMessage]:
 
 
 def as_completion(answer: Any, request: Request, who: str) -> Completion | None:
-    """What a function returned as a completion; None for what is no answer.
+    """What a function returned as a completion; None for what is no answer. One without a text is a bad answer.
 
     Where it says nothing about tokens, a quarter of the characters is counted. Raises ProviderError for a response that
     reports an error, or whose choices cannot be read.
     """
+    made = _read(answer, request, who)
+    if made is None or made.error is not None or made.text.strip():
+        return made
+    return replace(made, error=CUT if made.finish == "length" else EMPTY)
+
+
+def _read(answer: Any, request: Request, who: str) -> Completion | None:
     if isinstance(answer, Completion):
         return answer
     if isinstance(answer, str):
@@ -55,14 +64,15 @@ def as_completion(answer: Any, request: Request, who: str) -> Completion | None:
     if text is None:
         return None
     usage = _usage_of(data)
-    return Completion(text, usage=_estimated(text, request) if usage is None else usage)
+    reason = next((reason for name in _ENDS if (reason := data.get(name)) is not None), None)
+    return Completion(text, finish_of(reason), _estimated(text, request) if usage is None else usage)
 
 
 def _as_dict(answer: Any) -> Mapping[str, Any] | None:
     """A mapping, or an object with the fields of a response, as plain values."""
     if isinstance(answer, Mapping):
         return {str(key): _plain(value) for key, value in answer.items()}
-    names = ("choices", "error", "content", "text", "message", "usage", "usage_metadata")
+    names = ("choices", "error", "content", "text", "message", "usage", "usage_metadata", *_ENDS)
     if isinstance(answer, bytes | bytearray | int | float | list | tuple | set) or answer is None:
         return None
     values = {name: _plain(getattr(answer, name, None)) for name in names}

@@ -43,6 +43,7 @@ _WORDS = ("text", "thinking", "reasoning", "summary", "content")
 _STATUSES = {str(status) for status in range(400, 600)}
 _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
+_AT_LIMIT = {"length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length"}
 _NO_CHOICE = "model: empty answer (no choice in it)"
 
 NEGLECTS = {
@@ -154,8 +155,7 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
         return Completion("", usage=usage, error="model: empty answer (a choice without a message)")
-    finish = choice.get("finish_reason")
-    finish = finish if isinstance(finish, str) and finish else "stop"
+    finish = finish_of(choice.get("finish_reason"))
     written = separated(Completion(_text(message.get("content"))))
     text = cut_at_stop(written.text, request.stop)
     thought = "\n".join(part for part in (_thought(message), written.thought) if part)
@@ -173,6 +173,17 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
         error = f"model: empty answer{_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
     return Completion(text, finish, usage, error, first, thought=thought)
+
+
+def finish_of(reason: Any) -> str:
+    """Why an answer ended, `length` for the token limit in the words of any provider.
+
+    >>> finish_of("MAX_TOKENS"), finish_of(None), finish_of("content_filter")
+    ('length', 'stop', 'content_filter')
+    """
+    if not isinstance(reason, str) or not reason:
+        return "stop"
+    return "length" if reason.casefold() in _AT_LIMIT else reason
 
 
 def _instead(message: Mapping[str, Any], finish: str) -> str:

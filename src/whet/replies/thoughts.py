@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from whet.replies.blocks import stretches_of
 from whet.types import Completion
 
+EMPTY = "model: empty answer"
 CUT = "model: empty answer (token limit reached before any text)"
 """The error of a completion that is a thought without an end."""
 
