@@ -254,6 +254,31 @@ def test_warnings_name_what_may_be_wrong(make: Callable[..., Path]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("reward", "target", "warned"),
+    [
+        ("exact_match", {"n": 1}, True),
+        ("f1", {"n": 1}, True),
+        ("contains", [], True),
+        ("exact_match", "", True),
+        ("{exact_match: 0.5, json: 0.5}", {"n": 1}, True),
+        ("json", {"n": 1}, False),
+        ("json", [], False),
+        ("list", [], False),
+        ("list", "", False),
+        ("contains", "", False),
+        ("judge", {"n": 1}, False),
+    ],
+)
+def test_targets_that_no_answer_equals_are_said_where_texts_are_compared(
+    reward: str, target: Any, warned: bool, make: Callable[..., Path]
+) -> None:
+    rows = [{"input": f"q{i}", "target": target} for i in range(9)]
+    yaml = f"name: t\nprompt: prompt.md\ndata: data.jsonl\nreward: {reward}\n"
+    warnings = load_task(make({"task.yaml": yaml}, rows=rows)).warnings
+    assert any("9 rows have a target that no answer equals" in warning for warning in warnings) == warned
+
+
 GIVEN = {
     "task.yaml": "name: t\nprompt: prompt.md\ndata: {train: a.jsonl, test: b.jsonl}\nreward: exact_match\n",
     "a.jsonl": "".join(json.dumps({"input": f"a{i}", "target": "x"}) + "\n" for i in range(14)),

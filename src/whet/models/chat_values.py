@@ -42,7 +42,7 @@ def as_completion(answer: Any, request: Request, who: str) -> Completion | None:
     reports an error, or whose choices cannot be read.
     """
     made = _read(answer, request, who)
-    if made is None or made.error is not None or made.text.strip():
+    if made is None or made.error is not None or not isinstance(made.text, str) or made.text.strip():
         return made
     return replace(made, error=CUT if made.finish == "length" else EMPTY)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,15 @@ import regex
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
+from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
-from whet.rewards.reward import TARGET
+from whet.rewards.reward import TARGET, RewardFunction
 from whet.rewards.targets import accepted, quote, show_target, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 from whet.words import fold, units, without_punctuation
 
-__all__ = ["F1", "Contains", "ExactMatch", "Regex", "f1_score", "normalise", "targets_of"]
+__all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score", "normalise", "targets_of"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
@@ -187,6 +189,16 @@ class Regex:
         return Reward(
             0.0, critique=f"The answer says {quote(answer)}; it should be {quote(targets_of(example)[0])}."
         )
+
+
+def equals_no_text(reward: RewardFunction, target: Any) -> bool:
+    """Whether the reward, or a part of it, compares texts, and the target is nothing that a text of a model equals: an empty one, an
+    empty list, an object. Every answer contains an empty text."""
+    if isinstance(reward, Weighted):
+        return any(equals_no_text(part, target) for _, part in reward.parts)
+    compares = isinstance(reward, ExactMatch | F1) or (isinstance(reward, Contains) and reward.text is None)
+    empty = target == [] or (target == "" and not isinstance(reward, Contains))
+    return compares and (empty or isinstance(target, Mapping))
 
 
 def _is_equal(answer: str, target: Any) -> bool:

@@ -12,7 +12,9 @@ from typing import Any
 from whet.errors import UsageError, did_you_mean
 from whet.prompt.document import MASK
 from whet.prompt.slots import name_values, repeated_name
+from whet.rewards.reward import RewardFunction
 from whet.rewards.targets import show_target
+from whet.rewards.text import equals_no_text
 from whet.storable import shown
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
@@ -30,7 +32,8 @@ MOST_ALIKE = 10
 @dataclass(frozen=True)
 class Rules:
     """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for
-    messages; `group`: the key whose value rows have in common that are not independent.
+    messages; `group`: the key whose value rows have in common that are not independent; `rewards`: those that compare with the
+    target.
     """
 
     slots: Mapping[str, str]
@@ -38,6 +41,7 @@ class Rules:
     needs_target: bool
     reward: str
     group: str | None = None
+    rewards: tuple[RewardFunction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +94,13 @@ def make_examples(
     warnings += _counted(
         chats, "row holds", "rows hold", "messages as JSON text, which the model gets as one text"
     )
-    return examples, [*warnings, *(_target_warnings(examples) if rules.needs_target else ())]
+    return examples, [*warnings, *(_target_warnings(examples, rules.rewards) if rules.needs_target else ())]
 
 
-def _target_warnings(examples: Sequence[PlacedExample]) -> list[str]:
+def _target_warnings(examples: Sequence[PlacedExample], rewards: Sequence[RewardFunction]) -> list[str]:
     """Warnings about targets that no answer equals, and about one that they all are."""
     values = [(p.example.target, p.where) for p in examples]
-    never = [where for target, where in values if target in ("", []) or isinstance(target, Mapping)]
+    never = [where for target, where in values if any(equals_no_text(reward, target) for reward in rewards)]
     warnings = _counted(
         never, "row has", "rows have", "a target that no answer equals (nothing, or an object)"
     )

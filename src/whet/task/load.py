@@ -109,10 +109,10 @@ def make_task(
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
     reward = _timed(_rewards(keys, folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
-    needy = [r.name for r in (reward, second) if r is not None and TARGET in r.needs]
+    needy = tuple(r for r in (reward, second) if r is not None and TARGET in r.needs)
     program = read_program(keys, folder, prompt)
     group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
-    rules = Rules(slots, labels, bool(needy), (*needy, reward.name)[0], group)
+    rules = Rules(slots, labels, bool(needy), (*needy, reward)[0].name, group, needy)
     data = DataReader(folder, rules, read_splits(get("splits")), "splits" in keys, needs)
     splits, warnings = _splits(data, get("data"), environment)
     for one in (reward, second) if environment is None or environment.world.graded else ():
