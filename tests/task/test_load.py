@@ -261,13 +261,13 @@ def test_warnings_name_what_may_be_wrong(make: Callable[..., Path]) -> None:
         ("f1", {"n": 1}, True),
         ("contains", [], True),
         ("exact_match", "", True),
-        ("{exact_match: 0.5, json: 0.5}", {"n": 1}, True),
+        ("[{exact_match: 0.5}, {json: 0.5}]", {"n": 1}, True),
         ("json", {"n": 1}, False),
         ("json", [], False),
         ("list", [], False),
         ("list", "", False),
         ("contains", "", False),
-        ("judge", {"n": 1}, False),
+        ("{judge: {rubric: Is it right?}}", {"n": 1}, False),
     ],
 )
 def test_targets_that_no_answer_equals_are_said_where_texts_are_compared(

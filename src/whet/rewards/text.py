@@ -192,8 +192,8 @@ class Regex:
 
 
 def equals_no_text(reward: RewardFunction, target: Any) -> bool:
-    """Whether the reward, or a part of it, compares texts, and the target is nothing that a text of a model equals: an empty one, an
-    empty list, an object. Every answer contains an empty text."""
+    """Whether the reward, or a part of it, compares texts, and the target is nothing that an answer equals: an empty text, an empty
+    list, an object. Every answer contains an empty text."""
     if isinstance(reward, Weighted):
         return any(equals_no_text(part, target) for _, part in reward.parts)
     compares = isinstance(reward, ExactMatch | F1) or (isinstance(reward, Contains) and reward.text is None)
