@@ -267,7 +267,7 @@ def test_warnings_name_what_may_be_wrong(make: Callable[..., Path]) -> None:
         ("list", [], False),
         ("list", "", False),
         ("contains", "", False),
-        ("{judge: {rubric: Is it right?}}", {"n": 1}, False),
+        ('{judge: {rubric: "Is it right?"}}', {"n": 1}, False),
     ],
 )
 def test_targets_that_no_answer_equals_are_said_where_texts_are_compared(

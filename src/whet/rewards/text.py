@@ -192,7 +192,7 @@ class Regex:
 
 
 def equals_no_text(reward: RewardFunction, target: Any) -> bool:
-    """Whether the reward, or a part of it, compares texts, and the target is nothing that an answer equals: an empty text, an empty
+    """Whether a reward, or a part of it, compares texts, and the target is one that no answer equals: an empty text, an empty
     list, an object. Every answer contains an empty text."""
     if isinstance(reward, Weighted):
         return any(equals_no_text(part, target) for _, part in reward.parts)
