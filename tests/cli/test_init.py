@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Mapping
@@ -204,6 +205,54 @@ def test_promptfoo_assertions_that_cannot_be_checked_are_counted_not_taken_for_o
     chosen = init(*promptfoo(tests="file://tests.csv", defaultTest={"assert": [schema, CHECKS[0]]}))["chosen"]
     (line,) = (line for line in chosen if line.startswith("left out"))
     assert "3 is-json with a schema" in line and "1 javascript" in line
+
+
+CELLS = {
+    "is-json": ("is-json", None),
+    "not-is-json": ("not-is-json", None),
+    "contains-json": ("contains-json", None),
+    "contains-any:x, y": ("contains-any", "x, y"),
+    "not-icontains: x": ("not-icontains", "x"),
+    "equals:is-json": ("equals", "is-json"),
+    "starts-with(0.5): x:y": ("starts-with", "x:y"),
+    "plain": ("equals", "plain"),
+    "is-json-like": ("equals", "is-json-like"),
+    "see: this": ("equals", "see: this"),
+}
+LEFT = {
+    "latency(500)": "latency",
+    "is-sql": "is-sql",
+    "not-perplexity": "not-perplexity",
+    "word-count: 5": "word-count",
+    "similar(0.8):x": "similar",
+    'is-json: {"type": "object"}': "is-json with a schema",
+    "grade: is polite": "llm-rubric of a single test",
+    "file://check.py": "python",
+    "fn:output.length": "javascript",
+}
+
+
+def test_cells_of_a_promptfoo_table_are_read_as_promptfoo_reads_them() -> None:
+    with Path("tests.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "__expected", "__threshold", "__description", "__prefix", "__metadata:a"])
+        for i, cell in enumerate((*CELLS, *LEFT)):
+            writer.writerow([f"t{i}", cell, "0.5" if i < 3 else "", "d", "p" if i < 2 else "", "m"])
+    chosen = init(*promptfoo(tests="file://tests.csv"))["chosen"]
+    (left,) = (line for line in chosen if line.startswith("left out"))
+    assert all(f"1 {kind}" in left for kind in LEFT.values()), left
+    (keys,) = (line for line in chosen if line.startswith("not taken"))
+    assert "3 `__threshold` of a test" in keys and "2 `__prefix` of a test" in keys
+    assert "description" not in keys and "metadata" not in keys
+    assert f"{len(LEFT)} tests without such an assertion are left out" in chosen
+    task = whet.Task.load("mytask")
+    rows = [*task.train, *task.validation, *task.test]
+    found = {row.values["text"]: row.row["assert"] for row in rows}
+    wanted = {
+        f"t{i}": [{"type": kind} if value is None else {"type": kind, "value": value}]
+        for i, (kind, value) in enumerate(CELLS.values())
+    }
+    assert found == wanted
 
 
 def test_promptfoo_tests_in_a_table_and_lists_of_values() -> None:

@@ -29,23 +29,55 @@ KINDS = (
 """Assertions that need no other program; each also with `not-` before it."""
 RUBRICS = ("llm-rubric", "model-graded-closedqa")
 """Assertions that a judge makes, where every test has the same."""
-_PROGRAMS = (
+_OTHERS = (
     *(
-        "javascript",
-        "python",
-        "ruby",
-        "webhook",
-        "fn",
-        "eval",
-        "grade",
-        "similar",
-        "levenshtein",
+        "answer-relevance",
+        "agent-rubric",
+        "bleu",
+        "classifier",
+        "contains-html",
+        "contains-sql",
+        "contains-xml",
+    ),
+    *(
+        "context-faithfulness",
+        "context-recall",
+        "context-relevance",
+        "conversation-relevance",
+        "cost",
         "factuality",
     ),
-    *("answer-relevance", "rouge-n", "bleu", "cost", "latency", "perplexity", "perplexity-score", "is-sql"),
-    *("is-html", "is-xml", "contains-html", "contains-xml", "contains-sql", "classifier", "moderation"),
+    *(
+        "finish-reason",
+        "g-eval",
+        "gleu",
+        "guardrails",
+        "is-html",
+        "is-refusal",
+        "is-sql",
+        "is-valid-function-call",
+    ),
+    *("is-valid-openai-function-call", "is-valid-openai-tools-call", "is-xml", "javascript", "latency"),
+    *("levenshtein", "max-score", "meteor", "model-graded-factuality", "moderation", "perplexity"),
+    *("perplexity-score", "pi", "python", "rouge-n", "ruby", "search-rubric", "select-best", "similar"),
+    *(
+        "similar:cosine",
+        "similar:dot",
+        "similar:euclidean",
+        "skill-used",
+        "tool-call-f1",
+        "trace-error-spans",
+    ),
+    *("trace-span-count", "trace-span-duration", "webhook", "word-count"),
 )
-"""What else stands before a colon in a cell of a table of tests."""
+"""What else a cell of a table of tests may name."""
+_EXPECTED = re.compile(
+    rf"((?:not-)?(?:{'|'.join(map(re.escape, sorted((*KINDS, *RUBRICS, *_OTHERS), key=len, reverse=True)))}))"
+    r"(?:\(\d+(?:\.\d+)?\))?(?::(.*))?",
+    re.DOTALL,
+)
+"""A cell of `__expected` as promptfoo reads it: a type, perhaps with a threshold, perhaps with a value; any other is equal."""
+_OLDER = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
 """YAML values in a file, rows that the lists of one test's variables make, files of tests that name each other."""
 _BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^{}|.(\[]*[|.(\[][^}]{0,500}\}\}")
@@ -270,15 +302,30 @@ def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
 
 
 def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
-    checks = []
-    for name in (name for name in cells if name.startswith("__expected") and cells[name]):
-        kind, colon, value = cells[name].partition(":")
-        plain = kind.removeprefix("not-").partition("(")[0]
-        known = colon and plain in (*KINDS, *RUBRICS, *_PROGRAMS)
-        checks.append(
-            {"type": kind, "value": value.strip()} if known else {"type": "equals", "value": cells[name]}
-        )
-    return {"vars": {k: v for k, v in cells.items() if not k.startswith("__")}, "assert": checks}
+    """A row of a table as a test; columns that are not taken are its keys, so that they are counted."""
+    named = {name: cell.strip() for name, cell in cells.items() if name.startswith("__") and cell.strip()}
+    checks = [_expected(cell) for name, cell in named.items() if name.startswith("__expected")]
+    rest = {
+        name: cell
+        for name, cell in named.items()
+        if not name.startswith(("__expected", "__metadata:")) and name.removeprefix("__") not in _NEUTRAL
+    }
+    values = {name: cell for name, cell in cells.items() if not name.startswith("__")}
+    return {"vars": values, "assert": checks, **rest}
+
+
+def _expected(cell: str) -> dict[str, Any]:
+    """The assertion in a cell of `__expected`."""
+    if cell.startswith("file://"):
+        return {"type": "python" if ".py" in cell else "javascript", "value": cell}
+    older, colon, value = cell.partition(":")
+    if colon and older in _OLDER:
+        return {"type": _OLDER[older], "value": value.strip()}
+    match = _EXPECTED.fullmatch(cell)
+    if match is None:
+        return {"type": "equals", "value": cell}
+    value = (match[2] or "").strip()
+    return {"type": match[1], **({"value": value} if value else {})}
 
 
 def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iterator[dict[str, Any]]:
