@@ -10,6 +10,7 @@ from typing import Any
 from whet.arguments import checked
 from whet.blocking import blocking
 from whet.doctor import graded
+from whet.engine.openings import Opening, OpeningLedger
 from whet.engine.progress import Progress
 from whet.errors import UsageError
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY, default_method
@@ -119,16 +120,19 @@ async def aadvise(
 
 
 def _test(task: Task) -> dict[str, Any]:
-    """Independent rows of the sealed test, and the gain that a first opening of them shows with a power of 80 %, in units of the
-    reward, where no row gets worse and where one of twenty does."""
+    """Independent rows of the sealed test, which opening of them a run would be, and the gain that this shows with a power of
+    80 %, in units of the reward, where no row gets worse and where one of twenty does."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
-    alpha, width = opening_alpha(task.alpha, 1), task.reward.high - task.reward.low
+    opening = OpeningLedger().foresee(None, task.alpha, task.test) or Opening(1, opening_alpha(task.alpha, 1))
+    alpha, width = opening.alpha, task.reward.high - task.reward.low
     gains = {
         name: smallest_gain(rows, alpha, worse)
         for name, worse in (("none_worse", 0.0), ("some_worse", WORSE))
     }
     return {
         "rows": rows,
+        "opening": opening.number,
+        "alpha": alpha,
         "needed": fewest_clusters(alpha),
         "possible": rows >= fewest_clusters(alpha),
         "gain": {
@@ -315,6 +319,11 @@ def _first(
     if reward["problem"] is not None:
         steps.append(f"Mend the reward: whet doctor {task.folder}")
     worth, rows, enough = test["worth"], test["rows"], test["rows_for_worth"]
+    if test["opening"] > 1:
+        steps.append(
+            f"Fresh test rows: a run would be opening {test['opening']:,} of these, tested at alpha {test['alpha']:.2g}; fresh "
+            "rows begin at opening 1 again."
+        )
     if not test["possible"]:
         steps.append(
             f"Give at least {test['needed'] - rows} more independent test rows, or the test a larger share (`splits`)."

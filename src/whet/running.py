@@ -212,7 +212,9 @@ async def run_task(
         control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
         known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
         sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
-        foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known)
+        ledger = OpeningLedger(None if measurements is None else measurements.family)
+        opening = ledger.foresee(folder, task.alpha, task.test)
+        foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known, opening)
         if control is not None:
             foreseen["control"] = {"method": opts.control, "kept": control.as_json()}
         foreseen |= {"methods": [plan.method.entry.name], "models": dict(plan.addresses)}
@@ -226,7 +228,6 @@ async def run_task(
         )
         with opened.closing():
             try:
-                ledger = OpeningLedger(None if measurements is None else measurements.family)
                 result = {
                     **await execute(plan, assembly.env, opened, sizes, ledger, progress),
                     "plan": foreseen,

@@ -18,7 +18,7 @@ from tests.api.world import PROMPT, Counted, right, rows, writer
 from whet.cli import show
 from whet.cli.main import main
 from whet.methods import opro
-from whet.stats import opening_alpha
+from whet.stats import opening_alpha, smallest_gain
 
 OPRO = opro.Config(steps=2, samples=2, examples=10, finalists=1)
 
@@ -119,6 +119,40 @@ def test_further_openings_spend_less_and_say_so(folder: Path) -> None:
         PROMPT, **words(seed=2, data=[*rows(), {"input": "Dish 99 was good.", "target": "positive"}])
     )
     assert more_rows["improvement"]["opening"] == 4
+
+
+def test_the_plan_says_which_opening_it_is_and_what_that_can_show(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def planned(**more: Any) -> tuple[dict[str, Any], str]:
+        capsys.readouterr()
+        plan = whet.optimize(PROMPT, **words(**more), dry_run=True)["plan"]["promotion"]
+        return plan, capsys.readouterr().err
+
+    first, said = planned()
+    assert (first["opening"], first["alpha"]) == (1, opening_alpha(0.05, 1)) and not first["hardly"]
+    gain = smallest_gain(first["rows"], opening_alpha(0.05, 1))
+    assert first["gain"] == gain and f"shows a gain of about {gain:.2g} or more in 4 of 5 cases" in said
+    assert "the first opening of these" in said and "warning" not in said
+    done = whet.optimize(PROMPT, **words())
+    assert (done["plan"]["promotion"]["opening"], done["improvement"]["opening"]) == (1, 1)
+    second, said = planned(seed=1)
+    assert second["opening"] == 2 and second["gain"] > first["gain"] and "opening 2 of these" in said
+    assert whet.optimize(PROMPT, **words(seed=1))["improvement"]["alpha"] == second["alpha"]
+    few = [*rows()[:12], *rows()[60:72]]
+    for seed in range(8):
+        whet.evaluate(
+            f"{seed} {PROMPT}",
+            data={"train": few[:9], "test": few[9:]},
+            reward=right,
+            lm=Counted(),
+            split="test",
+        )
+    hardly, said = planned(data={"train": few[:9], "test": few[9:]})
+    assert hardly["opening"] > 2 and (hardly["hardly"] or not hardly["possible"])
+    assert "warning: " in said and "fresh" in said
+    advice = whet.advise(whet.Task.of(PROMPT, data=rows(), reward=right), lm=Counted())
+    assert advice["test"]["opening"] > 2 and any("Fresh test rows" in step for step in advice["first"])
 
 
 def test_a_new_split_that_unseals_rows_is_said(capsys: pytest.CaptureFixture[str]) -> None:

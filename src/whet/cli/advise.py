@@ -51,8 +51,8 @@ def show(values: Mapping[str, Any]) -> None:
     if test["possible"] and test["gain"]["some_worse"] is not None:
         gain, some = test["gain"]["none_worse"], test["gain"]["some_worse"]
         say(
-            f"test     {test['rows']} independent rows show, in 4 of 5 cases, a gain of {gain:.2f} where no row gets worse, "
-            f"{some:.2f} where one of twenty does"
+            f"test     {test['rows']:,} independent rows, at opening {test['opening']:,} of them (alpha {test['alpha']:.2g}), "
+            f"show in 4 of 5 cases a gain of {gain:.2f} where no row gets worse, {some:.2f} where one of twenty does"
         )
     else:
         say(f"test     {test['rows']} independent rows; at least {test['needed']} promote anything")

@@ -11,13 +11,14 @@ from typing import Any
 from whet.engine.budget import GROWTH_TOKENS, VALIDATION_SHARE, BudgetPlan, answer_calls, row_calls
 from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
+from whet.engine.openings import Opening
 from whet.engine.run_folder import read_header
 from whet.environments.environment import Environment
 from whet.errors import StorageError, UsageError
 from whet.rewards import Objectives
 from whet.rewards.text import targets_of
 from whet.run import Budget
-from whet.stats import clusters_of, fewest_clusters, opening_alpha
+from whet.stats import clusters_of, fewest_clusters, opening_alpha, smallest_gain
 from whet.stats.joint import rows_for_margin
 from whet.task import Task
 from whet.task.examples import input_hash
@@ -28,6 +29,7 @@ _WRITER_SHARE = 0.2
 _ANSWER, _LABEL = 200, 8
 _SHORT = 200  # bytes of a target up to which an answer without a limit is worth a word
 _LEAST_LIMIT = 16
+_HARDLY = 0.5  # a share of the range of the reward
 _RUNS_READ = 20
 _ANSWERED = "SELECT role, COUNT(*), SUM(input_tokens), SUM(output_tokens) FROM calls WHERE state = 'answered' GROUP BY role"
 _MORE_READ = {"judge": Usage(500, _ANSWER), "optimizer": Usage(2000, 500)}
@@ -52,9 +54,10 @@ def forecast(
     sizes: BudgetPlan,
     default: bool,
     measured: Mapping[str, Usage] = MappingProxyType({}),
+    opening: Opening | None = None,
 ) -> dict[str, Any]:
     """The plan of a run as JSON. `default`: the limit on calls is the default one. `measured`: tokens of a call by role, as
-    earlier runs of the task took them.
+    earlier runs of the task took them. `opening`: that of the test rows which the run would be.
 
     A search is expected to use what it may; without any limit (models in this process) nothing is expected of it. How often a
     method asks the optimizer depends on what it meets, and no number is expected; tokens and dollars are about those of a run
@@ -74,6 +77,7 @@ def forecast(
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
     plan = _plan(task, env, clients, limits, calls, (about, worst), default)
+    plan["promotion"] = promotion_of(task, opening)
     plan |= {"tokens_measured": _are_known(calls, clients, measured)}
     plan |= {"validation": {"rows": len(sizes.validation), "of": len(task.validation)}}
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
@@ -93,7 +97,7 @@ def forecast_evaluation(
     calls = {role: dict.fromkeys(("expected", "most"), len(rows) * n) for role, n in numbers.items() if n}
     plan = _plan(task, env, clients, Budget(), calls, _usage_each(task, env, clients, measured), False)
     plan |= {"tokens_measured": _are_known(calls, clients, measured)}
-    return {key: value for key, value in plan.items() if key not in ("promotion", "limits", "default_limit")}
+    return {key: value for key, value in plan.items() if key not in ("limits", "default_limit")}
 
 
 def _plan(
@@ -131,7 +135,6 @@ def _plan(
         "price_unknown": {role: clients[role].model.address for role in unknown},
         "limits": {name: limit for name, limit in limits.as_json().items() if limit is not None},
         "default_limit": default,
-        "promotion": _promotion(task),
         "output_limit": _output_limit(task, env, clients["task"]),
     }
 
@@ -178,15 +181,27 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _promotion(task: Task) -> dict[str, Any]:
-    """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on."""
+def promotion_of(task: Task, opening: Opening | None) -> dict[str, Any]:
+    """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on; and which gain,
+    in units of the reward, the `opening` that a run would be shows with a power of 80 %, where no row gets worse."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
-    needed = fewest_clusters(task.alpha)
+    alpha = opening_alpha(task.alpha, 1) if opening is None else opening.alpha
+    needed = fewest_clusters(alpha)
     narrow = _narrow_margins(task, rows)
+    shown: dict[str, Any] = {}
+    if opening is not None:
+        shown = {"opening": opening.number, "alpha": alpha}
+        if not isinstance(task.reward, Objectives):
+            share, width = smallest_gain(rows, alpha), task.reward.high - task.reward.low
+            shown |= {
+                "gain": None if share is None else share * width + task.minimum_effect,
+                "hardly": share is None or share > _HARDLY,
+            }
     return {
         "possible": rows >= needed,
         "rows": rows,
         "needed": needed,
+        **shown,
         **({"margins": narrow} if narrow else {}),
     }
 
@@ -338,8 +353,25 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             f"has {limit['longest_target']:,} bytes: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml bounds "
             "them (more where the model thinks before it answers)"
         )
+    lines += [f"plan: {text}" for text in opening_lines(plan.get("promotion", {}), plan.get("runs", 1))]
     if (warning := promotion_warning(plan)) is not None:
-        lines.append(f"plan: {warning}")
+        lines.append(f"plan: warning: {warning}")
+    return lines
+
+
+def opening_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:
+    """Which opening of the test rows it would be, what that can show, and what to do where that is hardly anything."""
+    if "opening" not in promotion:
+        return []
+    number, gain = promotion["opening"], promotion.get("gain")
+    tested = f"tested at alpha {promotion['alpha']:.2g}" + (f" in each of {runs:,} runs" if runs > 1 else "")
+    which = "the first opening" if number == 1 else f"opening {number:,}"
+    shows = f", shows a gain of about {gain:.2g} or more in 4 of 5 cases" if gain is not None else ""
+    lines = [f"{which} of these {promotion['rows']:,} independent test rows: {tested}{shows}"]
+    if promotion["possible"] and promotion.get("hardly"):
+        what = "no gain" if gain is None else "only a very large gain"
+        remedy = "fresh ones, which begin at opening 1 again" if number > 1 else "more of them"
+        lines.append(f"warning: these rows can show {what} in this opening. Give {remedy}.")
     return lines
 
 
@@ -377,10 +409,13 @@ def promotion_warning(plan: Mapping[str, Any]) -> str | None:
     rows = plan.get("promotion", {"possible": True})
     if rows["possible"]:
         return None
+    looks = rows.get("opening", 1)
+    here = "" if looks == 1 else f" at opening {looks:,} of them"
+    remedy = "" if looks == 1 else "Give fresh rows, which begin at opening 1 again. "
     return (
-        f"Nothing can be promoted: the sealed test has {rows['rows']} independent rows, and a promotion cannot be had "
-        f"with n < {rows['needed']}. Give more rows, or a larger share for the test (`splits`)."
-    )
+        f"Nothing can be promoted: the sealed test has {rows['rows']:,} independent rows, and a promotion cannot be had "
+        f"with n < {rows['needed']:,}{here}. {remedy or 'Give more rows, or a larger share for the test (`splits`).'}"
+    ).rstrip()
 
 
 def _ends(ends: Mapping[str, Any], dollars: bool = False) -> str:

@@ -133,6 +133,24 @@ class OpeningLedger:
         learned = len(self.known(self._name(comparison.run), comparison.sealed, (SEEN,)))
         return Opening(int(row[0]), float(row[1]) / tests, (), learned)
 
+    def foresee(self, folder: Path | None, alpha: float, sealed: Sequence[Example]) -> Opening | None:
+        """The opening that a run in `folder` (None: a new one) would be, as the ledger stands; nothing is written. None where
+        the ledger cannot be read."""
+        tests = 1 if self.family is None else self.family.tests
+        try:
+            path = state_folder() / LEDGER
+            if not path.exists():
+                return Opening(1, opening_alpha(alpha, 1) / tests)
+            with closing(_connect(path)) as db:
+                run = self._known_opening(db, folder)
+                row = db.execute("SELECT number, alpha FROM openings WHERE run = ?", (run,)).fetchone()
+                number = 1 + len(_sharing(db, row_hashes(sealed)) - {run})
+        except (OSError, RuntimeError, sqlite3.Error):  # `check` says so
+            return None
+        if row is not None:
+            return Opening(int(row[0]), float(row[1]) / tests)
+        return Opening(number, opening_alpha(alpha, number) / tests)
+
     def release(self, comparison: SealedComparison) -> None:
         """Give back the opening of a comparison that got no verdict. Raises LedgerUnavailable."""
         with _writing() as db:
@@ -207,6 +225,18 @@ class OpeningLedger:
         db.execute("INSERT OR IGNORE INTO members VALUES (?,?,?)", (family, run, opening))
         return str(opening)
 
+    def _known_opening(self, db: sqlite3.Connection, folder: Path | None) -> str:
+        """The opening that a run in a folder is part of or would be; an empty text for one that has not begun."""
+        own = _id_in(folder)
+        first = own if self.family is None else _id_in(self.family.first)
+        if self.family is None or not first:
+            return first
+        family = self._name(own)
+        sql = "SELECT run, opening FROM members WHERE family = ?"
+        known = {str(run): str(opening) for run, opening in db.execute(sql, (family,))}
+        part = len(known) // self.family.tests
+        return known.get(own) or (f"{family}/{part}" if part else family)
+
     def _name(self, run: str) -> str:
         """The run, or the family that opens the test together with it."""
         if self.family is None:
@@ -230,6 +260,14 @@ def state_folder() -> Path:
         return Path(own)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "whet"
+
+
+def _id_in(folder: Path | None) -> str:
+    """The id of the run in a folder; an empty text where there is none."""
+    try:
+        return "" if folder is None else run_id(folder)
+    except (UsageError, StorageError, IndexError):
+        return ""
 
 
 @contextmanager

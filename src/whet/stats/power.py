@@ -7,6 +7,7 @@ A share `worse` of the rows goes from right to wrong and the share `gain + worse
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,13 +21,9 @@ _STEPS = 14
 def power(rows: int, gain: float, worse: float, alpha: float) -> float:
     """The probability that so many independent rows promote a prompt that is better by `gain`: that of p <= alpha / 2."""
     changed = gain + 2 * worse
-    total = 0.0
-    for m, chance in enumerate(_binomial(rows, changed)):
-        tail = np.cumsum(_binomial(m, 0.5)[::-1])[
-            ::-1
-        ]  # P(at least so many of m are better) if neither prompt is
-        total += float(chance) * float(_binomial(m, (gain + worse) / changed)[tail <= alpha / 2].sum())
-    return total
+    better = (gain + worse) / changed
+    chances = np.eye(rows + 1) if better >= 1.0 else _binomials(rows, better)
+    return float(_binomial(rows, changed) @ (chances * _decisive(rows, alpha)).sum(axis=1))
 
 
 def smallest_gain(rows: int, alpha: float, worse: float = 0.0) -> float | None:
@@ -60,8 +57,26 @@ def _spread(gain: float, worse: float) -> float:
 
 def _binomial(n: int, p: float) -> Array:
     """Binomial probabilities of 0 to n out of n."""
-    if p >= 1.0:
-        return np.asarray(np.eye(1, n + 1, n)[0])
-    k = np.arange(n + 1)
-    logs = np.array([math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) for i in range(n + 1)])
-    return np.asarray(np.exp(logs + k * math.log(p) + (n - k) * math.log1p(-p)))
+    return np.asarray(np.eye(1, n + 1, n)[0] if p >= 1.0 else _binomials(n, p)[n])
+
+
+def _binomials(n: int, p: float) -> Array:
+    """Binomial probabilities of 0 to m out of m, a row for each m from 0 to n; p in (0, 1)."""
+    k, m = np.arange(n + 1), np.arange(n + 1)[:, None]
+    return np.asarray(np.exp(_log_choices(n) + k * math.log(p) + np.maximum(m - k, 0) * math.log1p(-p)))
+
+
+@lru_cache(maxsize=8)
+def _log_choices(n: int) -> Array:
+    """Logarithms of the numbers of ways to choose k of m, for m (rows) and k up to n."""
+    logs = np.array([math.lgamma(i + 1) for i in range(n + 1)])
+    k, m = np.arange(n + 1), np.arange(n + 1)[:, None]
+    return np.where(k <= m, logs[m] - logs[k] - logs[np.maximum(m - k, 0)], -np.inf)
+
+
+@lru_cache(maxsize=8)
+def _decisive(n: int, alpha: float) -> Array:
+    """Whether k better ones of m that differ decide: P(at least so many if neither prompt is better) <= alpha / 2."""
+    chances = _binomials(n, 0.5)
+    k, m = np.arange(n + 1), np.arange(n + 1)[:, None]
+    return np.asarray((np.cumsum(chances[:, ::-1], axis=1)[:, ::-1] <= alpha / 2) & (k <= m))
