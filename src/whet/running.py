@@ -10,7 +10,7 @@ from typing import Any
 from whet.added_rows import AddedRows
 from whet.arguments import check_path
 from whet.comparison import RunMeasurements
-from whet.engine.assemble import Assembly, assemble
+from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute
 from whet.engine.final_evaluation import execute_evaluation, stopped, untested
@@ -35,7 +35,7 @@ from whet.engine.trained_policy import check_policy
 from whet.engine.transfer import left
 from whet.engine.usage_sums import CONTROL, usage_of_run, usage_without_control, with_part
 from whet.errors import BudgetExceeded, ProviderError, StorageError, UsageError, did_you_mean, parameter
-from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, configure, get_method
+from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
 from whet.options import Options
 from whet.prompt import Prompt
 from whet.reporting import write_report
@@ -78,19 +78,8 @@ async def _add_control(
     progress.begin_part(f"control: {method}")
     settings = _control_settings(task, result, method)
     out = folder.with_name(f"{folder.name}-control")
-    changes: dict[str, Any] = {
-        "method": method,
-        "config": None,
-        "settings": settings,
-        "budget": budget,
-        "run": out,
-        "fork": None,
-        "control": None,
-        "more": None,
-        "policy": None,
-        "processes": 1,
-    }
-    control = await run_task(task, dataclasses.replace(opts, **changes), progress)
+    own = {**_own_options(method, settings), "budget": budget, "run": out}
+    control = await run_task(task, dataclasses.replace(opts, **own), progress)
     if control["status"] == "stopped":
         raise StorageError(control["improvement"]["reason"])
     kept = ("method", "best", "improvement", "usage", "run")
@@ -139,14 +128,37 @@ def _control_settings(task: Task, result: Mapping[str, Any], method: str) -> dic
     """
     folder = Path(result["run"])
     config: Mapping[str, Any] = (read_header(folder) or {})["config"]
-    known = {f.name for f in dataclasses.fields(get_method(method).config)}
-    settings = {name: config[name] for name in _SHARED if name in known and name in config}
-    space = get_method(str(result["method"])).entry.space
-    if space and "space" in known:
-        settings["space"] = space
-    if "n" in known:
+    settings = _shared_settings(get_method(str(result["method"])), config, get_method(method))
+    if "n" in {f.name for f in dataclasses.fields(get_method(method).config)}:
         settings["n"] = _scored_prompts(task, result, int(config.get("examples") or len(task.train)))
     return settings
+
+
+def _shared_settings(main: Method, config: Mapping[str, Any], control: Method) -> dict[str, Any]:
+    """What a control takes over of the run's settings before anything is known of the run: those that both methods know, but
+    none that is left open, and the space of its prompts."""
+    known = {f.name for f in dataclasses.fields(control.config)}
+    settings = {name: config[name] for name in _SHARED if name in known and config.get(name) is not None}
+    if main.entry.space and "space" in known:
+        settings["space"] = main.entry.space
+    return settings
+
+
+def _check_control(task: Task, opts: Options, plan: RunPlan, limits: Budget, assembly: Assembly) -> None:
+    """Raise UsageError for a control whose models, settings or task do not fit together, before the run itself is paid."""
+    control = get_method(str(opts.control))
+    settings = _shared_settings(plan.method, dataclasses.asdict(plan.config), control)
+    own = dataclasses.replace(opts, **_own_options(control.entry.name, settings))
+    try:
+        _plan(task, own, _assembled(task, own, limits, assembly.models))
+    except UsageError as error:
+        raise type(error)(f"{parameter('control', control.entry.name)}: {error.args[0]}") from error
+
+
+def _own_options(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a control that are not those of its run."""
+    nothing = dict.fromkeys(("config", "fork", "control", "more", "policy"))
+    return {**nothing, "method": method, "settings": settings, "processes": 1}
 
 
 def _scored_prompts(task: Task, result: Mapping[str, Any], examples: int) -> int:
@@ -209,6 +221,8 @@ async def run_task(
             if opts.dry_run and not isinstance(measurements, AddedRows):
                 return finished
             return await measurements.measured(plan, assembly, finished)
+        if opts.control is not None:
+            _check_control(task, opts, plan, limits, assembly)
         control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
         known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
         sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
@@ -260,14 +274,14 @@ def _planned(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
     return {**names, "status": "planned", "plan": foreseen, "warnings": list(plan.task.warnings)}
 
 
-def _assembled(task: Task, opts: Options, limits: Budget) -> Assembly:
-    """The models in their roles. Raises UsageError where method, models and reward do not fit together."""
+def _assembled(task: Task, opts: Options, limits: Budget, models: Models | None = None) -> Assembly:
+    """The models in their roles, of those in `models` where they are there. Raises UsageError where method, models and reward do not fit together."""
     if opts.method is None and opts.config is None and task.method is not None:
         try:
             get_method(task.method)
         except UsageError as error:
             raise UsageError(f"{task.folder / 'task.yaml'}: method: {error}") from None
-    assembly = assemble(task, opts, limits)
+    assembly = assemble(task, opts, limits, models)
     model = assembly.clients["task"].model
     if TARGET_SCORE in task.reward.needs and not model.can_score:
         raise UsageError(

@@ -17,9 +17,11 @@ import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
 from whet.cli import show
 from whet.cli.main import main
+from whet.engine.run_folder import read_header
 from whet.methods import opro
 from whet.stats import opening_alpha, smallest_gain
 
+LABELS = ["positive", "negative"]
 OPRO = opro.Config(steps=2, samples=2, examples=10, finalists=1)
 
 
@@ -255,6 +257,33 @@ def test_added_rows_have_a_plan_and_their_calls_are_in_every_sum(
 def text_of(page: Path) -> str:
     """What a page says, without its markup."""
     return " ".join(re.sub(r"<[^>]+>", " ", page.read_text()).split())
+
+
+@pytest.mark.parametrize("control", ["opro", "bootstrap"])
+def test_a_method_with_another_default_is_a_control_of_random_search(control: str) -> None:
+    settings = {"n": 3, "finalists": 1}
+    result = whet.optimize(PROMPT, **words(method="random_search", settings=settings, control=control))
+    header = read_header(Path(result["control"]["run"]))
+    assert result["control"]["method"] == control and header is not None
+    assert header["config"]["examples"] == 50 and header["config"]["finalists"] == 1
+
+
+@pytest.mark.parametrize(
+    ("control", "more", "match"),
+    [
+        ("opro", {"lm": "embedded/encoder", "optimizer_lm": None, "labels": LABELS}, "role optimizer"),
+        ("autoprompt", {}, "needs the gradients of the task model"),
+    ],
+)
+def test_a_control_that_cannot_run_is_refused_before_its_run_is_paid(
+    folder: Path, control: str, more: dict[str, Any], match: str
+) -> None:
+    model = Counted()
+    settings = {"n": 3, "finalists": 1}
+    call = words(lm=model, method="random_search", settings=settings, control=control)
+    with pytest.raises(whet.UsageError, match=rf"^control={control}: .*{match}"):
+        whet.optimize(PROMPT, **{**call, **more})
+    assert model.calls == 0 and not list(folder.glob("runs/*"))
 
 
 def fresh(first: int, n: int) -> list[dict[str, Any]]:

@@ -162,7 +162,28 @@ async def test_a_model_reads_the_comments(folder: Path) -> None:
     assert done.returncode == 0 and f"+ i2  {short}" in done.stdout, done.stderr
     assert "1 change, written by openai/m" in done.stdout and 'because of: "Zu lang!"' in done.stdout
     assert "c (c.jsonl:3): it does not say what should change" in done.stdout
+    assert "calls: 2 optimizer, 633 tokens; price unknown" in done.stdout and "could not be read" not in done.stdout
     assert LOCAL not in done.stdout and f"- {short}" in (folder / "p.md").read_text()
+
+
+async def test_replies_that_cannot_be_read_are_said_with_their_number_and_the_comments_wait(
+    folder: Path,
+) -> None:
+    async with serving(lambda request: "Here you go, my friend") as server:
+        model = ("--optimizer-lm", "openai/m", "--base-url", server.base_url)
+        done = await asyncio.to_thread(run, folder, "p.md", "c.jsonl", "--yes", *model)
+        asked = len(server.ledger.entries)
+        told = json.loads(
+            (await asyncio.to_thread(run, folder, "p.md", "c.jsonl", "--yes", "--json", *model)).stdout
+        )
+    said = f"{asked} of {asked} replies of openai/m could not be read"
+    assert said in done.stdout and '"Here you go, my friend"' in done.stdout, done.stdout
+    assert "3 of 3 comments stay unread" in done.stdout and "--optimizer-lm" in done.stdout
+    assert "There is nothing to learn" not in done.stdout and '"lol ok"' in done.stdout
+    assert f"calls: {asked} optimizer, " in done.stdout and "price unknown" in done.stdout
+    assert (folder / "p.md").read_text() == PROMPT
+    assert told["skipped"] == [] and [g["feedback"] for g in told["groups"]] == [["a", "b"], ["c"]]
+    assert said in told["warnings"][0]
 
 
 def test_nothing_to_learn_is_not_asked_about(folder: Path) -> None:

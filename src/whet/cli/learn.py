@@ -111,7 +111,8 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
             "instructions belong there."
         )
     for warning in shown["warnings"]:
-        click.echo(click.style(f"\nwarning: {warning}", fg="yellow"))
+        click.echo("")
+        warn(warning)
     _diff(shown["diff"])
 
 
@@ -127,7 +128,11 @@ def _unwritten(groups: Sequence[Mapping[str, Any]], listed: bool) -> None:
 
 
 def outcome(result: Mapping[str, Any]) -> None:
-    """What became of the proposal."""
+    """What the model took, and what became of the proposal."""
+    if calls := sum(result["usage"].get("calls", {}).values()) + sum(
+        result["usage"].get("cached", {}).values()
+    ):
+        click.echo(f"\ncalls: {_spent(result['usage'], calls)}")
     waits = any(not group["instruction"] for group in result["groups"])
     nothing = "No instruction was written" if waits else "There is nothing to learn"
     lines = {
@@ -137,6 +142,16 @@ def outcome(result: Mapping[str, Any]) -> None:
         "nothing": f"\n{nothing}; the prompt stays as it is.",
     }
     click.echo(lines[result["status"]])
+
+
+def _spent(usage: Mapping[str, Any], calls: int) -> str:
+    """Calls, tokens and dollars of the model that read the comments."""
+    cached = sum(usage["cached"].values())
+    parts = [f"{calls} optimizer" + (f" ({cached} from the cache)" if cached else "")]
+    parts.append(f"{usage['input_tokens'] + usage['output_tokens']:,} tokens")
+    if cost := usage["cost_usd"]:
+        parts.append(f"${cost:.4f}")
+    return ", ".join(parts) + ("; price unknown" if usage.get("price_unknown") else "")
 
 
 def _head(change: Mapping[str, Any]) -> str:

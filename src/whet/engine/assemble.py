@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -79,6 +79,7 @@ class Assembly:
     addresses: Mapping[str, str]
     generation: Mapping[str, Any]
     policy: PolicyChoice | None = None
+    models: Models = field(default_factory=dict)
 
     def cache(self, folder: Path, options: Choices) -> Cache:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
@@ -93,12 +94,12 @@ class Assembly:
             await model.close()
 
 
-def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
-    """Resolve the models, choose the method, and check that they fit together.
+def assemble(task: Task, options: Choices, limits: Budget, models: Models | None = None) -> Assembly:
+    """Resolve the models, choose the method, and check that they fit together. `models` are those that are there already.
 
     Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met.
     """
-    models: Models = {}
+    models = {} if models is None else models
     spec = _task_spec(task, options)
     model = _model(models, spec, "task")
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
@@ -141,7 +142,7 @@ def assemble(task: Task, options: Choices, limits: Budget) -> Assembly:
         **({"thoughts": True} if g.thoughts else {}),
         **_identities(clients),
     }
-    return Assembly(method, env, clients, addresses, how, policy)
+    return Assembly(method, env, clients, addresses, how, policy, models)
 
 
 def _identities(clients: Mapping[str, ModelClient]) -> dict[str, Any]:

@@ -67,13 +67,26 @@ class Learning:
 
 @dataclass
 class ModelSession:
-    """A run with what it cost. `address` is the optimizer's, `none` without one; `folder` its journal's."""
+    """A run with what it cost. `address` is the optimizer's, `none` without one; `folder` its journal's; `replies` says of each
+    reply that was to be read whether it could be."""
 
     run: Run
     address: str = NONE
     simulated: bool = False
     folder: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
+    replies: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def unread_replies(self) -> str:
+        """That replies of the model could not be read, how many, with the beginning of one; empty where all could."""
+        lost = [reply for reply in self.replies if reply.get("example")]
+        if not lost:
+            return ""
+        return (
+            f"{len(lost)} of {len(self.replies)} replies of {self.address} could not be read: they are not in the form that was "
+            f'asked for. One begins: "{lost[0]["example"]}".'
+        )
 
 
 @asynccontextmanager
@@ -108,29 +121,38 @@ async def learning_run(
             {**identity, "models": {"optimizer": model.address}, **_options(model)},
         )
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
-        clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY), writes=True)}
+        clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY), spec.price, writes=True)}
         if progress is not None:
             progress.planned(_plan_of(clients, most))
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
-        opened = open_run(folder, plan, clients, cache, lambda name, value: None)
+        replies: list[Mapping[str, Any]] = []
+
+        def note(name: str, value: Any) -> None:
+            if name == "replies":
+                replies.append(value)
+
+        opened = open_run(folder, plan, clients, cache, note)
         core = opened.core
         if progress is not None:
             progress.core, progress.planned_calls = core, most
             progress.begin(f"{model.address} reads the comments")
         run = DurableRun(core, "/learn", plan.limits)
-        session = ModelSession(run, model.address, model.simulated, str(folder))
+        session = ModelSession(run, model.address, model.simulated, str(folder), replies=replies)
         try:
             yield session
         finally:
             await core.caller.drain()
             cache.close()
             core.journal.close()
-            spent = core.budget.spent
+            spent, unpriced = core.budget.spent, price_unknown(clients)
             session.usage = {
                 "calls": {"optimizer": spent.calls["optimizer"] - spent.cached["optimizer"]},
                 "cached": {"optimizer": spent.cached["optimizer"]},
+                "refused": {"optimizer": spent.refused["optimizer"]},
                 "input_tokens": spent.input_tokens,
                 "output_tokens": spent.output_tokens,
+                "cost_usd": None if unpriced and not spent.cost else round(spent.cost, 6),
+                **({"price_unknown": unpriced} if unpriced and not spent.cost else {}),
             }
         done = {"method": "learn", "status": "completed", "usage": session.usage}
         await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(done))

@@ -242,18 +242,24 @@ async def _read_or_grouped(
     if session.address == NONE:
         return groups_of(intake.critiques)
     try:
-        await _read(session.run, draft, intake.critiques, request.most_calls)
+        unread = await _read(session.run, draft, intake.critiques, request.most_calls)
     except BudgetExceeded:
         draft.warnings.append(
             f"{request.most_calls} optimizer calls did not suffice. Raise that limit; no answer is paid twice."
         )
-        return groups_of(intake.critiques)
-    return ()
+        unread = intake.critiques
+    if session.unread_replies:
+        waits = f" {len(unread)} of {len(intake.critiques)} comments stay unread." if unread else ""
+        draft.warnings.append(
+            f"{session.unread_replies}{waits} Name another optimizer model, which follows a form (--optimizer-lm; optimizer_lm= in "
+            "Python): this one is not asked the same again."
+        )
+    return groups_of(unread)
 
 
-async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int) -> None:
-    """Let the optimizer model read the critiques, and take in what it writes. Where all of them are of one row, what the model
-    writes rests on that row, also when its numbers are wrong."""
+async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int) -> Sequence[Critique]:
+    """Let the optimizer model read the critiques, and take in what it writes; those about which no reply could be read. Where all
+    of them are of one row, what the model writes rests on that row, also when its numbers are wrong."""
     region = draft.document.region
     prompt = written(draft.document.prompt, draft.ledger, region)
     change = await propose_change(run, prompt, critiques, draft.events, region=region, at=draft.at, most=most)
@@ -268,6 +274,8 @@ async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int
     draft.take([event for event in change.new if isinstance(event, Merge)], {}, {})
     for place, why in change.reading.dismissed.items():
         draft.reasons.setdefault(critiques[place].source, _DISMISSED[why])
+    behind = {place for requirement in requirements for place in requirement.critiques}
+    return [critiques[place] for place in change.reading.unreadable if place not in behind]
 
 
 def _dismissed(

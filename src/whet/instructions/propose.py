@@ -52,8 +52,9 @@ async def propose(
     known, around = known_of(ledger), surroundings(prompt, region)
     reading = await read(run, critiques, known, around, most=most, embed=embed)
     left = None if most is None else most - reading.calls
-    if reading.unread and reading.calls and (left is None or left > 0):
-        reading = await _again(run, critiques, reading, known, around, left)
+    second = _second_look(reading)
+    if second and reading.calls and (left is None or left > 0):
+        reading = await _again(run, critiques, reading, second, known, around, left)
         left = None if most is None else most - reading.calls
     united = await consolidate(run, reading.requirements, known, most=left, embed=embed)
     named = conflicts(ledger, united.requirements, around)
@@ -74,18 +75,29 @@ async def propose(
     )
 
 
+def _second_look(first: Reading) -> tuple[int, ...]:
+    """The critiques that are asked about once more: what no answer mentioned, but not by the same question where no answer to it
+    could be read."""
+    same = set() if first.manages is False else set(first.unreadable)
+    return tuple(place for place in first.unread if place not in same)
+
+
 async def _again(
     run: Run,
     critiques: Sequence[Critique],
     first: Reading,
+    places: Sequence[int],
     known: Sequence[Known],
     around: str,
     most: int | None,
 ) -> Reading:
     """The reading with what a second look at the critiques that nobody mentioned gives."""
-    again = [critiques[n] for n in first.unread]
+    again = [critiques[n] for n in places]
     second = await read(run, again, known, around, most=most, manages=first.manages)
-    second = second.placed(first.unread)
+    second = second.placed(places)
     requirements = (*first.requirements, *second.requirements)
     dismissed = {**first.dismissed, **second.dismissed}
-    return Reading(requirements, dismissed, second.unread, first.calls + second.calls)
+    left = {*first.unread} - {*places}
+    unread = tuple(sorted({*second.unread} | left))
+    unreadable = tuple(sorted({*second.unreadable} | left))
+    return Reading(requirements, dismissed, unread, first.calls + second.calls, unreadable=unreadable)

@@ -57,7 +57,8 @@ first one the likeliest, and of others that differ the roll-outs find the better
 @dataclass(frozen=True)
 class Reading:
     """What critiques demand. `dismissed` are those that demand nothing, by place, with the reason (`no_demand`, `vague`,
-    `to_the_reader`); `unread` those that no answer mentioned; `calls` is what it took. `manages` says whether the model
+    `to_the_reader`); `unread` those that no answer mentioned, `unreadable` those of them about which no answer could be read;
+    `calls` is what it took. `manages` says whether the model
     fills in the form (None: nobody knows yet); one that does not is asked a plain question. `drafted` says that what it wrote
     are drafts of the whole instruction."""
 
@@ -67,13 +68,16 @@ class Reading:
     calls: int = 0
     manages: bool | None = None
     drafted: bool = False
+    unreadable: tuple[int, ...] = ()
 
     def placed(self, places: Sequence[int]) -> Reading:
         """The same with critiques by their places in another list."""
         own = (replace(r, critiques=tuple(places[n] for n in r.critiques)) for r in self.requirements)
         dismissed = {places[n]: why for n, why in self.dismissed.items()}
-        unread = tuple(places[n] for n in self.unread)
-        return replace(self, requirements=tuple(own), dismissed=dismissed, unread=unread)
+        unread, unreadable = (tuple(places[n] for n in some) for some in (self.unread, self.unreadable))
+        return replace(
+            self, requirements=tuple(own), dismissed=dismissed, unread=unread, unreadable=unreadable
+        )
 
 
 async def read(
@@ -126,7 +130,9 @@ async def read(
     dismissed = {place: why for _, one in read_of for place, why in one.dismissed.items()}
     mentioned = {place for pack, one in read_of for place in pack if place not in one.unread}
     unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
-    return Reading(tuple(requirements), dismissed, unread, calls, manages, drafts)
+    readable = {place for pack, _ in read_of for place in pack}
+    unreadable = tuple(place for place in unread if place not in readable)
+    return Reading(tuple(requirements), dismissed, unread, calls, manages, drafts, unreadable)
 
 
 async def _packs(
