@@ -275,7 +275,8 @@ def _planned(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _assembled(task: Task, opts: Options, limits: Budget, models: Models | None = None) -> Assembly:
-    """The models in their roles, of those in `models` where they are there. Raises UsageError where method, models and reward do not fit together."""
+    """The models in their roles, of those in `models` where they are there. Raises UsageError where method, models and reward do
+    not fit together."""
     if opts.method is None and opts.config is None and task.method is not None:
         try:
             get_method(task.method)
