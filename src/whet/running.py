@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,24 @@ from whet.engine.execute import execute
 from whet.engine.final_evaluation import execute_evaluation, stopped, untested
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_events, read_rows
+from whet.engine.model_client import ModelClient
 from whet.engine.openings import OpeningLedger
 from whet.engine.pairs import compare_pairs, sealed_answers
 from whet.engine.progress import Progress
 from whet.engine.run_folder import (
+    ENDED,
+    PLACES,
     RESULT,
     RunPlan,
     check_folder,
     differences,
+    ended_at,
     evaluated_split,
     goes_on,
+    moved,
+    note_in,
     open_run,
+    places_of,
     read_header,
     write_result,
 )
@@ -216,6 +224,8 @@ async def run_task(
                 f"{parameter('run')}."
             )
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
+            if not (opts.dry_run or isinstance(measurements, AddedRows)):
+                finished = _recorded(folder, finished, assembly.clients, progress)
             if measurements is None or not finished.get("tested", True):
                 return finished
             if opts.dry_run and not isinstance(measurements, AddedRows):
@@ -240,6 +250,9 @@ async def run_task(
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
+        if elsewhere := moved(folder, assembly.clients):
+            progress.say(f"warning: {named} goes on with another endpoint: it began with {elsewhere}")
+        note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
         with opened.closing():
             try:
                 result = {
@@ -251,6 +264,7 @@ async def run_task(
             except ProviderError as error:
                 _write_stopped(folder, {**stopped(plan, opened.core, str(error)), "plan": foreseen}, error)
                 raise
+            note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         _write_result(folder, result)
         result = {**result, "run": str(named)}
         if result["status"] == "stopped" and measurements is not None:
@@ -260,6 +274,21 @@ async def run_task(
         return await measurements.measured(plan, assembly, result)
     finally:
         await assembly.close()
+
+
+def _recorded(
+    folder: Path, result: Mapping[str, Any], clients: Mapping[str, ModelClient], progress: Progress
+) -> dict[str, Any]:
+    """A result as it was recorded, marked and said as such; with a warning where its models are elsewhere now."""
+    ended, elsewhere = ended_at(folder), moved(folder, clients)
+    progress.say(f"{folder}: finished on {ended}; recorded result, nothing was asked (--fresh asks again)")
+    warnings = list(result.get("warnings", ()))
+    if elsewhere:
+        warnings.append(
+            f"The result is that of {ended}, with {elsewhere}: the model there was not asked. --fresh (fresh=True) asks it."
+        )
+        progress.say(f"warning: {warnings[-1]}")
+    return {**result, "warnings": warnings, **{RECORDED: True, "ended": ended}}
 
 
 def _is_of(folder: Path, plan: RunPlan) -> bool:
@@ -335,6 +364,7 @@ def _finished(folder: Path) -> dict[str, Any] | None:
 
 def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
     """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
+    result = {key: value for key, value in result.items() if key not in (RECORDED, "ended")}
     best = folder / "best.md"
     best.touch(mode=0o600)
     best.write_text(result["best"]["prompt"], encoding="utf-8", newline="")
@@ -348,6 +378,8 @@ def _write_stopped(folder: Path, result: dict[str, Any], error: ProviderError) -
     write_report(folder, result)
 
 
+RECORDED = "recorded"
+"""The key of a result that was recorded before: nothing was asked for it."""
 ASKED = "asked"
 """The key under which the journal of an evaluation says what was asked: its header, and where its models are."""
 
@@ -432,7 +464,8 @@ async def evaluate_task(
         check_folder(run)
         finished, same = _finished(run), _asks(run, plan, question)
         if finished is not None and same and not opts.fresh:
-            return {**{k: v for k, v in finished.items() if k != "run"}, "recorded": True}
+            plain = {key: value for key, value in finished.items() if key != "run"}
+            return _recorded(run, plain, assembly.clients, progress)
         if finished is not None or not same:
             _clear_evaluation(run, finished if same else None)
         run = run.absolute()
@@ -448,6 +481,7 @@ async def evaluate_task(
                 OpeningLedger(),
                 progress,
             )
+            note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         result = {**result, "plan": foreseen}
         write_result(run, result)
         return result

@@ -20,6 +20,7 @@ from whet.cli.main import main
 from whet.engine.run_folder import read_header
 from whet.methods import opro
 from whet.stats import opening_alpha, smallest_gain
+from whet.testing.server import serving
 
 LABELS = ["positive", "negative"]
 OPRO = opro.Config(steps=2, samples=2, examples=10, finalists=1)
@@ -284,6 +285,27 @@ def test_a_control_that_cannot_run_is_refused_before_its_run_is_paid(
     with pytest.raises(whet.UsageError, match=rf"^control={control}: .*{match}"):
         whet.optimize(PROMPT, **{**call, **more})
     assert model.calls == 0 and not list(folder.glob("runs/*"))
+
+
+async def test_a_finished_run_says_that_it_is_recorded_and_that_its_endpoint_is_another_now(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = words(lm="openai/m", settings={"n": 2, "finalists": 1}, method="random_search", optimizer_lm=None)
+    async with serving(lambda request: "positive") as one, serving(lambda request: "negative") as other:
+        first = await whet.aoptimize(PROMPT, **call, base_url=one.base_url)
+        assert "recorded" not in first and "nothing was asked" not in capsys.readouterr().err
+        same = await whet.aoptimize(PROMPT, **call, base_url=one.base_url)
+        said = f"finished on {same['ended']}; recorded result, nothing was asked"
+        assert same["recorded"] and same["warnings"] == first["warnings"]
+        assert said in capsys.readouterr().err and "base_url" not in said
+        moved = await whet.aoptimize(PROMPT, **call, base_url=other.base_url)
+        place = f"task at {one.base_url}, which is now {other.base_url}"
+        assert place in moved["warnings"][-1] and place in capsys.readouterr().err
+        assert not other.ledger.entries and moved["best"] == first["best"]
+        again = await whet.aoptimize(PROMPT, **call, base_url=other.base_url, fresh=True)
+        assert other.ledger.entries and again.run != first.run
+    stored = json.loads((first.run / "result.json").read_text())
+    assert "recorded" not in stored and "ended" not in stored
 
 
 def fresh(first: int, n: int) -> list[dict[str, Any]]:

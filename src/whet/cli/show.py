@@ -60,7 +60,9 @@ def result(values: Mapping[str, Any]) -> None:
         return
     simulated = "  (SIMULATED: a scripted model answered)" if values.get("simulated") else ""
     say = click.echo
-    say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}\n")
+    say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}")
+    _recorded(values)
+    say("")
     say(f"{'':22}{'sealed test, 95 % interval'}")
     say(f"{'baseline':<22}{interval(values['baseline']['test'])}")
     say(f"{'best':<22}{interval(values['best']['test'])}")
@@ -95,6 +97,12 @@ def result(values: Mapping[str, Any]) -> None:
         say(use)
 
 
+def _recorded(values: Mapping[str, Any]) -> None:
+    """That a result was recorded before, and when."""
+    if values.get("recorded"):
+        click.echo(f"finished on {values['ended']}; recorded result, nothing was asked; --fresh asks again")
+
+
 def _age(usage: Mapping[str, Any]) -> str:
     """How old the oldest answer from the cache is, where that is known, and what asks again."""
     if "cached_oldest" not in usage:
@@ -118,9 +126,8 @@ def evaluation(values: Mapping[str, Any]) -> None:
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         click.echo(f"  {name}: {mean:.4f}")
-    if values.get("recorded"):
-        click.echo("recorded before, nothing was asked; --fresh asks again")
-    elif cached := sum(values["usage"].get("cached", {}).values()):
+    _recorded(values)
+    if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
         click.echo(f"{cached} answers from the cache{_age(values['usage'])}")
     _labels(values.get("labels"))
     for warning in values["warnings"]:

@@ -68,6 +68,7 @@ class Progress:
     rewards: list[float] = field(default_factory=list)
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     warn: Callable[[str], None] = lambda warning: None
+    say: Callable[[str], None] = lambda line: None
     planned: Callable[[Mapping[str, Any]], None] = warn_of_plan
     _start: dict[str, float] = field(default_factory=dict)
     _start_id: str = ""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +38,8 @@ from whet.version import __version__
 LOST = "lost"
 PARTS = "parts"
 RESULT = "result.json"
+ENDED, PLACES = "ended", "places"
+"""Keys under which a journal says when its run ended, and where its models were asked last."""
 WRITTEN = ("best.md", "report.html", RESULT)
 """Files of a run that are written anew whenever it ends."""
 
@@ -155,6 +158,41 @@ def task_folder(run: Path) -> Path | None:
     """Where the task of a run lay when it ran last; None where the task was in memory, or the run is older than the note."""
     rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = 'task'")
     return Path(rows[0][0]) if rows else None
+
+
+def note_in(journal: Journal, key: str, value: str) -> None:
+    """Write down something of a run that is no part of its identity."""
+    journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))])
+
+
+def noted_in(run: Path, key: str) -> str | None:
+    """What is written down of a run under a key; None where nothing is."""
+    rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = ?", (key,))
+    return str(rows[0][0]) if rows else None
+
+
+def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
+    """Where the models of the roles are asked: the base URLs of those at an endpoint."""
+    places = {role: getattr(client.model, "base_url", None) for role, client in clients.items()}
+    return {role: str(place) for role, place in places.items() if place is not None}
+
+
+def moved(run: Path, clients: Mapping[str, ModelClient]) -> str:
+    """Which models are asked elsewhere than when a run was worked on last; empty where none is, or where nobody knows."""
+    before: Mapping[str, str] = orjson.loads(noted_in(run, PLACES) or "{}")
+    there = {role: place for role, place in places_of(clients).items() if before.get(role, place) != place}
+    return "; ".join(f"{role} at {before[role]}, which is now {place}" for role, place in there.items())
+
+
+def ended_at(run: Path) -> str:
+    """When a finished run ended, to the minute, in UTC."""
+    noted = noted_in(run, ENDED)
+    when = (
+        datetime.fromisoformat(noted)
+        if noted
+        else datetime.fromtimestamp((run / RESULT).stat().st_mtime, UTC)
+    )
+    return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
 def evaluated_split(header: Mapping[str, Any]) -> str | None:

@@ -251,8 +251,8 @@ async def _read_or_grouped(
     if session.unread_replies:
         waits = f" {len(unread)} of {len(intake.critiques)} comments stay unread." if unread else ""
         draft.warnings.append(
-            f"{session.unread_replies}{waits} Name another optimizer model, which follows a form (--optimizer-lm; optimizer_lm= in "
-            "Python): this one is not asked the same again."
+            f"{session.unread_replies}{waits} Name another optimizer model, which follows a form (--optimizer-lm; optimizer_lm= "
+            "in Python): this one is not asked the same again."
         )
     return groups_of(unread)
 

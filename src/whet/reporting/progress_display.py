@@ -49,7 +49,7 @@ class Display:
     def __init__(self, subject: str = "", warn: Callable[[str], None] | None = None) -> None:
         """`subject`: what is read at first. `warn`: how a warning is printed."""
         self.subject, self.pace, self._started = subject, Speed(), time.monotonic()
-        self.progress = Progress(warn=warn or self._warn, planned=self._plan)
+        self.progress = Progress(warn=warn or self._warn, say=_SCREEN.say, planned=self._plan)
 
     @contextmanager
     def shown(self) -> Iterator[Progress]:
