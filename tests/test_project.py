@@ -330,8 +330,8 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 
 PUBLIC = {
-    "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Prompt ProviderError Reward Rollout "
-    "Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn aoptimize "
+    "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Progress Prompt ProviderError Reward "
+    "Rollout Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn aoptimize "
     "atransfer compare evaluate learn methods optimize report runs transfer",
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
@@ -368,6 +368,8 @@ def test_every_name_of_the_facade_exists_and_is_documented() -> None:
     for name in whet.__all__:
         value = getattr(whet, name)
         assert name == "__version__" or inspect.getdoc(value), f"whet.{name} has no docstring"
+    code = "import whet; whet.Progress(); whet.api.Progress(); assert 'Progress' in dir(whet)"
+    subprocess.run([sys.executable, "-c", code], check=True)
     for name in whet.testing.__all__:
         assert getattr(whet.testing, name)
     with pytest.raises(AttributeError):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         report,
         runs,
     )
+    from whet.engine.progress import Progress
     from whet.environments.environment import Environment
     from whet.errors import ProviderError, UsageError
     from whet.methods import Method
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from whet.types import Completion, Example, Message, Reward, Rollout
 
 _HOMES = {
-    "whet": "methods",
+    "whet": "api methods",
     "whet.advising": "aadvise advise",
     "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
+    "whet.engine.progress": "Progress",
     "whet.environments.environment": "Environment",
     "whet.errors": "ProviderError UsageError",
     "whet.methods": "Method",
@@ -62,6 +64,7 @@ __all__ = [
     "LanguageModel",
     "Message",
     "Method",
+    "Progress",
     "Prompt",
     "ProviderError",
     "Reward",

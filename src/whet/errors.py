@@ -3,7 +3,7 @@
 WhetError
 ├── UsageError            input that cannot be used; nothing was paid (exit code 2)
 │   ├── EditRejected      an edit would change text outside the fence or the set of slots
-│   ├── RunLocked         another process is working on the same run
+│   ├── RunLocked         this or another process is working on the same run
 │   └── ReplayDiverged    the journal belongs to other code, another config or another task
 ├── ProviderError         a model endpoint failed (exit code 3 once it is final)
 ├── BudgetExceeded        a limit of the run is reached; the run turns it into "best so far"
@@ -42,6 +42,9 @@ class WhetError(Exception):
         text = _FACES.sub(lambda match: match[1], super().__str__())
         return _PARAMETER.sub(lambda match: match[1] if match[2] is None else f"{match[1]}={match[2]}", text)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
         """The message for the command line: parameters as `spell` writes name and value, settings as in a task folder."""
         text = _FACES.sub(lambda match: match[2], super().__str__())
@@ -59,7 +62,7 @@ class EditRejected(UsageError):
 
 
 class RunLocked(UsageError):
-    """Another process holds this run."""
+    """This run is being worked on, by another process or elsewhere in this one."""
 
 
 class ReplayDiverged(UsageError):

@@ -151,6 +151,21 @@ def test_a_model_function_has_a_time_limit(awaited: bool, monkeypatch: pytest.Mo
     stopped.set()
 
 
+def test_a_reward_that_always_raises_is_refused_where_its_labels_are_not_even_answered() -> None:
+    def reward(example: dict[str, Any], output: str) -> float:
+        return 1 / 0
+
+    model = Counted()
+    call = {"data": rows(), "reward": reward, "lm": model, "method": "random_search"}
+    place = rf"test_user_functions\.py:{reward.__code__.co_firstlineno + 1}: ZeroDivisionError"
+    with pytest.raises(whet.UsageError, match=rf"with the right label too.*{place}"):
+        whet.optimize(PROMPT, labels=["positive", "negative"], **call)
+    assert model.calls == 0
+    with pytest.raises(whet.UsageError, match=place):
+        whet.optimize(PROMPT, run="free", **call)
+    assert model.calls == 3
+
+
 def test_a_broken_reward_is_refused_before_all_rows_are_paid() -> None:
     model = Counted()
     with pytest.raises(UsageError, match="NameError"):

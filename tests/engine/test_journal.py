@@ -7,6 +7,8 @@ import os
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +144,23 @@ async def test_a_full_disk_names_file_and_remedy(tmp_path: Path) -> None:
     assert keys(tmp_path / "journal.sqlite") == [0]
 
 
-async def test_the_second_process_is_told_so(tmp_path: Path) -> None:
+def test_the_second_process_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    code = f"from pathlib import Path; from whet.engine.journal import Journal; Journal(Path({str(path)!r}))"
+    journal = Journal(path)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    journal.close()
+    assert "another process is working on this run." in found.stderr
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+async def test_a_second_user_in_the_same_process_is_told_so_in_words_that_can_be_printed(
+    tmp_path: Path,
+) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
-    with pytest.raises(RunLocked, match="another process"):
+    with pytest.raises(RunLocked, match="this program is working on this run elsewhere already") as raised:
         Journal(tmp_path / "journal.sqlite")
+    assert "\0" not in f"{raised.value} {raised.value!r}" and "choose another run." in repr(raised.value)
     journal.close()
     Journal(tmp_path / "journal.sqlite").close()
 

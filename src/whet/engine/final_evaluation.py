@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -387,9 +388,12 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
             )
         failed = [r.error for r in rollouts if r.error is not None and r.answered]
         if failed:
+            kinds = Counter(error.partition(":")[0] for error in failed).most_common()
+            first = next(error for error in failed if error.partition(":")[0] == kinds[0][0])
+            each = f" ({', '.join(f'{n} {kind}' for kind, n in kinds)})" if len(kinds) > 1 else ""
             warnings.append(
-                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed and count as the lowest reward; "
-                f"the first: {failed[0]}"
+                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed{each} and count as the lowest reward; "
+                f"the first: {first}"
             )
     return warnings
 

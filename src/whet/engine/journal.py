@@ -351,11 +351,24 @@ def _lock(path: Path) -> IO[bytes] | None:
         if os.fstat(file.fileno()).st_ino != name.stat().st_ino:
             raise FileNotFoundError(f"{name} was removed by its holder")
     except OSError as error:
+        held = _identity(file) in _HELD
         file.close()
+        who = "this program" if held else "another process"
+        where = " elsewhere already" if held else ""
         raise RunLocked(
-            f"{path.parent}: another process is working on this run. Wait for it, or choose another {parameter('run')}."
+            f"{path.parent}: {who} is working on this run{where}. Wait for it, or choose another {parameter('run')}."
         ) from error
+    _HELD.add(_identity(file))
     return file
+
+
+_HELD: set[tuple[int, int]] = set()
+"""The locks that this process holds."""
+
+
+def _identity(file: IO[bytes]) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino
 
 
 def _private(path: str, flags: int) -> int:
@@ -364,6 +377,7 @@ def _private(path: str, flags: int) -> int:
 
 def _unlock(file: IO[bytes] | None) -> None:
     if file is not None and not file.closed:
+        _HELD.discard(_identity(file))
         file.close()
 
 

@@ -24,7 +24,7 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
         return []
 
     async def tried() -> Any:
-        return await try_rewards(programs, task.train)
+        return await try_rewards(programs, task.train, task.labels)
 
     warnings: Any = await run.effect("try_reward", tried)
     return [str(warning) for warning in warnings]
@@ -38,8 +38,10 @@ async def try_first(run: DurableRun, task: Task, env: Environment, examples: Seq
 
 
 def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
-    """Raise UsageError when the user's reward or program failed on every row: its code is wrong, not the answers."""
+    """Raise UsageError when the user's reward or program failed on every answer that reached it: its code is wrong, not the
+    answers."""
     refuse_range(rollouts)
+    rollouts = [r for r in rollouts if r.error is None or not r.error.startswith(("provider:", "parse:"))]
     for boundary, what in (
         ("reward:", "The reward failed on every answer"),
         ("program:", "The program failed on every row"),

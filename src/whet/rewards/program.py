@@ -11,7 +11,7 @@ import math
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -330,22 +330,29 @@ def programs_of(reward: Any) -> list[ProgramReward]:
     return [program for _, part in getattr(reward, "parts", ()) for program in programs_of(part)]
 
 
-async def try_rewards(rewards: Sequence[ProgramReward], examples: Sequence[Example]) -> list[str]:
+async def try_rewards(
+    rewards: Sequence[ProgramReward], examples: Sequence[Example], labels: Collection[str] = ()
+) -> list[str]:
     """Warnings about the user's functions after a few rows, of other targets where there are some, each with its target, and
     the first three with nonsense as the output.
 
-    Raises UsageError for one that returns no usable number for a target that is a text, or for any of these.
+    Raises UsageError for one that returns no usable number for a target that is a text, or for any of these; where answers are
+    `labels`, also for one that raises on every target, for they are what it will get.
     """
     targets = {_target(example): example for example in reversed(examples)}
     rows = {e.id: e for e in (*examples[:3], *reversed(targets.values()))}
-    return [warning for reward in rewards for warning in await _try(reward, [*rows.values()][:TRIED])]
+    return [
+        warning
+        for reward in rewards
+        for warning in await _try(reward, [*rows.values()][:TRIED], bool(labels))
+    ]
 
 
 def _target(example: Example) -> str:
     return example.target if isinstance(example.target, str) else json.dumps(example.target)
 
 
-async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
+async def _try(reward: ProgramReward, rows: Sequence[Example], exact: bool) -> list[str]:
     code = getattr(reward.function, "__code__", None)
     where = f"{reward.path}:{code.co_firstlineno if code is not None else 1}"
     right = [(e, await reward._compute(e, _target(e))) for e in rows if e.target is not None]
@@ -364,6 +371,10 @@ async def _try(reward: ProgramReward, rows: Sequence[Example]) -> list[str]:
     if unusable or (errors and len(errors) == len(outcomes) and all(RETURNED in error for error in errors)):
         raise UsageError(f"{where}: tried on {len(rows)} rows: {(unusable or errors)[0]}.")
     if texts or (errors and len(errors) == len(outcomes)):
+        if exact and len(errors) == len(outcomes):
+            raise UsageError(
+                f"{where}: the reward failed on all {len(rows)} rows that it was tried on, with the right label too: {errors[0]}."
+            )
         share = f"{len(texts) or len(rows)} of {len(rows)} rows that it was tried on"
         return [f"{where}: the reward failed on {share}, with the right answer too: {(texts or errors)[0]}."]
     distinct = {outcome.get("value") for outcome in outcomes}
