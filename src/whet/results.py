@@ -144,12 +144,15 @@ class JSONResult(Mapping[str, Any]):
 class RunResult(JSONResult):
     """The result of `whet.optimize`. As a mapping it has the keys of result.json, and `run`, the folder.
 
-    `status` is completed, budget_exhausted or stopped. `to_dict()` is result.json.
+    `status` is completed, budget_exhausted or stopped. `to_dict()` is result.json. A result that was recorded before, so that
+    nothing was asked, has `recorded` and `ended`, when that was.
     """
 
     def to_dict(self) -> dict[str, Any]:
         """What result.json holds, a copy."""
-        return {key: value for key, value in super().to_dict().items() if key != "run"}
+        return {
+            key: value for key, value in super().to_dict().items() if key not in ("run", "recorded", "ended")
+        }
 
     @property
     def run(self) -> Path:

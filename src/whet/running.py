@@ -225,7 +225,8 @@ async def run_task(
             )
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
             if not (opts.dry_run or isinstance(measurements, AddedRows)):
-                finished = _recorded(folder, finished, assembly.clients, progress)
+                recorded = _recorded(folder, finished, assembly.clients, progress)
+                finished = recorded if measurements is None else finished
             if measurements is None or not finished.get("tested", True):
                 return finished
             if opts.dry_run and not isinstance(measurements, AddedRows):

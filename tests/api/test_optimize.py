@@ -45,7 +45,8 @@ def test_the_same_call_again_pays_nothing_and_a_changed_one_is_another_run(folde
     first = whet.optimize(PROMPT, **words(model))
     assert first.promoted and first.best.prompt.text == "Be careful and sort the review.\nReview: {{input}}"
     paid = model.calls
-    assert whet.optimize(whet.Prompt.parse(PROMPT), **words(model)) == first and model.calls == paid
+    same = whet.optimize(whet.Prompt.parse(PROMPT), **words(model))
+    assert same.to_dict() == first.to_dict() and same["recorded"] and model.calls == paid
     assert (
         first.to_dict() == json.loads((first.run / "result.json").read_text())
         and "run" not in first.to_dict()
@@ -82,7 +83,7 @@ def test_a_model_of_other_code_is_another_model_and_takes_no_answer_from_a_cache
 async def test_everything_works_in_a_running_loop_and_has_an_async_twin(folder: Path) -> None:
     model = Counted()
     waited = whet.optimize(PROMPT, **words(model))
-    assert await whet.aoptimize(PROMPT, **words(model)) == waited
+    assert (await whet.aoptimize(PROMPT, **words(model))).to_dict() == waited.to_dict()
     evaluated = whet.evaluate(PROMPT, data=rows(), reward=right, lm=model, split="train")
     again = await whet.aevaluate(PROMPT, data=rows(), reward=right, lm=model, split="train")
     assert again.score == evaluated.score and again.usage.calls["task"] == 0, "answered by the cache"
