@@ -161,6 +161,33 @@ def test_what_is_expected_is_never_more_than_what_is_possible(tmp_path: Path) ->
         assert budget.cost_usd is None or plan["cost_usd"]["expected"] <= plan["cost_usd"]["most"] <= 3
 
 
+class _Writer(Counted):
+    simulated = False
+
+    def __call__(self, messages: list[whet.Message]) -> Any:
+        return whet.Completion(writer(messages), usage=Usage(100, 50))
+
+
+def test_a_limit_that_cannot_pay_the_optimizer_is_said_before_and_named_as_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until its calls are known, a call of the optimizer needs all that it may write: 1,024 tokens at $10 a million."""
+    task = {"address": _Tokens(), "price": {"input": 1, "output": 1}, "max_tokens": 20}
+    optimizer = {"address": _Writer(), "price": {"input": 0, "output": 10}}
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": task, "optimizer_lm": optimizer}
+    words |= {"method": OPRO, "root": tmp_path, "fresh": True}
+    poor = whet.optimize(PROMPT, budget=whet.Budget(cost_usd=0.01), **words)
+    said = capsys.readouterr().err
+    assert (
+        "must have $0.0102 free, and --max-cost leaves about $0.00" in said and "if it uses all" not in said
+    )
+    assert poor["plan"]["cost_usd"]["expected"] < 0.01 and not poor.usage.calls["optimizer"]
+    (why,) = [text for text in poor.warnings if "asked nothing" in text]
+    assert "the limit of cost ended the search before" in why and "fell short" not in why
+    rich = whet.optimize(PROMPT, budget=whet.Budget(cost_usd=0.1), **words)
+    assert "must have" not in capsys.readouterr().err and rich.usage.calls["optimizer"] > 0
+
+
 def test_tokens_are_a_rough_bound_until_a_run_has_measured_them(tmp_path: Path) -> None:
     words: dict[str, Any] = {"data": rows(), "reward": right, "lm": _Tokens(), "root": tmp_path}
     rough = whet.evaluate(PROMPT, dry_run=True, **words)["plan"]

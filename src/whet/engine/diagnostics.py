@@ -44,21 +44,28 @@ def search_warnings(core: Core, low: float, high: float) -> list[str]:
     return [] if divergence is None else [divergence.warning]
 
 
-def optimizer_warnings(core: Core, best: Prompt) -> list[str]:
-    """What the optimizer model's replies were worth, and what prompt learning leaves to a person."""
-    return [*_reply_warnings(core), *_instruction_warnings(core, best.source)]
+def optimizer_warnings(core: Core, best: Prompt, ended: str = "") -> list[str]:
+    """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
+    the search."""
+    return [*_reply_warnings(core, ended), *_instruction_warnings(core, best.source)]
 
 
-def _reply_warnings(core: Core) -> list[str]:
+def _reply_warnings(core: Core, ended: str) -> list[str]:
     """A warning when more than half of what the optimizer model was asked for came to nothing, or when it was asked nothing."""
     perfect = read_events(core.journal.path, [EVENT])
     if perfect:
         return [sentence(perfect[0].value)]
     client, spent = core.caller.clients.get("optimizer"), core.budget.spent
     if client is not None and not client.model.local and not spent.calls["optimizer"]:
+        if ended:
+            return [
+                f"The optimizer model was asked nothing: {ended} ended the search before. Until some of its calls are answered, "
+                "all that a call may write has to be free beside the sealed test. Raise the limit, or bound the replies "
+                "(`max_tokens` of models.optimizer in task.yaml)."
+            ]
         return [
-            "The optimizer model was asked nothing: no rollout that the search made fell short of the full reward, or the "
-            "limits pay for no call of it."
+            "The optimizer model was asked nothing: the method ended before it had a call for it, as where no rollout fell short "
+            "of the full reward."
         ]
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
     requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))

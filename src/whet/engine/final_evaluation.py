@@ -139,7 +139,7 @@ async def final_evaluation(
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *search_warnings(core, low, high)]
-    warnings += [*optimizer_warnings(core, prompt), *copy_warnings(task, prompt)]
+    warnings += [*optimizer_warnings(core, prompt, search.reason), *copy_warnings(task, prompt)]
     warnings += added_warnings(task, prompt)
     warnings += barren_warnings(core, start.candidate.id, search.best.id)
     answers = [*start.test, *(() if best is start else best.test)]

@@ -17,6 +17,7 @@ from whet.environments.environment import Environment
 from whet.errors import StorageError, UsageError
 from whet.rewards import Objectives
 from whet.rewards.text import targets_of
+from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.stats import clusters_of, fewest_clusters, opening_alpha, smallest_gain
 from whet.stats.joint import rows_for_margin
@@ -76,11 +77,35 @@ def forecast(
     about, worst = _usage_each(task, env, clients, measured)
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
+    unpaid = _unpaid_first_call(clients, limits, fixed, about)
+    if unpaid:
+        calls = {role: {**ends, "expected": fixed[role]} for role, ends in calls.items()}
     plan = _plan(task, env, clients, limits, calls, (about, worst), default)
-    plan["promotion"] = promotion_of(task, opening)
+    plan |= {"promotion": promotion_of(task, opening), **({"first_call": unpaid} if unpaid else {})}
     plan |= {"tokens_measured": _are_known(calls, clients, measured)}
     plan |= {"validation": {"rows": len(sizes.validation), "of": len(task.validation)}}
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
+
+
+def _unpaid_first_call(
+    clients: Mapping[str, ModelClient], limits: Budget, fixed: Mapping[str, int], about: Mapping[str, Usage]
+) -> dict[str, Any] | None:
+    """The limit on dollars or tokens that leaves less beside baseline and sealed test than a first call of the optimizer must
+    have free, of which nothing is known: what it leaves, and what the call `takes`. None where none does."""
+    client = clients.get("optimizer")
+    if client is None or client.model.local:
+        return None
+    written = (client.bound or LanguagePolicy().max_tokens) + client.room
+    first = Usage(about["optimizer"].input_tokens, written)
+    tokens = sum(n * (about[role].input_tokens + about[role].output_tokens) for role, n in fixed.items())
+    dollars = sum(n * clients[role].cost(about[role]) for role, n in fixed.items())
+    for name, limit, used, takes in (
+        ("cost_usd", limits.cost_usd, dollars, client.cost(first)),
+        ("tokens", limits.tokens, tokens, first.input_tokens + first.output_tokens),
+    ):
+        if limit is not None and limit - used < takes:
+            return {"limit": name, "left": max(0, limit - used), "takes": takes, "bound": written}
+    return None
 
 
 def forecast_evaluation(
@@ -353,6 +378,15 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             f"has {limit['longest_target']:,} bytes: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml bounds "
             "them (more where the model thinks before it answers)"
         )
+    if first := plan.get("first_call"):
+        say = "${:,.4f}" if first["limit"] == "cost_usd" else "{:,.0f} tokens"
+        left, takes = (say.format(first[name]) for name in ("left", "takes"))
+        option = "--max-cost" if first["limit"] == "cost_usd" else "--max-tokens"
+        lines.append(
+            f"plan: warning: a first call of the optimizer must have {takes} free, and {option} leaves about {left} beside "
+            f"baseline and sealed test: it may never be asked. Give more, or bound its replies below {first['bound']:,} tokens "
+            "(`max_tokens` of models.optimizer in task.yaml)."
+        )
     lines += [f"plan: {text}" for text in opening_lines(plan.get("promotion", {}), plan.get("runs", 1))]
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: warning: {warning}")
@@ -396,7 +430,9 @@ def _spending(plan: Mapping[str, Any]) -> str:
     priced = known and any(plan["cost_usd"].values())
     money = f", {_ends(plan['cost_usd'], dollars=True)}" if priced else ""
     all_used = (
-        " if it uses all its calls" if "optimizer" in plan["calls"] and tokens["expected"] is not None else ""
+        " if it uses all its calls"
+        if "optimizer" in plan["calls"] and tokens["expected"] is not None and "first_call" not in plan
+        else ""
     )
     rough = ""
     if tokens["expected"] is not None and not plan.get("tokens_measured", True):
