@@ -379,9 +379,11 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             "them (more where the model thinks before it answers)"
         )
     if first := plan.get("first_call"):
-        say = "${:,.4f}" if first["limit"] == "cost_usd" else "{:,.0f} tokens"
-        left, takes = (say.format(first[name]) for name in ("left", "takes"))
-        option = "--max-cost" if first["limit"] == "cost_usd" else "--max-tokens"
+        dollars = first["limit"] == "cost_usd"
+        left, takes = (
+            f"${first[name]:,.4f}" if dollars else f"{first[name]:,.0f} tokens" for name in ("left", "takes")
+        )
+        option = "--max-cost" if dollars else "--max-tokens"
         lines.append(
             f"plan: warning: a first call of the optimizer must have {takes} free, and {option} leaves about {left} beside "
             f"baseline and sealed test: it may never be asked. Give more, or bound its replies below {first['bound']:,} tokens "
