@@ -104,3 +104,42 @@ async def test_a_person_may_want_thoughts_to_be_graded(tmp_path: Path) -> None:
             run=tmp_path / str(thoughts),
         )  # fmt: skip
         assert result.score.mean == float(thoughts)
+
+
+MARKS = [
+    *("<|im_end|>", "</s>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|endoftext|>"),
+    "<|eot_id|>\n<|end_of_text|>\n",
+]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("thought", ["", "<think>refund or other?</think>\n"])
+def test_marks_for_the_end_of_a_turn_are_no_part_of_an_answer(
+    mark: str, thought: str, tmp_path: Path
+) -> None:
+    def model(messages: list[Any]) -> str:
+        return f"{thought}{RIGHT[messages[-1].content]}{mark}"
+
+    strict = {"exact_match": {"strict": True}}
+    result = whet.evaluate(
+        "Which team?", data=DATA, reward=strict, lm=model, split="test", run=tmp_path / "run"
+    )
+    assert result.score.mean == 1.0 and result.score.n == 10
+
+
+@pytest.mark.parametrize(
+    "reply", ["<s>old</s>", "Write </s> at the end.", '"</s>"', "`<|im_end|>`", "yes  \n", "a <b>", ""]
+)
+def test_marks_elsewhere_stay(reply: str) -> None:
+    assert split_thought(reply).answer == reply
+
+
+def test_an_answer_that_is_nothing_but_a_mark_is_empty(tmp_path: Path) -> None:
+    def model(messages: list[Any]) -> str:
+        return "<|im_end|>" if messages[-1].content.endswith(" 2") else RIGHT[messages[-1].content]
+
+    result = whet.evaluate(
+        "Which team?", data=DATA, reward="exact_match", lm=model, split="test", run=tmp_path / "run"
+    )
+    assert result["failed"] == 1 and result.score.mean == 0.9
+    assert any("empty answer" in warning for warning in result.warnings)

@@ -179,7 +179,14 @@ BAD_ANSWERS = {
         "model: refused (stopped by a content filter)",
     ),
     "no message": ({"index": 0}, "model: empty answer (a choice without a message)"),
-    "odd message": ({"message": {"content": 7}}, "model: empty answer"),
+    "a number": ({"message": {"content": 5}}, "model: content is a number (5)"),
+    "a truth value": ({"message": {"content": False}}, "model: content is a truth value (false)"),
+    "an object": ({"message": {"content": {"a": 1}}}, 'model: content is an object ({"a": 1})'),
+    "no parts that are texts": (
+        {"message": {"content": [5]}},
+        "model: content is a list without a text ([5])",
+    ),
+    "no parts": ({"message": {"content": []}}, "model: empty answer"),
     "not a choice": ("text", "model: empty answer (a choice without a message)"),
 }
 

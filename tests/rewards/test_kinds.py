@@ -166,6 +166,11 @@ async def test_a_text_that_looks_like_a_number_stays_a_text(reward: Any) -> None
         ('{"a": 1.0, "b": "X "}', {"b": "x", "a": 1}, 1.0),
         ('```json\n{"a": 1}\n```', {"a": 1}, 1.0),
         ('The result is {"a": "1"} as asked.', {"a": 1}, 1.0),
+        ('{"a": "one"}', {"a": 1}, 0.0),
+        ('{"a": 7}', {"a": "007"}, 0.0),
+        ('{"a": "7"}', {"a": "007"}, 0.0),
+        ('{"a": 1, "a": 2}', {"a": 2}, 1.0),  # of a key that stands twice the last one counts
+        ('{"a": 2, "a": 1}', {"a": 2}, 0.0),
         ('First {"a": 2}, then {"a": 1}', {"a": 1}, 1.0),
         ("[1, 2]", "[1,2]", 1.0),
         ('{"a": 1, "b": 3}', {"a": 1, "b": 2}, 0.5),
@@ -185,6 +190,8 @@ async def test_json_is_compared_by_field(answer: str, target: Any, partial: floa
 async def test_options_of_json() -> None:
     assert await grade(JsonFields(extra=True), '{"a": 1, "z": 0}', {"a": 1}) == 1.0
     assert await grade(JsonFields(strict=True), '{"a": "X"}', {"a": "x"}) == 0.0
+    assert await grade(JsonFields(strict=True), '{"a": "1"}', {"a": 1}) == 0.0
+    assert await grade(JsonFields(strict=True), '{"a": 1}', {"a": "1"}) == 0.0
     assert await grade(JsonFields(bare=True), 'It is {"a": 1}', {"a": 1}) == 0.0
     assert await grade(JsonFields(), '{"a": 2}', [{"a": 1}, {"a": 2}]) == 1.0  # accepted answers
     assert await grade(JsonFields(), "[" * 100_000, {"a": 2}) == 0.0

@@ -5,6 +5,7 @@ Pure functions. What an HTTP 200 may turn out to be, and what becomes of it:
     text                                   Completion
     text that reached the token limit      Completion, finish "length"
     empty content, no choice at all        Completion, error "model: empty answer"
+    a content that is no text              Completion, error "model: content is a number (5)"
     a refusal, a content filter            Completion, error "model: refused ..."
     a whole web page (<!doctype html>)     ProviderError(fatal): the address is not the API
     not JSON, no object, no list of        ProviderError(retryable): the answer is lost, another attempt may
@@ -44,6 +45,13 @@ _STATUSES = {str(status) for status in range(400, 600)}
 _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
 _AT_LIMIT = {"length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length"}
+_KINDS = (
+    (bool, "a truth value"),
+    (int | float, "a number"),
+    (Mapping, "an object"),
+    (list, "a list without a text"),
+    (object, "no text"),
+)
 _NO_CHOICE = "model: empty answer (no choice in it)"
 
 NEGLECTS = {
@@ -170,7 +178,7 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     elif (failed := _error_of(choice)) is not None:
         error = f"provider: {str(failed['error'])[:_SHOWN]}"
     elif not text.strip():
-        error = f"model: empty answer{_instead(message, finish)}"
+        error = f"model: {_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
     return Completion(text, finish, usage, error, first, thought=thought)
 
@@ -188,11 +196,17 @@ def finish_of(reason: Any) -> str:
 
 def _instead(message: Mapping[str, Any], finish: str) -> str:
     """What a message without a text holds."""
+    content, empty = message.get("content"), "empty answer"
     if finish == "length":
-        return " (token limit reached before any text)"
+        return f"{empty} (token limit reached before any text)"
     if message.get("tool_calls") or message.get("function_call"):
-        return " (it calls a tool, and none was offered)"
-    return " (it holds a thought and no text)" if _thought(message) else ""
+        return f"{empty} (it calls a tool, and none was offered)"
+    if _thought(message):
+        return f"{empty} (it holds a thought and no text)"
+    if content is None or isinstance(content, str) or content == []:
+        return empty
+    kind = next(kind for types, kind in _KINDS if isinstance(content, types))
+    return f"content is {kind} ({json.dumps(content, ensure_ascii=False, default=str)[:_SHOWN]})"
 
 
 def _text(content: Any) -> str:

@@ -12,6 +12,7 @@ Models that think hand their thoughts over in many forms; none of them is a part
 3. Marks in fenced blocks, in inline code, in quotation marks and in a reply that is JSON are text of the answer, and so is a pair
    of marks with text before it.
 
+Marks of chat templates for the end of a turn (`<|im_end|>`, `</s>`, ...) at the very end are no part of the answer either.
 An answer that is to begin with such a tag is read as a thought by rule 1: the task model's option `thoughts: true` keeps it.
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from whet.replies.blocks import stretches_of
@@ -57,7 +58,12 @@ _FINAL = re.compile(r"<\|channel\|>\s*final\b[^<]*(?:<\|constrain\|>[^<]*)?<\|me
 _HARMONY = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>")
 _BARE_HARMONY = re.compile(r"\s*analysis(?=\S)(?:.*?)assistantfinal", re.DOTALL)
 _WRAPPED = re.compile(r"\s*<\|(?:START_RESPONSE|begin_of_solution)\|>")
-_ENDS = ("<|END_RESPONSE|>", "<|end_of_solution|>", "<|return|>", "<|end|>", "<|call|>")
+_ENDS = ("<|END_RESPONSE|>", "<|end_of_solution|>", "<|call|>")
+_TURN_ENDS = (
+    *("<|im_end|>", "</s>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>"),
+    *("<|return|>", "<|end|>", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>"),
+)
+"""Marks of chat templates for the end of a turn, which a server should take off."""
 _TICKS = re.compile(r"`+|\n")
 _QUOTES = "\"'“”‘’„«»`"
 
@@ -72,7 +78,8 @@ class Split:
 
 
 def split_thought(text: str) -> Split:
-    """The thought of a reply (empty for none) and its answer; where there is a thought, the answer is without outer space.
+    """The thought of a reply (empty for none) and its answer, without marks for the end of a turn; where there is a thought, the
+    answer is without outer space.
 
     >>> split_thought("<think>Is 3 right? Yes.</think> 3")
     Split(thought='<think>Is 3 right? Yes.</think>', answer='3', cut=False)
@@ -80,22 +87,38 @@ def split_thought(text: str) -> Split:
     ''
     """
     if not _may_think(text):
-        return Split("", text)
+        return Split("", without_marks(text))
     at = _end_of_channels(text)
     if at is None:
         at = _end_of_opened(text)
     if at is None:
         at = _end_of_eaten(text)
     if at is None:
-        return Split("", text)
+        return Split("", without_marks(text))
     if at < 0:
         return Split(text, "", cut=True)
     answer = text[at:].strip()
     wrapped = _WRAPPED.match(answer)
     answer = answer[wrapped.end() :] if wrapped else answer
-    while ends := [end for end in _ENDS if answer.endswith(end)]:
-        answer = answer.removesuffix(ends[0]).rstrip()
+    answer = without_marks(answer, (*_ENDS, *_TURN_ENDS))
     return Split(text[:at].rstrip(), answer.strip())
+
+
+def without_marks(text: str, marks: Sequence[str] = _TURN_ENDS) -> str:
+    """A text without the marks for the end of a turn at its very end; one that has none stays as it is, and so does a `</s>` that
+    closes an `<s>` of the text.
+
+    >>> without_marks("yes<|im_end|>\\n"), without_marks("<s>old</s>")
+    ('yes', '<s>old</s>')
+    """
+    rest = text.rstrip()
+    if not rest.endswith(">"):
+        return text
+    while end := next((mark for mark in marks if rest.endswith(mark)), ""):
+        if end == "</s>" and rest.count("<s>") >= rest.count(end):
+            break
+        text = rest = rest.removesuffix(end).rstrip()
+    return text
 
 
 def without_thought(text: str) -> str:
@@ -109,12 +132,16 @@ def without_thought(text: str) -> str:
 
 def separated(completion: Completion) -> Completion:
     """A completion whose text is the answer alone, its thought kept beside it. A thought without an end is no answer: the
-    completion has an empty text, finish `length` and an error. What is separated already stays as it is."""
-    if completion.thought:
-        return completion
-    split = split_thought(completion.text)
+    completion has an empty text, finish `length` and an error. What is separated already stays as it is, but for marks for the
+    end of a turn."""
+    split = (
+        Split("", without_marks(completion.text)) if completion.thought else split_thought(completion.text)
+    )
     if not split.thought:
-        return completion
+        if split.answer == completion.text:
+            return completion
+        blank = None if split.answer.strip() else EMPTY
+        return replace(completion, text=split.answer, error=completion.error or blank)
     parted = replace(completion, text=split.answer, thought=split.thought, first_token=None)
     if split.cut:
         return replace(parted, finish="length", error=completion.error or CUT)
