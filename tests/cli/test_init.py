@@ -225,6 +225,7 @@ LEFT = {
     "not-perplexity": "not-perplexity",
     "word-count: 5": "word-count",
     "similar(0.8):x": "similar",
+    "not-similar:cosine(0.8):x": "not-similar",
     'is-json: {"type": "object"}': "is-json with a schema",
     "grade: is polite": "llm-rubric of a single test",
     "file://check.py": "python",

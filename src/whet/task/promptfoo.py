@@ -30,52 +30,17 @@ KINDS = (
 RUBRICS = ("llm-rubric", "model-graded-closedqa")
 """Assertions that a judge makes, where every test has the same."""
 _OTHERS = (
-    *(
-        "answer-relevance",
-        "agent-rubric",
-        "bleu",
-        "classifier",
-        "contains-html",
-        "contains-sql",
-        "contains-xml",
-    ),
-    *(
-        "context-faithfulness",
-        "context-recall",
-        "context-relevance",
-        "conversation-relevance",
-        "cost",
-        "factuality",
-    ),
-    *(
-        "finish-reason",
-        "g-eval",
-        "gleu",
-        "guardrails",
-        "is-html",
-        "is-refusal",
-        "is-sql",
-        "is-valid-function-call",
-    ),
-    *("is-valid-openai-function-call", "is-valid-openai-tools-call", "is-xml", "javascript", "latency"),
-    *("levenshtein", "max-score", "meteor", "model-graded-factuality", "moderation", "perplexity"),
-    *("perplexity-score", "pi", "python", "rouge-n", "ruby", "search-rubric", "select-best", "similar"),
-    *(
-        "similar:cosine",
-        "similar:dot",
-        "similar:euclidean",
-        "skill-used",
-        "tool-call-f1",
-        "trace-error-spans",
-    ),
-    *("trace-span-count", "trace-span-duration", "webhook", "word-count"),
+    *("agent-rubric", "answer-relevance", "bleu", "classifier", "contains-html", "contains-sql"),
+    *("contains-xml", "context-faithfulness", "context-recall", "context-relevance"),
+    *("conversation-relevance", "cost", "factuality", "finish-reason", "g-eval", "gleu", "guardrails"),
+    *("is-html", "is-refusal", "is-sql", "is-valid-function-call", "is-valid-openai-function-call"),
+    *("is-valid-openai-tools-call", "is-xml", "javascript", "latency", "levenshtein", "max-score"),
+    *("meteor", "model-graded-factuality", "moderation", "perplexity", "perplexity-score", "pi", "python"),
+    *("rouge-n", "ruby", "search-rubric", "select-best", "similar", "skill-used", "tool-call-f1"),
+    *("trace-error-spans", "trace-span-count", "trace-span-duration", "webhook", "word-count"),
 )
 """What else a cell of a table of tests may name."""
-_EXPECTED = re.compile(
-    rf"((?:not-)?(?:{'|'.join(map(re.escape, sorted((*KINDS, *RUBRICS, *_OTHERS), key=len, reverse=True)))}))"
-    r"(?:\(\d+(?:\.\d+)?\))?(?::(.*))?",
-    re.DOTALL,
-)
+_EXPECTED = re.compile(r"([a-z0-9-]+)(?:\([0-9]+(?:[.][0-9]+)?\))?(?::(.*))?", re.DOTALL)
 """A cell of `__expected` as promptfoo reads it: a type, perhaps with a threshold, perhaps with a value; any other is equal."""
 _OLDER = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
@@ -322,7 +287,7 @@ def _expected(cell: str) -> dict[str, Any]:
     if colon and older in _OLDER:
         return {"type": _OLDER[older], "value": value.strip()}
     match = _EXPECTED.fullmatch(cell)
-    if match is None:
+    if match is None or match[1].removeprefix("not-") not in (*KINDS, *RUBRICS, *_OTHERS):
         return {"type": "equals", "value": cell}
     value = (match[2] or "").strip()
     return {"type": match[1], **({"value": value} if value else {})}
