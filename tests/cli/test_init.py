@@ -522,3 +522,16 @@ def test_the_chat_of_a_promptfoo_configuration_stays_one() -> None:
     Path("promptfooconfig.yaml").write_text(f"prompts: [file://chat.yaml]\ntests:\n{tests}")
     init("--from", "promptfooconfig.yaml")
     assert [message.role for message in whet.Task.load("mytask").prompt.messages] == ["system", "user"]
+
+
+def test_a_row_that_is_refused_is_named_by_its_place_in_the_source() -> None:
+    Path("d.csv").write_text('id,input,target\n1,"a\nb",x\n2,c,y\n3,d,x\n2,e,y\n5,f,x\n6,g,y\n')
+    Path("d.jsonl").write_text(
+        "\n" + "".join(json.dumps({"id": i % 4, "input": f"q{i}", "target": "x"}) + "\n" for i in range(6))
+    )
+    for source, second, first in (("d.csv", 6, 4), ("d.jsonl", 6, 2)):
+        arguments = ["init", "mytask", "--from", source, "--input", "input", "--target", "target", "--yes"]
+        said = str(CliRunner().invoke(cli, arguments).exception)
+        assert f"{source}:{second}: the id" in said and f"stands already at {source}:{first}." in said
+        assert "data.jsonl" not in said
+        assert not Path("mytask").exists()

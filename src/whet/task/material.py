@@ -24,7 +24,7 @@ class Material:
     """Rows by split (`""`: not divided), and what came with them. `notes` say what was chosen on the way.
 
     `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
-    their author calls inputs. `settings` are further keys of task.yaml.
+    their author calls inputs. `settings` are further keys of task.yaml. `places`: by split, where each row was read.
     """
 
     rows: Mapping[str, list[dict[str, Any]]]
@@ -35,6 +35,7 @@ class Material:
     columns: bool = True
     inputs: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def all_rows(self) -> list[dict[str, Any]]:
         """The rows of every split."""
@@ -98,14 +99,18 @@ def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
 
 def _table(path: Path) -> Material:
     rows, notes = read_table(path)
-    return Material({"": [row.value for row in rows]}, notes=notes)
+    return Material({"": [row.value for row in rows]}, notes=notes, places=_places(rows))
 
 
 def _objects(path: Path) -> Material:
     rows = read_rows(path, str(path))
     if all(isinstance(row.value.get("messages"), list) for row in rows):
         return _conversations(rows)
-    return Material({"": [row.value for row in rows]})
+    return Material({"": [row.value for row in rows]}, places=_places(rows))
+
+
+def _places(rows: Sequence[SourceRow]) -> dict[str, list[str]]:
+    return {"": [row.where for row in rows]}
 
 
 def _conversations(rows: Sequence[SourceRow]) -> Material:
@@ -130,7 +135,7 @@ def _conversations(rows: Sequence[SourceRow]) -> Material:
     if prompt:
         notes.append("prompt: the system message")
         made = [{key: value for key, value in one.items() if key != "system"} for one in made]
-    return Material({"": made}, prompt or None, notes=notes, columns=False)
+    return Material({"": made}, prompt or None, notes=notes, columns=False, places=_places(rows))
 
 
 def _promptfoo(path: Path) -> Material:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,20 +43,27 @@ def check_folder(folder: str | Path) -> Path:
     return path
 
 
-def write_folder(target: Path, files: Mapping[str, bytes], fingerprint: str | None = None) -> None:
+def write_folder(
+    target: Path,
+    files: Mapping[str, bytes],
+    fingerprint: str | None = None,
+    places: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Make the folder, all of it or nothing. Raises UsageError for what would not load, or would be a task of
-    another fingerprint."""
+    another fingerprint. `places`: by file, where each of its lines came from, which the refusal names instead."""
     above = [path for path in target.parents if not path.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _write(target, files, fingerprint)
+        _write(target, files, fingerprint, places or {})
     except BaseException:
         for path in above:
             path.rmdir()
         raise
 
 
-def _write(target: Path, files: Mapping[str, bytes], fingerprint: str | None) -> None:
+def _write(
+    target: Path, files: Mapping[str, bytes], fingerprint: str | None, places: Mapping[str, Sequence[str]]
+) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
         made = Path(name) / "task"
         for file, content in files.items():
@@ -65,13 +73,21 @@ def _write(target: Path, files: Mapping[str, bytes], fingerprint: str | None) ->
         try:
             task = load_task(made)
         except UsageError as error:
-            refusal = str(error).replace(str(made), str(target))
+            refusal = str(error)
+            for file, lines in places.items():
+                refusal = _named_by(refusal, f"{made / file}:", lines)
+            refusal = refusal.replace(str(made), str(target))
             raise UsageError(f"Nothing is written, for it would not load: {refusal}") from None
         if fingerprint not in (None, task.fingerprint):
             raise UsageError(f"The task {task.name} would not be the same when it is loaded from a folder.")
         if target.exists():
             target.rmdir()
         shutil.move(made, target)
+
+
+def _named_by(text: str, file: str, lines: Sequence[str]) -> str:
+    """A message that names lines of a file (`PATH:` with a number) by where these came from."""
+    return re.sub(rf"{re.escape(file)}([0-9]+)", lambda match: lines[int(match[1]) - 1], text)
 
 
 def _files(task: Task) -> Iterator[tuple[str, bytes]]:

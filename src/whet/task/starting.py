@@ -182,7 +182,8 @@ def start_task(folder: str | Path, material: Material, choices: NewTaskChoices) 
             json.dumps(r, ensure_ascii=False) + "\n" for r in part
         ).encode()
     files["task.yaml"] = write_yaml(document).encode()
-    write_folder(target, files)
+    places = {f"{split or 'data'}.jsonl": lines for split, lines in material.places.items()}
+    write_folder(target, files, places=places)
     return StartedTask(load_task(target), target, chosen, warnings)
 
 
