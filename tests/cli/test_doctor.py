@@ -146,6 +146,12 @@ def loading(body: dict[str, Any], answer: dict[str, Any]) -> Any:
     return web.json_response({"error": {"message": "Loading model"}}, status=503)
 
 
+def without_system(body: dict[str, Any], answer: dict[str, Any]) -> Any:
+    if any(message["role"] == "system" for message in body["messages"]):
+        return web.json_response({"error": {"message": "System role not supported"}}, status=400)
+    return good(body, answer)
+
+
 async def test_an_endpoint_that_keeps_everything() -> None:
     async with endpoint(good) as (url, seen):
         checkup = await examined(url)
@@ -155,6 +161,7 @@ async def test_an_endpoint_that_keeps_everything() -> None:
         "usage: tokens",
         "max_tokens: kept",
         "seed: two",
+        "role system: taken",
         "n: kept",
         "stop: kept",
         "logprobs: given",
@@ -173,6 +180,7 @@ async def test_an_endpoint_that_keeps_everything() -> None:
         (endless, "max_tokens: 16 were allowed and 500 came"),
         (restless, "seed: two calls with one seed differ"),
         (without_logprobs, "logprobs: not given"),
+        (without_system, "refuses the role system -> nothing: whet writes its text at the head"),
         (without_schema, "failed to compile the grammar -> nothing: json_object works"),
         (without_json, "json_schema: answers with 'tree, sea, cat'; json_object: answers with"),
     ],

@@ -18,6 +18,7 @@ from whet.engine import calls
 from whet.engine.model_client import MAX_ATTEMPTS
 from whet.errors import ProviderError, UsageError
 from whet.models.openai import OpenAIModel
+from whet.models.openai_wire import Failure, refused_features
 from whet.replies.values import json_values
 from whet.rewards.yes_no import probability_of_yes
 from whet.run import Run
@@ -90,6 +91,51 @@ async def test_a_neglected_field_is_survived_and_said_once(
     (*lines,) = said(caplog)
     assert len(lines) == (warning is not None)
     assert all(line.startswith(str(warning)) for line in lines)
+
+
+async def test_a_refused_system_role_moves_its_text_into_the_message_of_the_user(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    messages = (Message("system", "Be brief."), Message("user", "Hello"), Message("assistant", "Hi"))
+    request = Request((*messages, Message("user", "And now?")), max_tokens=4)
+    async with server_with("no_system") as (model, server):
+        with pytest.raises(ProviderError, match="Developer instruction") as raised:
+            await model.generate(request)
+        assert raised.value.retryable and raised.value.retry_after == 0.0
+        assert all(completion.error is None for completion in await twice(model, request))
+        sent = [received.body["messages"] for received in server.received]
+    first = {"role": "user", "content": "Be brief.\n\nHello"}
+    rest = [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "And now?"}]
+    assert sent[0][0]["role"] == "system" and sent[1:] == [[first, *rest]] * 2
+    assert said(caplog) == [
+        "refuses the system role; its text stands at the head of the first user message from now on."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "refused"),
+    [
+        (400, "Developer instruction is not enabled for models/gemma-3-27b-it", {"system"}),
+        (400, "System role not supported", {"system"}),
+        (
+            400,
+            "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+            {"system"},
+        ),
+        (500, "Conversation roles must alternate user/assistant/user/assistant/...", {"system"}),
+        (500, "Only user and assistant roles are supported!", {"system"}),
+        (422, 'messages: Unexpected role "system". The API accepts a top-level parameter', {"system"}),
+        (400, "The prompt is too long.", set()),
+        (400, "Unsupported parameter: 'seed'.", {"seed"}),
+        (429, "System role not supported", set()),
+    ],
+)
+def test_which_refusals_are_about_the_system_role(status: int, words: str, refused: set[str]) -> None:
+    failure = Failure(status, json.dumps({"error": {"message": words}}).encode(), {})
+    user = {"role": "user", "content": "Hello"}
+    body = {"seed": 1, "messages": [{"role": "system", "content": "Be brief."}, user]}
+    assert refused_features(failure, body) == refused
+    assert not refused_features(failure, {"messages": [user]}), "there is no such message to move"
 
 
 async def test_a_server_without_these_habits_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:

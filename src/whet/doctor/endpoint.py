@@ -11,11 +11,13 @@ from whet.doctor.checkup import Checkup
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
 from whet.models.openai_answers import NEGLECTS, completions, neglected, reported_usage
+from whet.models.openai_wire import SYSTEM
 from whet.types import Completion, Message, Request
 
-MOST_CALLS = 10
+MOST_CALLS = 11
 """Calls of one examination: two of chat (one more each where a feature is refused, a stream is wanted, or the model thinks), one
-at temperature 0, one for several answers with a stop, one with logprobs, two with JSON. What a busy server refuses is none."""
+at temperature 0, one with a message of the system, one for several answers with a stop, one with logprobs, two with JSON. What a
+busy server refuses is none."""
 MOST_TOKENS = 16
 THINKING_TOKENS = 2048
 MOST_SECONDS = 30.0
@@ -27,6 +29,7 @@ NOTE_SECONDS = 3.0
 SLOW = 20.0
 _LONG = "Write a list of fifty random nouns, separated by commas."
 _COLOURS, _STOP = "Repeat this line and write nothing else: red green blue", "green"
+_SYSTEM = "Answer briefly."
 _JSON = 'Answer with the JSON object {"word": "ok"} and nothing else.'
 _SCHEMA = {
     "type": "object",
@@ -137,6 +140,7 @@ async def _examine(checkup: Checkup, model: PatientModel) -> None:
                 "nothing: whet records every answer it paid",
             )
     await _greedy(checkup, model, body)
+    await _roles(checkup, model, body)
     await _several(checkup, model, body)
     await _logprobs(checkup, model, body)
     await _structured(checkup, model, body)
@@ -249,6 +253,20 @@ async def _greedy(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -
         )
         words = f"temperature 0, which a run sends where the task names none: {error}"
         checkup.warn(model.address, words, remedy)
+
+
+async def _roles(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
+    """Whether a message of the system is taken, which most prompts begin with."""
+    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _COLOURS}]
+    _, error, refused = await model.probe({**body, "messages": messages})
+    if SYSTEM in refused:
+        remedy = "nothing: whet writes its text at the head of the first user message"
+        checkup.warn(model.address, "refuses the role system", remedy)
+    elif error is not None:
+        remedy = "write the instruction as a message of the user, or with {{input}} in it"
+        checkup.warn(model.address, f"a message of the system: {error}", remedy)
+    else:
+        checkup.ok(model.address, "role system: taken")
 
 
 async def _several(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
+    SYSTEM,
     Failure,
     encode,
     garbled,
@@ -47,6 +48,7 @@ _LIMITS, _QUEUED_LIMITS = 8, 512
 _PATH = ("chat", "completions")
 _VERSION = re.compile(r"/(?:v\d|openai\b|api\b|inference\b)")
 _NOTHING = Request(())
+_WITHOUT = {SYSTEM: "the system role; its text stands at the head of the first user message from now on"}
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
 
 
@@ -55,7 +57,8 @@ class OpenAIModel(AnswersOnly):
 
     Features that the endpoint refuses (seed, n, logprobs, temperature, stop, `max_tokens` in favour of
     `max_completion_tokens`) are left out of all later requests of this object; the refused call itself is a
-    ProviderError with `retryable` and `retry_after=0`. A JSON schema falls back to `json_object` and then to
+    ProviderError with `retryable` and `retry_after=0`. What the system says stands in the first message of the user where the
+    role is refused. A JSON schema falls back to `json_object` and then to
     nothing (see `whet.models.openai_forms`). An endpoint that answers in streams only is asked for streams from then on, and
     one that allows a shorter answer than was asked for gets smaller bounds (`whet.models.output_bounds`). Each refusal is
     logged once. Stop sequences are applied here too, so that losing `stop` changes the price of an answer but not its text.
@@ -266,7 +269,8 @@ class OpenAIModel(AnswersOnly):
 
     def _say(self, refused: set[str]) -> None:
         for feature in sorted(refused):
-            _log.warning("%s refuses %s; requests go without it from now on.", self.address, feature)
+            words = _WITHOUT.get(feature, f"{feature}; requests go without it from now on")
+            _log.warning("%s refuses %s.", self.address, words)
 
     def _note(self, neglects: set[str]) -> None:
         for name in sorted(neglects - self._neglected):

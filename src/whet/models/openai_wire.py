@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ _REFUSES = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_SCHEMA = (404, 500, 501)
+_ABOUT_ROLES = (400, 422, 500)
 _RETRYABLE = (408, 409, 425, 429)
 _FATAL_CODES = {"insufficient_quota", "model_not_found", "invalid_api_key"}
 _REMEDIES = {
@@ -69,6 +70,20 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
 }
 
 
+SYSTEM = "system"
+"""The feature of messages that speak for the system or the developer."""
+_SYSTEM_ROLES = ("system", "developer")
+_ABOUT_SYSTEM = re.compile(
+    r"developer (?:instruction|message|role)|system (?:role|message|prompt|instruction)|\bsystem\b.*\brole|\brole.*\bsystem\b"
+    r"|roles must alternate|user and assistant roles|messages\W+\d+\W+role",
+    re.IGNORECASE,
+)
+_REFUSES_SYSTEM = re.compile(
+    r"not enabled|not accept|invalid|must alternate|\bonly\b|should be|(?:does|do) not|(?:does|do)n't",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An HTTP answer that is not a 200: status, body, and headers with lower-case names; or, `inside` an HTTP 200, an error with
@@ -86,9 +101,10 @@ def request_body(
     """The JSON body of a request, without the features that this model has refused before, its schema in a form that
     this model takes.
     """
+    messages = [{"role": m.role, "content": m.content} for m in request.messages]
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        "messages": without_system(messages) if SYSTEM in disabled else messages,
     }
     if request.max_tokens is not None:
         body["max_completion_tokens" if "max_tokens" in disabled else "max_tokens"] = request.max_tokens
@@ -106,6 +122,23 @@ def request_body(
         body["logprobs"] = True
         body["top_logprobs"] = min(request.top_logprobs, MAX_TOP_LOGPROBS)
     return body
+
+
+def without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with what the system says at the head of the first message of the user.
+
+    >>> without_system([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
+    [{'role': 'user', 'content': 'Be brief.\\n\\nHello'}]
+    """
+    said = [str(m["content"]) for m in messages if m["role"] in _SYSTEM_ROLES]
+    others = [dict(m) for m in messages if m["role"] not in _SYSTEM_ROLES]
+    if not said:
+        return others
+    if not others or others[0]["role"] != "user":
+        others.insert(0, {"role": "user", "content": ""})
+    texts = [*said, str(others[0]["content"])]
+    others[0]["content"] = "\n\n".join(text for text in texts if text)
+    return others
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
@@ -221,6 +254,13 @@ def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
     message, codes = _message(failure.body)
     text = " ".join((_without_quote(message), *sorted(codes)))
     unsupported = _REFUSES.search(text) is not None
+    if (
+        failure.status in _ABOUT_ROLES
+        and any(m["role"] in _SYSTEM_ROLES for m in body["messages"])
+        and _ABOUT_SYSTEM.search(text)
+        and (unsupported or _REFUSES_SYSTEM.search(text))
+    ):
+        return {SYSTEM}
     return {
         name
         for name, (keys, pattern, must_say_so) in _FEATURES.items()

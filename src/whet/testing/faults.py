@@ -91,6 +91,7 @@ HABITS = {
     "no_stream": "a request with `stream: true` is refused",
     "no_stream_options": "`stream_options` is refused",
     "strict_context": "input and `max_tokens` together must fit into the context (`--context`), in the words of vLLM",
+    "no_system": "a message of the system is refused, in the words of Gemini",
     "azure_key": "the key travels in the header `api-key`",
 }
 """What servers that others wrote were seen to do, by the name under which the local server imitates it."""

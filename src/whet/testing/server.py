@@ -162,6 +162,9 @@ class LocalServer:
         for feature in s.reject:
             if feature in body:
                 return _refused(400, f"Unsupported parameter: '{feature}'.", "unsupported_parameter")
+        if "no_system" in s.habits and any(m.role in ("system", "developer") for m in request.messages):
+            model = f"models/{body.get('model', '')}"
+            return _refused(400, f"Developer instruction is not enabled for {model}", "invalid_argument")
         if (unserved := _refused_stream(body, s.habits) or _refused_bound(body, request, s)) is not None:
             return unserved
         form = body.get("response_format") or {}
