@@ -223,5 +223,8 @@ def test_flagged_rows_name_how_to_accept_them(folder: Path) -> None:
     done = run(folder, "p.md", "f.jsonl", "--yes")
     assert "feedback r7 (f.jsonl:1)" in done.stdout and "--accept-flagged" in done.stdout
     assert (folder / "p.md").read_text() == PROMPT
+    wrong = run(folder, "p.md", "f.jsonl", "--yes", "--accept-flagged", "r8")
+    assert wrong.returncode == 2 and 'no row and no instruction has the id "r8". Known: r7.' in wrong.stderr
+    assert "--accept-flagged:" in wrong.stderr
     accepted = run(folder, "p.md", "f.jsonl", "--yes", "--accept-flagged", "r7")
     assert accepted.returncode == 0 and "tea is free" in (folder / "p.md").read_text()

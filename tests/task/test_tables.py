@@ -266,3 +266,19 @@ def test_errors_name_a_setting_as_python_gives_it() -> None:
     with pytest.raises(UsageError) as error:
         whet.Task.of("{{input}} is {{mask}}", data=data, reward="exact_match")
     assert str(error.value).endswith("Give labels=[...].")
+
+
+def test_columns_without_a_target_say_how_they_are_mapped_and_which_slot_is_misspelt(tmp_path: Path) -> None:
+    table = tmp_path / "tickets.csv"
+    table.write_text("Nr,Customer text,Team\n" + "".join(f"{n},My screen {n},IT\n" for n in range(20)))
+    call: dict[str, Any] = {"data": str(table), "reward": "exact_match"}
+    with pytest.raises(whet.UsageError) as raised:
+        whet.Task.of("Route: {{Customer txt}}", **call)
+    words = str(raised.value)
+    assert "All its columns are input: Nr, Customer text, Team." in words
+    assert 'No column fills the slot {{Customer txt}}. Did you mean "Customer text"?' in words
+    assert "--input COLUMN --target COLUMN" in words
+    with pytest.raises(
+        whet.UsageError, match=r"input: Nr, Customer text, Team\. Call the column with the right"
+    ):
+        whet.Task.of("Route it.", **call)

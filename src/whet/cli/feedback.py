@@ -197,8 +197,12 @@ def list_(
     since: str | None, until: str | None, limit: int, cursor: str | None, as_json: bool, **wanted: Any
 ) -> None:
     """Feedback, newest first."""
+    from whet.client import KINDS
     from whet.live.traffic import Filter
 
+    kind = wanted["kind"]
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f'--kind: there is no kind "{kind[:40]}" of feedback.{did_you_mean(kind, KINDS)}')
     wanted |= {"since": _moment(since), "until": _moment(until)}
     with open_here() as live:
         page = live.traffic.find(Filter(**wanted), limit, cursor)

@@ -392,7 +392,7 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-OPTION_NAMES = {"run": "out", "budget.cost_usd": "max-cost"}
+OPTION_NAMES = {"run": "out", "accepted": "accept-flagged", "budget.cost_usd": "max-cost"}
 """Parameters whose option has another name; the limits of a budget begin with `max`."""
 
 

@@ -59,8 +59,8 @@ def show_change(change: Move | Proposal) -> None:
     elif change.number == 0:
         click.echo(f"{change.label} of {change.name} stands on version {change.new} already.")
     else:
-        before = change.old or "none"
-        click.echo(f"{change.label} of {change.name} stands on version {change.new} now, before on {before}.")
+        before = f"before on {change.old}" if change.old else "the first time"
+        click.echo(f"{change.label} of {change.name} stands on version {change.new} now, {before}.")
 
 
 def show_proposal_line(proposal: Proposal) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from whet.engine.progress import Progress
-from whet.errors import BudgetExceeded, UsageError, parameter
+from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter
 from whet.feedback.comments import Group, critiques_of, groups_of
 from whet.feedback.model_session import NONE, ModelSession, learning_run, now
 from whet.feedback.prompt_file import (
@@ -157,6 +157,7 @@ async def propose(
     for group in groups:
         if group.instruction:
             draft.write(group.instruction, group.texts, group.rows, HAND, own=True)
+    _check_accepted(request.accepted, intake, draft)
     waiting = {key for flag in draft.flags for key in flag.rests}
     return LearnProposal(
         document,
@@ -174,6 +175,15 @@ async def propose(
         document.bytes_with(draft.ledger),
         tuple(draft.warnings),
     )
+
+
+def _check_accepted(accepted: Collection[str], intake: _Intake, draft: Draft) -> None:
+    """Raise UsageError for an id of no row and of no instruction."""
+    flagged = {flag.id for flag in (*intake.flags, *draft.flags)}
+    known = {*intake.rows, *draft.ledger.instructions, *flagged}
+    for one in sorted(set(accepted) - known):
+        near = did_you_mean(one, flagged or known)
+        raise UsageError(f'{parameter("accepted")}: no row and no instruction has the id "{one[:60]}".{near}')
 
 
 def _identity(

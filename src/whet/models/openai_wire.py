@@ -130,13 +130,13 @@ def without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     >>> without_system([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
     [{'role': 'user', 'content': 'Be brief.\\n\\nHello'}]
     """
-    said = [str(m["content"]) for m in messages if m["role"] in _SYSTEM_ROLES]
+    system_texts = [str(m["content"]) for m in messages if m["role"] in _SYSTEM_ROLES]
     others = [dict(m) for m in messages if m["role"] not in _SYSTEM_ROLES]
-    if not said:
+    if not system_texts:
         return others
     if not others or others[0]["role"] != "user":
         others.insert(0, {"role": "user", "content": ""})
-    texts = [*said, str(others[0]["content"])]
+    texts = [*system_texts, str(others[0]["content"])]
     others[0]["content"] = "\n\n".join(text for text in texts if text)
     return others
 

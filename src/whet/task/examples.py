@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt.document import MASK
-from whet.prompt.slots import name_values, repeated_name
+from whet.prompt.slots import canonical_name, name_values, repeated_name
 from whet.rewards.reward import RewardFunction
 from whet.rewards.targets import show_target
 from whet.rewards.text import equals_no_text
@@ -243,6 +243,8 @@ def _find_media(value: Any) -> str | None:
 def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
     """The remedy for a row that lacks `name`: the key that was probably meant."""
     keys = [key for key in row if key not in ("id", "input", "target")]
+    if name == "target" and isinstance(row.get("input"), Mapping) and not keys:
+        return _mapping_of_columns(list(row["input"]), rules)
     slots = [key for key in keys if key in rules.slots]
     if name == "input" and slots:
         inner = ", ".join(f'"{key}": ...' for key in slots)
@@ -255,6 +257,20 @@ def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
     near = did_you_mean(name, keys) if keys else ""
     hint = near if "Did you mean" in near else ""
     return hint or (f' Its keys: {", ".join(row)}. Add "{name}".' if row else f' It is empty. Add "{name}".')
+
+
+def _mapping_of_columns(columns: Sequence[str], rules: Rules) -> str:
+    """How columns become input and target, where none is called like that; first the slots that no column fills."""
+    known = {canonical_name(column): column for column in columns}
+    slots = [slot for slot in rules.slots if slot not in known and slot != MASK]
+    unfilled = "".join(
+        f" No column fills the slot {{{{{slot}}}}}.{did_you_mean(slot, columns)}" for slot in slots
+    )
+    return (
+        f" All its columns are input: {', '.join(columns)}.{unfilled} Call the column with the right answer target, and those "
+        "with what the model reads input or like the slots of the prompt; or let `whet init FILE --input COLUMN "
+        "--target COLUMN` do so."
+    )
 
 
 def _target(row: SourceRow, rules: Rules) -> Any:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from whet.cli.feedback import feedback
 from whet.client.records import Feedback, Inference
-from whet.errors import WhetError
+from whet.errors import UsageError, WhetError
 from whet.live.choices import choices_of
 from whet.live.database import open_database
 from whet.live.experiments import Experiments
@@ -168,3 +168,8 @@ def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
     traffic.add((), [Feedback(kind="thumb", target=f"a{n}", value=0.0) for n in range(120)])
     copied = BehaviourModel.from_json(model).reward({"copy": 1.0})
     assert copied == frozen.reward({"copy": 1.0}) > behaviour_of(traffic.database, "p").reward({"copy": 1.0})
+
+
+def test_a_kind_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError, match=r'there is no kind "ratng" of feedback\. Did you mean "rating"\?'):
+        feedback.main(["list", "--kind", "ratng"], standalone_mode=False)
