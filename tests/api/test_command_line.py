@@ -41,22 +41,38 @@ IN_MEMORY = dict.fromkeys(
         "program",
         "region",
         "objectives",
+        "longest",
     ],
     "a task in memory; a command reads them from task.yaml",
 )
+ROLES = dict.fromkeys(
+    [
+        "task_options",
+        "optimizer_options",
+        "judge_options",
+        "optimizer_base_url",
+        "judge_base_url",
+        "trust_host",
+    ],
+    "a key of the mapping that lm=, optimizer_lm= or judge_lm= takes; what a program names is trusted",
+)
 OPTIONS_ONLY: dict[str, dict[str, str]] = {
-    command: {"as_json": "prints to_dict()"}
-    for command in ("optimize", "evaluate", "compare", "report", "runs")
+    "optimize": {"as_json": "prints to_dict()", **ROLES},
+    "compare": {"as_json": "prints to_dict()", **ROLES},
+    "evaluate": {"as_json": "prints to_dict()", **{k: v for k, v in ROLES.items() if "optimizer" not in k}},
+    "report": {"as_json": "prints to_dict()"},
+    "runs": {"as_json": "prints to_dict()"},
 }
 OPTIONS_ONLY["learn"] = {
     "as_json": "prints to_dict()",
+    "optimizer_options": ROLES["optimizer_options"],
     "yes": "confirm=, the answer of a person",
     **dict.fromkeys(["watch", "once", "database"], "the live learner, which is a service"),
 }
 KEYWORDS_ONLY: dict[str, dict[str, str]] = {
     "optimize": {**IN_MEMORY, "progress": "the live line", "root": "commands write below runs/"},
     "evaluate": {
-        **{k: v for k, v in IN_MEMORY.items() if k not in ("second_opinion", "region")},
+        **{k: v for k, v in IN_MEMORY.items() if k not in ("second_opinion", "region", "longest")},
         "seed": "decides the seeds of sampled answers only",
         "progress": "the live line",
         "root": "commands write below runs/",

@@ -88,15 +88,16 @@ def test_the_wheel_is_the_tree(tmp_path: Path) -> None:
     assert inside == {one.as_posix(): (ROOT / "src" / one).read_bytes() for one in kept}
 
 
-def test_nothing_runs_by_being_installed_and_no_gateway_stands_in_between() -> None:
+def test_nothing_runs_by_being_installed_and_no_gateway_stands_in_between_unless_a_user_asks_for_it() -> None:
     found = [path for path in (ROOT / "src").rglob("*") if path.suffix == ".pth" or path.name == "setup.py"]
     assert found == [] and not (ROOT / "setup.py").exists()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert project["build-system"]["build-backend"] == "hatchling.build" and "hooks" not in str(
         project["tool"].get("hatch")
     )
-    extras = project["project"].get("optional-dependencies", {}).values()
-    needed = {named(one) for group in (project["project"]["dependencies"], *extras) for one in group}
+    extras = dict(project["project"]["optional-dependencies"])
+    assert {named(one) for one in extras.pop("litellm")} == {"litellm"}, "the gateway that a user asks for"
+    needed = {named(one) for group in (project["project"]["dependencies"], *extras.values()) for one in group}
     assert needed and not needed & GATEWAYS
 
 

@@ -15,7 +15,7 @@ SAYS = {
     "agent": [r"Promoted: better by 1 on average", r"act earned 1\.00", r"answer earned 0\.\d+"],
     "classifier": [r"Promoted: better by 0\.\d+ on average", r"Review: \{\{review\}\}"],
     "comments": [r"\+ Give times as 18:00\.  \(rests on r3\)", "- Answer in at most three", "undone True"],
-    "own_method": [r"climb: 0\.\d+ on the sealed test", r"random_search: 0\.\d+ on the sealed test"],
+    "own_method": [r"climb: [01]\.\d+ on the sealed test", r"random_search: 0\.\d+ on the sealed test"],
     "two_step": [r"Promoted: better by 0\.\d+ on average", r"search earned 0\.\d+", r"answer earned 0\.\d+"],
 }
 

@@ -132,7 +132,7 @@ def test_an_input_longer_than_the_model_is_cut(model: LanguageModel) -> None:
 
 
 def test_cannot_generate_and_says_what_to_do(model: LanguageModel) -> None:
-    with pytest.raises(UsageError, match=r"labels:.*lm="):
+    with pytest.raises(UsageError, match=r"labels=.*lm="):
         asyncio.run(model.generate(Request((Message("user", "hello"),))))
 
 

@@ -495,11 +495,6 @@ REWARD = {
     "signature": Case(
         "reward.py:2", ("two parameters",), files=reward("reward.py", reward_py="\ndef reward(output): ...\n")
     ),
-    "coroutine": Case(
-        "reward.py:1",
-        ("ordinary function",),
-        files=reward("reward.py", reward_py="async def reward(a, b): ...\n"),
-    ),
     "range": Case(
         "task.yaml:4",
         ("low < high",),

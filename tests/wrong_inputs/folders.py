@@ -31,7 +31,7 @@ TASKS: Mapping[str, Case] = {
     "budget key": task("budget: {calls: 5}\n", "task.yaml:5", '"max_calls"'),
     "role unknown": task("models: {optimiser: openai/x}\n", "task.yaml:5", '"optimizer"'),
     "address": task("models: {task: gpt-4}\n", "task.yaml:5", "openai/gpt-4o-mini"),
-    "provider": task("models: {judge: ollama/llama3}\n", "task.yaml:5", "openai/llama3", "base_url"),
+    "provider": task("models: {judge: watsonx/llama3}\n", "task.yaml:5", "openai/llama3", "base_url"),
     "key in the file": task("models: {task: {api_key: s}}\n", "task.yaml:5", "OPENAI_API_KEY"),
     "temperature": task("models: {task: {temperature: hot}}\n", "task.yaml:5", "temperature"),
     "max tokens": task("models: {task: {max_tokens: 0}}\n", "task.yaml:5", "max_tokens"),

@@ -86,7 +86,7 @@ INIT: Mapping[str, Case] = {
     "prompt empty": init("--prompt ''", "the prompt is empty"),
     "prompt with another slot": init("--prompt 'Q {{qestion}}'", "{{qestion}}"),
     "model without provider": init("--lm gpt-4o", "openai/gpt-4o-mini"),
-    "model of another provider": init("--lm ollama/llama3", "openai/llama3"),
+    "model of another provider": init("--lm watsonx/llama3", "openai/llama3"),
     "columns for rows that have none": init("--from example --input text", "Leave --input and --target out"),
     "table empty": table("", "e.csv:1", "no rows"),
     "table of a header": table("input,target\n", "e.csv:1", "no rows"),

@@ -153,7 +153,7 @@ KEYWORDS: dict[str, tuple[dict[str, Any], str]] = {
     "settings out of range": ({"settings": {"n": -3}}, "n must be 1 or more"),
     "settings and a config": ({"method": whet.methods.opro.Config(), "settings": {"steps": 1}}, "settings="),
     "lm a number": ({"lm": 5}, "model"),
-    "lm unknown": ({"lm": "ollama/llama3"}, "base_url=http"),
+    "lm unknown": ({"lm": "watsonx/llama3"}, "base_url=URL"),
     "budget a number": ({"budget": 5}, "whet.Budget"),
     "budget below 0": ({"budget": whet.Budget(calls=-1)}, "budget.calls"),
     "seed a text": ({"seed": "1"}, "seed"),

@@ -108,9 +108,9 @@ def combined(answer: Answer, rng: random.Random, each: int, held: bool) -> dict[
 
 FORMATS = {
     "rewrite": r"(?s).*[a-z]{3}.*",
-    "prl": r"(?s)<think>.+</think><answer>.+</answer>",
+    "prl": r"(?s)<think>.+</think>\s*<answer>.+</answer>",
     "keywords": r"[^;\n]+(; [^;\n]+){0,2}",
-    "r1": r"(?s)<think>.+</think>(<interaction_prompt>.+</interaction_prompt>|<answer>.+</answer>)",
+    "r1": r"(?s)<think>.+</think>\s*(<interaction_prompt>.+</interaction_prompt>|<answer>.+</answer>)",
     "reflect": r"(?s).*[a-z]{3}.*",
     "operations": r"(?s)\[\{.*\}\]",
     "kind": "|".join(KINDS),
@@ -142,11 +142,12 @@ def answers_of(folder: Path) -> Answer:
     """A function that answers requests with the model in `folder`."""
     from whet.models.huggingface_generate import generate_batch
     from whet.models.huggingface_load import load_weights
+    from whet.replies.thoughts import joined
 
     weights: Any = load_weights(str(folder), None)
 
     def answer(requests: Sequence[Request]) -> list[str]:
-        return [completions[0].text for completions in generate_batch(weights, requests, 256)]
+        return [joined(completions[0]).text for completions in generate_batch(weights, requests, 256)]
 
     return answer
 

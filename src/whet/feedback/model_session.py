@@ -103,7 +103,7 @@ async def learning_run(
     """A run for one learning step. With a model every call is journalled in `root`/learn-NAME-HASH and at
     most `most` calls are made, repeated attempts included; completions are also cached beside it if `cached`.
     `progress` is told of the plan and follows the calls.
-    Raises UsageError for a model that cannot be used."""
+    Raises UsageError for a model that cannot be used, and at the end ProviderError for one that answered nothing."""
     if choice == NONE:
         yield ModelSession(MemoryRun())
         return
@@ -139,9 +139,12 @@ async def learning_run(
         run = DurableRun(core, "/learn", plan.limits)
         session = ModelSession(run, model.address, model.simulated, str(folder), replies=replies)
         try:
-            yield session
+            async with core.draining():
+                yield session
+                client = clients["optimizer"]
+                if client.answers == 0 and all(error.refused for error in client.health.lost.values()):
+                    core.caller.refuse_silence()
         finally:
-            await core.caller.drain()
             cache.close()
             core.journal.close()
             spent, unpriced = core.budget.spent, price_unknown(clients)

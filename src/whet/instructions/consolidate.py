@@ -102,7 +102,7 @@ async def compare(
     answers, same = list[Comparison](), dict[str, tuple[str, ...]]()
     for level in range(_LEVELS):
         left = [k for k in fresh if same.get(k.id, (k.id,))[0] == k.id]
-        calls = len(left) if most is None else max(1, most - len(answers))
+        calls = max(1, len(left) if most is None else most - len(answers))
         size = min(WIDEST, max(MOST, -(-len(left) // calls)))
         lists = await _lists(run, left, known, embed, level, size)
         several = len(lists) > 1

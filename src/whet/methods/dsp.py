@@ -36,7 +36,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from whet.environments import Actor
 from whet.environments.environment import Environment, recast
@@ -275,8 +274,8 @@ def hint_in(text: str, ended: bool) -> str:
 
 def written_hint(action: ActorAction) -> str:
     """The hint in what an adviser wrote."""
-    record: Any = action.record
-    return hint_in(action.text, record is None or bool(record["ended"]))
+    record = action.record
+    return hint_in(action.text, not isinstance(record, dict) or bool(record["ended"]))
 
 
 def keywords_in(hint: str) -> list[str]:
