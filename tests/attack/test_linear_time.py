@@ -169,10 +169,11 @@ def patterns() -> tuple[Pattern, ...]:
         place = {"sub": 4, "subn": 4, "split": 3, "compile": 1}.get(method, 2)
         flags = [k.value for k in call.keywords if k.arg == "flags"] + call.args[place:]
         if method != "compile" and isinstance(call.args[0], ast.Constant):
-            source = str(call.args[0].value)
+            value = call.args[0].value
+            source = value.decode("latin-1") if isinstance(value, bytes) else str(value)
             names = {n.attr for flag in flags for n in ast.walk(flag) if isinstance(n, ast.Attribute)}
-            value = sum(getattr(re, name) for name in names)
-            add(f"{file.relative_to(SOURCE)}:{call.lineno}", re.compile(source, value), {method})
+            bits = sum(getattr(re, name) for name in names)
+            add(f"{file.relative_to(SOURCE)}:{call.lineno}", re.compile(source, bits), {method})
     return tuple(collected.values())
 
 
