@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def child(report: Path, *arguments: Any) -> int:
     try:
         report.write_bytes(orjson.dumps(run(*arguments)))
         os._exit(0)
-    except BaseException as error:
-        report.with_suffix(".error").write_text(repr(error))
+    except BaseException:
+        report.with_suffix(".error").write_text(traceback.format_exc())
         os._exit(1)
 
 

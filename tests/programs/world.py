@@ -36,7 +36,9 @@ def optimizer(messages: tuple[Message, ...]) -> str:
     text = messages[0].content
     plan = 'the prompt "plan"' in text
     better, worse = ("Look for the digits.", "Think.") if plan else ("Give only the number.", "Be polite.")
-    return f"<PROMPT>{better if zlib.crc32(text.encode()) % 3 else worse}</PROMPT><REASON>It is vague.</REASON>"
+    return (
+        f"<PROMPT>{better if zlib.crc32(text.encode()) % 3 else worse}</PROMPT><REASON>It is vague.</REASON>"
+    )
 
 
 def reward(example: dict[str, Any], output: str) -> dict[str, Any]:

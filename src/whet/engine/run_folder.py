@@ -278,8 +278,12 @@ def open_run(
         header = plan.header()
         pinned = journal.meta("header")
         if pinned is None:
-            journal.pin([("INSERT INTO meta VALUES ('header', ?)", (to_json(header).decode(),))])
-            journal.append([("INSERT INTO meta VALUES ('run', ?)", (secrets.token_hex(8),))])
+            journal.pin(
+                [
+                    ("INSERT INTO meta VALUES ('header', ?)", (to_json(header).decode(),)),
+                    ("INSERT INTO meta VALUES ('run', ?)", (secrets.token_hex(8),)),
+                ]
+            )
         elif goes_on(folder, orjson.loads(pinned), header):
             journal.append([("UPDATE meta SET value = ? WHERE key = 'header'", (to_json(header).decode(),))])
         elif changed := differences(orjson.loads(pinned), header):
