@@ -54,7 +54,9 @@ class RunMeasurements:
     start: dict[str, Any] | None = None
     other: TransferModel | None = None
     family: Family | None = None
+    progress: Progress = field(default_factory=Progress, repr=False)
     _reader: LanguageModel | None = field(default=None, repr=False)
+    _tried: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
     def open(self) -> None:
         """Find the models. Raises UsageError for a transfer model that cannot answer, or a reader that is not local."""
@@ -106,6 +108,7 @@ class RunMeasurements:
             remedy = f"pip install 'whet[embedded]', or the reader `{NONE}` to do without"
             return {"perplexity": None, "reason": f"the reader {self.reader} needs torch: {remedy}"}
         try:
+            self.progress.begin(f"reading the prompt with {self.reader}, which is loaded first")
             task = plan.task
             texts = await texts_of(env, candidate.prompt, task.prompt, candidate.system, task.test)
             self._reader = self._reader or resolve(self.reader)
@@ -135,6 +138,7 @@ class RunMeasurements:
         start, folder = Candidate(plan.task.prompt), Path(result["run"]).name
         sides = (assembly.env, start.prompt), (env, candidate.prompt)
         clusters = example_clusters(sides, plan.task.test)
+        self.progress.begin(f"trying the prompt with {other.address}")
         try:
             if self.start is None:
                 self.start = await test.transfer(
@@ -142,9 +146,13 @@ class RunMeasurements:
                 )
             if candidate.id == start.id:
                 return self._compared(other, env, clusters, self.start, paid=False)
+            if (known := self._tried.get(candidate.id)) is not None and candidate.system is None:
+                return self._compared(other, env, clusters, known, paid=False)
             rest = left(plan.limits, result["usage"])
             check_enough(rest, answers_of(plan.task, env, plan.config, other.client))
             measurement = await test.transfer(plan, env, candidate, folder, rest)
+            if candidate.system is None:
+                self._tried[candidate.id] = measurement
             return self._compared(other, env, clusters, measurement)
         except BudgetExceeded as error:
             return {**none, "reason": f"not paid: {error}"}
@@ -157,14 +165,15 @@ class RunMeasurements:
         measurement: Mapping[str, Any],
         paid: bool = True,
     ) -> dict[str, Any]:
-        """The figures of a trial beside the prompt as written; rows that one of the two has no answer to are left out."""
+        """The figures of a trial beside the prompt as written, `paid` where it is not that of another run; rows that one of
+        the two has no answer to are left out."""
         assert self.start is not None
         ends = env.reward.low, env.reward.high
         nothing = {"calls": dict.fromkeys(measurement["usage"]["calls"], 0), "cost_usd": 0.0}
         return {
             "model": other.address,
             "test": measurement["score"],
-            "gain": compared((self.start, measurement), ends, clusters, same=not paid),
+            "gain": compared((self.start, measurement), ends, clusters, same=measurement is self.start),
             "usage": measurement["usage"] if paid else nothing,
             "failed": measurement["failed"],
         }
@@ -215,7 +224,7 @@ async def compare_runs(
                 "methods": [],
                 "warnings": [],
             }
-        follow = _without_plans(progress)
+        follow = measurements.progress = _without_plans(progress)
         for number, ((name, seed), one) in enumerate(zip(jobs, each, strict=True), 1):
             follow.begin_part(f"run {number} of {len(jobs)}: {name}, seed {seed}")
             on_run(name, seed, follow)

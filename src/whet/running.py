@@ -84,6 +84,7 @@ async def _add_control(
     own = usage_of_run(result["usage"])
     budget = _left_for_control(limits, control_share(limits, _optimizes(method)), own, folder)
     progress.begin_part(f"control: {method}")
+    progress.planned_calls = limits.calls
     settings = _control_settings(task, result, method)
     out = folder.with_name(f"{folder.name}-control")
     own = {**_own_options(method, settings), "budget": budget, "run": out}

@@ -109,6 +109,27 @@ def test_the_found_prompt_is_tried_with_another_model_and_paid_for_once(
     assert "transfer" not in stored, "what is measured beside a run does not change the run"
 
 
+def test_one_text_of_two_runs_is_tried_once_with_another_model_and_every_call_is_in_the_total(
+    tmp_path: Path, whet: Whet, server: str, ledger: Path
+) -> None:
+    write_task(tmp_path / "task")
+    words = (*OPRO, "--seeds", "2", *OTHER, "--max-calls", "80")
+    code, out, err = whet("compare", "task", *words, "--base-url", url(server, "shared"), "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    first, second = found["runs"]
+    assert first["best"]["id"] == second["best"]["id"] != first["baseline"]["id"]
+    assert asked(ledger, "shared")["other"] == 2 * first["best"]["test"]["n"], (
+        "the prompt as written, and that of both"
+    )
+    assert first["transfer"]["gain"] == second["transfer"]["gain"] and paid(second["transfer"]) == 0
+    other = paid(first["transfer"]) + paid(found["transfer"])
+    page = (Path(tmp_path, found["folder"]) / "comparison.html").read_text()
+    assert f"{paid(first) + paid(second) + other:,}<small> {other} of them to the other model" in page
+    for kind in ("md", "tex"):
+        assert "Calls a run" in (Path(tmp_path, found["folder"]) / f"comparison.{kind}").read_text()
+
+
 def test_copies_of_a_row_and_rows_of_a_group_count_once_in_a_transfer(
     tmp_path: Path, whet: Whet, server: str
 ) -> None:

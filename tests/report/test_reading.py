@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.report import runs
 from tests.report.test_report import Document
 from whet.cli.use import use_lines
 from whet.prompt import Prompt
-from whet.reporting import result_html, write_report
+from whet.reporting import IntervalRow, interval_plot, result_html, write_report
 from whet.search.archive import Candidate, describe
 
 
@@ -186,3 +187,14 @@ def test_a_notebook_shows_the_same_figures(tmp_path: Path) -> None:
     for text in ("+0.053 [\u22120.011 to 0.118]", "95 % interval, exact McNemar test", "0.520", "$0.00"):
         assert text in page.text and text in report, text
     assert result["improvement"]["reason"] in page.text and "Control minus baseline" in page.text
+
+
+def test_a_long_name_of_a_pair_stands_above_its_figures_not_in_them() -> None:
+    def heights(name: str) -> list[str]:
+        row = IntervalRow(name, 0.4, 0.2, 0.6, "+0.378  [0.170 to 0.567]")
+        return re.findall(
+            r'y="(\d+)"[^>]*class="row-', str(interval_plot("Differences", [row], "pairs", 0.0))
+        )
+
+    assert len(set(heights("opro \u2212 grips"))) == 1
+    assert len(set(heights("random_search \u2212 meta_prompt"))) == 2

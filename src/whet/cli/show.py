@@ -161,8 +161,18 @@ def comparison(values: Mapping[str, Any]) -> None:
     if values.get("status") == "planned":
         return
     rows = best_first(values["methods"])
-    head = ["method", "runs", "test mean", "95 % interval", "min", "max", "baseline", "promoted", "calls"]
-    show_table([*head, "USD"], [_reached(r) for r in rows])
+    head = [
+        "method",
+        "runs",
+        "test mean",
+        "95 % interval",
+        "min",
+        "max",
+        "baseline",
+        "promoted",
+        "calls a run",
+    ]
+    show_table([*head, "USD a run"], [_reached(r) for r in rows])
     if names := list(dict.fromkeys(name for r in rows for name in r.get("objectives", ()))):
         click.echo("")
         show_table(

@@ -46,9 +46,9 @@ class Progress:
     the task; `baseline` is None where the start prompt was not measured on the rows of the best one. `done` of `due` rollouts
     of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
     rollouts. `figures` are the newest step's, `rewards` the reward of each step, `times` when the last few steps ended, in
-    seconds of the monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls
-    that the parts before it took, `planned_calls` the most that all parts may take. `warn` is called with what a person should
-    know before anything is paid, `planned` with the plan.
+    seconds of the monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
+    `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
+    called with what a person should know before anything is paid, `planned` with the plan.
     """
 
     phase: str = "starting"
@@ -62,6 +62,7 @@ class Progress:
     note: str = ""
     title: str = ""
     earlier: int = 0
+    earlier_cost: float = 0.0
     planned_calls: int | None = None
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -80,9 +81,10 @@ class Progress:
         self.latest.clear()
 
     def begin_part(self, title: str) -> None:
-        """Enter another run of a larger job; the calls of the run before it are kept in `earlier`."""
+        """Enter another run of a larger job; what the run before it took is kept in `earlier`."""
         if self.core is not None:
             self.earlier += self.core.budget.spent.total_calls
+            self.earlier_cost += self.core.budget.spent.cost
         self.begin("starting")
         self.title, self.core, self.baseline, self.best, self.rows = title, None, None, None, None
         self.figures, self.rewards = {}, []

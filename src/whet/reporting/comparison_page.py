@@ -127,14 +127,21 @@ def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
     tested = [_mean_row(row, i) for i, row in enumerate(methods) if row["test_mean"] is not None]
     rows = [*_baseline_rows(result["runs"]), *tested]
     usage = [side(run, "usage") for run in result["runs"]]
+    trials = [side(one, "transfer") for one in (*result["runs"], result)]
+    moved = [used for one in trials if (used := side(one, "usage"))]
+    beside = sum(sum(side(one, "calls").values()) for one in moved)
+    usage += moved
     calls = sum(sum(side(one, "calls").values()) for one in usage)
-    unpriced = any(row["price_unknown"] for row in methods)
+    unpriced = any(row["price_unknown"] for row in methods) or any(one.get("price_unknown") for one in moved)
     spent = sum(number(one.get("cost_usd")) or 0.0 for one in usage)
     seconds = sum(number(one.get("seconds")) or 0.0 for one in usage)
     figures: list[tuple[str, Child]] = [
         ("Runs", f"{len(result['runs']):,}"),
         ("Promoted", f"{sum(row['promoted'] for row in methods):,}"),
-        ("Model calls", f"{calls:,}"),
+        (
+            "Model calls",
+            join(f"{calls:,}", el("small", f" {beside:,} of them to the other model") if moved else None),
+        ),
         ("Cost", number_format.price(spent, unpriced)),
         ("Time", number_format.duration(seconds)),
     ]
@@ -228,7 +235,8 @@ def _warnings(runs: Methods) -> Html | None:
 
 
 HEAD = (
-    "Method", "Runs", "Test mean", "95 % interval", "Min", "Max", "Start prompt", "Promoted", "Calls", "USD", "Perplexity",
+    "Method", "Runs", "Test mean", "95 % interval", "Min", "Max", "Start prompt", "Promoted", "Calls a run",
+    "USD a run", "Perplexity",
 )  # fmt: skip
 
 

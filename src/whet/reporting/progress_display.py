@@ -274,8 +274,8 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
         parts.append(f"{refused:,} turned away")
     if rate := pace.calls:
         parts.append(_rate(rate))
-    if core.budget.spent.cost:
-        parts.append(f"${core.budget.spent.cost:.4f}")
+    if cost := progress.earlier_cost + core.budget.spent.cost:
+        parts.append(f"${cost:.4f}")
     resting = waits(core)
     in_flight = sum(client.limiter.in_flight for client in core.caller.clients.values())
     if resting:

@@ -10,7 +10,9 @@ import whet.reporting.number_format as number_format
 from whet.reporting.markup import Html, el, join
 
 XY = tuple[float, float]
-INTERVAL_WIDTH, INTERVAL_ROW, METHOD_ROW = 400, 54, 16
+INTERVAL_WIDTH, INTERVAL_ROW, METHOD_ROW, NAME_ROW = 400, 54, 16, 18
+LONGEST_LINE = 42
+"""Letters of a name and its figures that fit one line of an interval plot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +110,15 @@ def interval_plot(
     """Intervals under each other on one scale, with a line at the reference."""
     ends = [v for row in rows for v in (row.low, row.high)] + ([] if reference is None else [reference])
     x = Scale(*padded(ends, 0.05), 12, INTERVAL_WIDTH - 12)
-    each = INTERVAL_ROW + (METHOD_ROW if any(row.method for row in rows) else 0)
+    below = NAME_ROW if any(len(row.name) + len(row.text) > LONGEST_LINE for row in rows) else 0
+    each = INTERVAL_ROW + below + (METHOD_ROW if any(row.method for row in rows) else 0)
     bottom = each * len(rows) + 8
     parts = [] if reference is None else [line((x(reference), 28), (x(reference), bottom), "zero")]
     for i, row in enumerate(rows):
         top, whisker = 20 + each * i, f"whisker {row.class_}"
-        y = top + 18
+        y = top + below + 18
         parts.append(label(0, top, row.name, "start", "row-name"))
-        parts.append(label(INTERVAL_WIDTH, top, row.text, "end", "row-value"))
+        parts.append(label(INTERVAL_WIDTH, top + below, row.text, "end", "row-value"))
         if row.method:
             parts.append(label(INTERVAL_WIDTH, y + 22, row.method, "end"))
         parts.append(line((x(row.low), y), (x(row.high), y), whisker))
