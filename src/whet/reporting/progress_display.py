@@ -49,7 +49,8 @@ class Display:
     def __init__(self, subject: str = "", warn: Callable[[str], None] | None = None) -> None:
         """`subject`: what is read at first. `warn`: how a warning is printed."""
         self.subject, self.pace, self._started = subject, Speed(), time.monotonic()
-        self.progress = Progress(warn=warn or self._warn, say=_SCREEN.say, planned=self._plan)
+        self._print, self._printed = warn or self._say_warning, set[str]()
+        self.progress = Progress(warn=self._warn, say=_SCREEN.say, planned=self._plan)
 
     @contextmanager
     def shown(self) -> Iterator[Progress]:
@@ -85,10 +86,22 @@ class Display:
     def _plan(self, plan: Mapping[str, Any]) -> None:
         self.subject = ""
         for text in plan_lines(plan):
-            _SCREEN.say(text)
+            if self._is_new(text):
+                _SCREEN.say(text)
 
     def _warn(self, text: str) -> None:
+        """Print a warning, which a control run may have too, once."""
+        if self._is_new(text):
+            self._print(text)
+
+    def _say_warning(self, text: str) -> None:
         _SCREEN.say(f"warning: {text}")
+
+    def _is_new(self, text: str) -> bool:
+        """Whether a text was not printed before; from now on it was."""
+        new = text not in self._printed
+        self._printed.add(text)
+        return new
 
 
 class ProgressScreen:
