@@ -85,8 +85,11 @@ async def test_everything_works_in_a_running_loop_and_has_an_async_twin(folder: 
     waited = whet.optimize(PROMPT, **words(model))
     assert (await whet.aoptimize(PROMPT, **words(model))).to_dict() == waited.to_dict()
     evaluated = whet.evaluate(PROMPT, data=rows(), reward=right, lm=model, split="train")
+    paid = model.calls
     again = await whet.aevaluate(PROMPT, data=rows(), reward=right, lm=model, split="train")
-    assert again.score == evaluated.score and again["recorded"]
+    assert again.score == evaluated.score and again["recorded"] and model.calls == paid, (
+        "the recorded evaluation is handed out, nothing is asked"
+    )
     small: dict[str, Any] = {**words(model, budget=whet.Budget(calls=200)), "method": None}
     del small["method"]
     compared = whet.compare(PROMPT, ["random_search", OPRO], **small)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
 import inspect
 import json
 import time
@@ -21,7 +20,7 @@ from weakref import WeakKeyDictionary
 from whet.environments.environment import EXAMPLE, Environment, Generation, recast
 from whet.errors import UsageError, WhetError, did_you_mean
 from whet.prompt import Prompt
-from whet.rewards.program import load_module, place_of
+from whet.rewards.program import load_module, place_of, program_digest
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, source_hash
 from whet.storable import whole, words_of
@@ -81,9 +80,7 @@ def load_user_program(
         raise UsageError(f"{path}:1: there is no function `program` in it. {remedy}.")
     line = getattr(getattr(function, "__code__", None), "co_firstlineno", 1)
     _check(function, f"{path}:{line}: `program`")
-    return Program(
-        function, path, hashlib.sha256(path.read_bytes()).hexdigest(), file or path.name, calls, seconds
-    )
+    return Program(function, path, program_digest(path), file or path.name, calls, seconds)
 
 
 def _check(function: Any, what: str) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.run import Run
-from whet.sources import name_of, place_of_definition, program_of, source_hash
+from whet.sources import name_of, place_of_definition, program_of, source_hash, used_outside
 from whet.storable import read_file, shown, words_of
 from whet.types import JSON, Completion, Example, Reward, content_hash
 from whet.user_code import OutOfTime, back_to, call_within, run_file, working_folder
+from whet.user_modules import digest_of_file
 
 FILE = "reward.py"
 REWARD_TIMEOUT = 60.0
@@ -33,6 +34,16 @@ VALUES = ("reward", "score")
 """Keys of a dict, or attributes of an object, under which a function returns the number; the first that is there."""
 CRITIQUES = ("critique", "feedback", "comment", "reason", "explanation")
 """Keys or attributes under which it says what is wrong; the first that is there."""
+
+
+_IMPORTED: dict[Path, set[Path]] = {}
+"""Files that were imported while a file of a task folder was loaded last."""
+
+
+def program_digest(path: Path) -> str:
+    """The identity of a file of the task folder that was loaded: its content, with that of the files that it imports from
+    there."""
+    return digest_of_file(path, sorted(_IMPORTED.get(path.resolve(), ())))
 
 
 def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
@@ -52,7 +63,8 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     try:
-        with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
+        _IMPORTED.pop(path.resolve(), None)
+        with importing(path.parent, path), contextlib.redirect_stdout(sys.stderr):
             code = compile(source, str(path), "exec", dont_inherit=True)
             run_file(lambda: exec(code, module.__dict__), path)  # noqa: S102
     except KeyboardInterrupt:
@@ -69,9 +81,10 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
 
 
 @contextlib.contextmanager
-def importing(folder: Path) -> Iterator[None]:
+def importing(folder: Path, path: Path | None = None) -> Iterator[None]:
     """Modules that lie in a folder can be imported; afterwards they are forgotten, so that another folder's of the same
-    name are its own. Nothing is written beside them, and the working directory stays."""
+    name are its own. Nothing is written beside them, and the working directory stays. They belong to the digest of the file
+    `path`."""
     place, known, at = str(folder.resolve()), set(sys.modules), working_folder()
     before = list(sys.path)
     bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -85,8 +98,11 @@ def importing(folder: Path) -> Iterator[None]:
         sys.path += [path for path in before if path not in sys.path]
         sys.dont_write_bytecode = bytecode
         for name in set(sys.modules) - known:
-            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(f"{place}/"):
+            file = str(getattr(sys.modules[name], "__file__", None) or "")
+            if file.startswith(f"{place}/"):
                 del sys.modules[name]
+                if path is not None:
+                    _IMPORTED.setdefault(path.resolve(), set()).add(Path(file))
 
 
 def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
@@ -291,8 +307,7 @@ def program_of_file(
     """The function `reward` of a file of the task folder. Raises UsageError naming `where`."""
     path = folder / file
     function = load_program(path, where)
-    text = path.read_bytes()
-    digest = hashlib.sha256(text).hexdigest()
+    text, digest = path.read_bytes(), program_digest(path)
     return ProgramReward(path, function, low, high, file=file, text=text, digest=digest, stated=stated)
 
 
@@ -311,7 +326,7 @@ def program_of_function(
         text, digest = None, source_hash(function)
     else:
         text = (program if name == "reward" else f"{program}\n\nreward = {name}\n").encode()
-        digest = hashlib.sha256(text).hexdigest()
+        digest = hashlib.sha256(text + used_outside(function).encode()).hexdigest()
     path = Path(place_of_definition(function))
     known = "program" if name == "lambda" else name
     return ProgramReward(path, function, low, high, known, text=text, digest=digest, stated=stated)

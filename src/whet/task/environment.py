@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from whet.environments.tools import SECONDS, ToolWorld, load_tools
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
+from whet.rewards.program import program_digest
 from whet.task.prompts import load_prompt
 from whet.task.rows import SourceRow
 from whet.task.spec import REGION_POLICIES, ROUND_ROBIN, read_labels
@@ -81,7 +81,7 @@ class TaskEnvironment:
         """What a result depends on, as JSON: the description, and the hash of the file that the world comes from."""
         own = (self.world.path,) if isinstance(self.world, ToolWorld) else ()
         paths = [path for path in (*own, *plugins.source_files(self.world)) if path is not None]
-        digest = hashlib.sha256(paths[0].read_bytes()).hexdigest() if paths else None
+        digest = program_digest(paths[0]) if paths else None
         return [self.node.plain(), self.world.name, digest]
 
 

@@ -47,6 +47,7 @@ from whet.task.spec import (
 )
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
+from whet.user_modules import digest_of_file
 from whet.variables import restrict
 
 REQUIRED = {
@@ -394,5 +395,5 @@ def _digests(reward: RewardFunction | None) -> list[str]:
         return [digest for _, part in reward.parts for digest in _digests(part)]
     if isinstance(reward, ProgramReward):
         return [reward.digest]
-    files = [*getattr(reward, "files", ()), *source_files(reward)]
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    data = [hashlib.sha256(path.read_bytes()).hexdigest() for path in getattr(reward, "files", ())]
+    return [*data, *map(digest_of_file, source_files(reward))]

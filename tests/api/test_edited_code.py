@@ -1,0 +1,206 @@
+"""Code of a user that is edited between two processes is seen, and code that is not keeps its record."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+
+
+USED = """
+import collections, dataclasses, datetime, decimal, enum, functools, json, pathlib, re, threading, types
+import numpy
+import metrics, pack.deep
+from metrics import score
+from whet.sources import source_hash
+
+PATTERN = re.compile("OLD")
+DECIMAL = decimal.Decimal(len("OLD"))
+PATH = pathlib.Path("OLD")
+ARRAY = numpy.array([len("OLD")])
+QUEUE = collections.deque(["OLD"])
+SPACE = types.SimpleNamespace(a="OLD")
+MAPPING = collections.defaultdict(list, {"k": ["OLD"]})
+SPAN = datetime.timedelta(seconds=len("OLD"))
+WORDS = {"OLD", "a", "b", "c", "d", ("x", frozenset({"e", "f", "g"}))}
+NESTED = {"k": [{"OLD", "a", "b", "c"}]}
+LOCK = threading.Lock()
+
+class Grader:
+    def __init__(self, text): self.text = text
+    def score(self): return self.text
+
+class Own:
+    def score(self): return "OLD"
+class Child(Own): pass
+class Slots:
+    __slots__ = ("a",)
+    def __init__(self, a): self.a = a
+class Static:
+    @staticmethod
+    def score(): return "OLD"
+class Property:
+    @property
+    def score(self): return "OLD"
+class Colour(enum.Enum):
+    RED = "OLD"
+@dataclasses.dataclass
+class Data:
+    a: str = "OLD"
+
+GRADER, OWN, CHILD, SLOTS, PROPERTY, MEMBER, DATA = (
+    Grader("OLD"), Own(), Child(), Slots("OLD"), Property(), Colour.RED, Data())
+
+@functools.lru_cache
+def cached(): return "OLD"
+def factory(a):
+    def inner(e, o, a=a): return a
+    return inner
+def closing(a):
+    def inner(e, o): return a
+    return inner
+def lazily(e, o):
+    from lazy import score
+    return score()
+def locked(e, o):
+    with LOCK: return "OLD"
+def bound(e, o, k): return k
+async def program(lm, prompts, example): return PATTERN.pattern
+def untouched(e, o): return json.dumps(sorted(WORDS_OF(o)))
+def WORDS_OF(o): return {w for w in o.split() if w in {"p", "q", "r"}}
+
+FUNCTIONS = {
+    "pattern": lambda e, o: PATTERN.match(o), "decimal": lambda e, o: DECIMAL, "path": lambda e, o: PATH,
+    "array": lambda e, o: ARRAY, "queue": lambda e, o: QUEUE, "space": lambda e, o: SPACE,
+    "mapping": lambda e, o: MAPPING, "span": lambda e, o: SPAN, "words": lambda e, o: o in WORDS,
+    "nested": lambda e, o: NESTED, "grader": lambda e, o: GRADER.score(), "own": lambda e, o: OWN.score(),
+    "child": lambda e, o: CHILD.score(), "slots": lambda e, o: SLOTS.a, "static": lambda e, o: Static.score(),
+    "property": lambda e, o: PROPERTY.score, "member": lambda e, o: MEMBER.value, "data": lambda e, o: DATA.a,
+    "class": lambda e, o: Colour.RED, "cached": lambda e, o: cached(), "factory": factory("OLD"),
+    "closing": closing("OLD"), "lazily": lazily, "locked": locked, "partial": functools.partial(bound, k="OLD"),
+    "module": lambda e, o: metrics.score(), "package": lambda e, o: pack.deep.score(), "direct": score,
+    "method": GRADER.score, "program": program, "untouched": untouched,
+}
+print(json.dumps({name: source_hash(function) for name, function in FUNCTIONS.items()}))
+"""
+FILES = {
+    "used.py": USED,
+    "metrics.py": "from constants import VALUE\n\n\ndef score():\n    return VALUE\n",
+    "constants.py": "VALUE = 'OLD'\n",
+    "lazy.py": "def score():\n    return 'OLD'\n",
+    "pack/__init__.py": "",
+    "pack/deep.py": "from . import deeper\n\n\ndef score():\n    return deeper.VALUE\n",
+    "pack/deeper.py": "VALUE = 'OLD'\n",
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def edit(folder: Path, old: str, new: str) -> None:
+    for path in folder.rglob("*.py"):
+        path.write_text(path.read_text().replace(old, new))
+
+
+def python(folder: Path, *arguments: str, seed: int) -> tuple[Any, str]:
+    """The last line that a script prints, from JSON, and its standard error."""
+    known = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=known, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_what_a_function_uses_is_part_of_its_identity_in_every_process(tmp_path: Path) -> None:
+    write(tmp_path, FILES)
+    first, _ = python(tmp_path, "used.py", seed=1)
+    second, said = python(tmp_path, "used.py", seed=2)
+    assert first == second and said == ""
+    edit(tmp_path, "OLD", "EDITED")
+    edited, _ = python(tmp_path, "used.py", seed=3)
+    assert [name for name in first if first[name] == edited[name]] == ["untouched"]
+
+
+OPAQUE = """
+import json, sqlite3
+from whet.sources import source_hash
+
+DB = sqlite3.connect(":memory:")
+OTHER = "OLD"
+
+def reading(e, o): return DB.total_changes
+def plain(e, o): return 1.0
+
+print(json.dumps([source_hash(reading), source_hash(reading), source_hash(plain)]))
+"""
+
+
+def test_a_value_without_content_is_known_by_the_source_file(tmp_path: Path) -> None:
+    write(tmp_path, {"script.py": OPAQUE})
+    first, said = python(tmp_path, "script.py", seed=1)
+    assert python(tmp_path, "script.py", seed=2)[0] == first and said == "" and first[0] == first[1]
+    edit(tmp_path, "OLD", "EDITED")
+    edited, _ = python(tmp_path, "script.py", seed=1)
+    assert edited[0] != first[0] and edited[2] == first[2]
+
+
+def test_without_a_file_such_a_function_is_new_in_every_process_and_that_is_said(tmp_path: Path) -> None:
+    first, said = python(tmp_path, "-c", OPAQUE, seed=1)
+    second, _ = python(tmp_path, "-c", OPAQUE, seed=1)
+    assert first[0] != second[0] and first[0] == first[1] and first[2] == second[2]
+    assert said.count("counts as a new function in every process") == 1 and "sqlite3.Connection" in said
+
+
+SCRIPT = """
+import json, re, sys
+import whet, helper
+
+YES = re.compile("yes")
+ANSWER = re.compile("yes")
+
+class Client:
+    def chat(self, messages): return ANSWER.pattern
+
+CLIENT = Client()
+
+def model(messages): return CLIENT.chat(messages)
+def reward(example, output): return helper.worth() if YES.match(output) else 0.0
+async def program(lm, prompts, example): return (await lm("a", text="x")).lower()
+
+rows = [{"input": f"row {i}", "target": "yes"} for i in range(12)]
+one = whet.evaluate("Say. {{input}}", data=rows, reward=reward, lm=model, split="train", progress=False)
+two = whet.evaluate({"a": "Say. {{text}}"}, data=rows, reward=reward, lm=model, program=program, split="train", progress=False)
+print(json.dumps([[r.score.mean, bool(r.to_dict().get("recorded"))] for r in (one, two)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "scores"),
+    [
+        ("return 0.25", "return 0.75", [0.75, 0.75]),
+        ('ANSWER = re.compile("yes")', 'ANSWER = re.compile("nope")', [0.0, 0.0]),
+        ('text="x")).lower()', 'text="x")).upper()', [0.25, 0.0]),
+    ],
+    ids=["reward", "model", "program"],
+)
+def test_an_edited_script_is_evaluated_anew_and_the_same_one_is_not(
+    tmp_path: Path, old: str, new: str, scores: list[float]
+) -> None:
+    write(tmp_path, {"script.py": SCRIPT, "helper.py": "def worth():\n    return 0.25\n"})
+    assert python(tmp_path, "script.py", seed=1)[0] == [[0.25, False], [0.25, False]]
+    assert python(tmp_path, "script.py", seed=2)[0] == [[0.25, True], [0.25, True]]
+    edit(tmp_path, old, new)
+    again, _ = python(tmp_path, "script.py", seed=3)
+    assert [score for score, _ in again] == scores
+    assert [recorded for _, recorded in again] == [score == 0.25 for score in scores]
