@@ -531,6 +531,7 @@ def _is_made(name: str, value: Any) -> bool:
     if name in ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__qualname__"):
         return True
     if name in (
+        "__slotnames__",
         "__firstlineno__",
         "__static_attributes__",
         "__annotations_cache__",

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import whet
-
+from whet.errors import ReplayDiverged
+from whet.task.load import load_task
 
 USED = """
 import collections, dataclasses, datetime, decimal, enum, functools, json, pathlib, re, threading, types
@@ -204,3 +205,74 @@ def test_an_edited_script_is_evaluated_anew_and_the_same_one_is_not(
     again, _ = python(tmp_path, "script.py", seed=3)
     assert [score for score, _ in again] == scores
     assert [recorded for _, recorded in again] == [score == 0.25 for score in scores]
+
+
+FOLDER = {
+    "task.yaml": "name: t\nprompt: prompt.md\ndata: data.jsonl\nreward: reward.py\n",
+    "prompt.md": "Say.\n{{input}}\n",
+    "data.jsonl": "".join(json.dumps({"input": f"row {i}", "target": "x"}) + "\n" for i in range(30)),
+    "reward.py": "import helper\n\n\ndef reward(example, output):\n    return helper.worth()\n",
+    "helper.py": "from inner.values import WORTH\n\n\ndef worth():\n    return WORTH\n",
+    "inner/__init__.py": "",
+    "inner/values.py": "WORTH = 0.2\n",
+}
+DYNAMIC = 'import importlib\n\nhelper = importlib.import_module("hel" + "per")\n'
+
+
+def answer(messages: list[Any]) -> str:
+    return "x"
+
+
+@pytest.mark.parametrize("imported", ["import helper\n", DYNAMIC], ids=["import", "dynamic"])
+def test_what_the_reward_of_a_folder_imports_belongs_to_it(tmp_path: Path, imported: str) -> None:
+    task, words = tmp_path / "task", {"lm": answer, "split": "train", "root": tmp_path / "runs"}
+    reward = FOLDER["reward.py"].replace("import helper\n", imported)
+    write(task, {**FOLDER, "reward.py": reward, "unused.py": "VALUE = 1\n"})
+    assert whet.evaluate(task, **words).score.mean == pytest.approx(0.2)
+    (task / "unused.py").write_text("VALUE = 2\n")
+    assert whet.evaluate(task, **words)["recorded"]
+    edit(task, "WORTH = 0.2", "WORTH = 0.7")
+    assert whet.evaluate(task, **words).score.mean == pytest.approx(0.7)
+
+
+def test_a_run_does_not_go_on_with_another_helper(tmp_path: Path) -> None:
+    task, words = tmp_path / "task", {"lm": answer, "method": "random_search", "run": tmp_path / "run"}
+    write(task, FOLDER)
+    whet.optimize(task, optimizer_lm=answer, budget=whet.Budget(calls=100), **words)
+    edit(task, "WORTH = 0.2", "WORTH = 0.7")
+    with pytest.raises(ReplayDiverged, match=r"which was edited: reward, labels or program"):
+        whet.optimize(task, optimizer_lm=answer, budget=whet.Budget(calls=100), **words)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "task.yaml": FOLDER["task.yaml"].replace(
+                "prompt: prompt.md", "prompts: {a: prompt.md}\nprogram: program.py"
+            ),
+            "reward.py": "def reward(example, output):\n    return 1.0\n",
+            "program.py": "import helper\n\n\nasync def program(lm, prompts, example):\n    return str(helper.worth())\n",
+        },
+        {
+            "task.yaml": FOLDER["task.yaml"] + "environment: {tools: tools.py, turns: 2}\n",
+            "reward.py": "def reward(example, output):\n    return 1.0\n",
+            "tools.py": 'import helper\n\n\ndef look(at: str) -> str:\n    """Look."""\n    return str(helper.worth())\n',
+        },
+        {
+            "task.yaml": FOLDER["task.yaml"].replace("data.jsonl", "data.py"),
+            "reward.py": "def reward(example, output):\n    return 1.0\n",
+            "data.py": "import helper\n\n\ndef rows():\n    w = helper.worth()\n"
+            "    return [{'input': f'{i} {w}', 'target': 'x'} for i in range(30)]\n",
+        },
+    ],
+    ids=["program", "tools", "data"],
+)
+def test_what_the_other_programs_of_a_folder_import_belongs_to_the_task(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    write(tmp_path, {**FOLDER, **files})
+    first = load_task(tmp_path).fingerprint
+    assert load_task(tmp_path).fingerprint == first
+    edit(tmp_path, "WORTH = 0.2", "WORTH = 0.7")
+    assert load_task(tmp_path).fingerprint != first
