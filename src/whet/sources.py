@@ -453,7 +453,17 @@ class _Walk:
             for n, f in fields.items()
             if f.default_factory is not dataclasses.MISSING
         ]
-        return ["class", *name, [self.parts(base) for base in kind.__bases__], self.parts(own), factories]
+        written = _class_text(kind)
+        if written is None:
+            factories.append(self.opaque(kind))
+        return [
+            "class",
+            *name,
+            written,
+            [self.parts(base) for base in kind.__bases__],
+            self.parts(own),
+            factories,
+        ]
 
     def _object(self, value: Any) -> Any:
         kind = type(value)
@@ -526,24 +536,30 @@ class _Walk:
         return self._reduced(reduced, type(value))
 
 
+_KNOWN_KINDS = frozenset(["builtins", "abc", "enum", "typing"])
+"""Modules whose metaclasses keep what a class says among its attributes."""
+
+
+def _class_text(kind: type) -> str | None:
+    """The source of a class that the metaclass of a package makes, which keeps what it says where it likes; None where there is
+    none. Of other classes the attributes are read."""
+    if type(kind).__module__ in _KNOWN_KINDS or not is_library(type(kind).__module__):
+        return ""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return None
+
+
 def _is_made(name: str, value: Any) -> bool:
-    """Whether an attribute of a class is made by Python from the others, or says nothing of what it does."""
-    if name in ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__qualname__"):
-        return True
-    if name in (
-        "__slotnames__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__annotations_cache__",
-        "__orig_bases__",
-        "__parameters__",
-    ):
-        return True
-    if name.startswith(("__dataclass_", "__abstractmethods__", "_abc_", "__annotate")):
-        return True
+    """Whether an attribute of a class is made by Python or a package from the others, or says nothing of what it does."""
+    if isinstance(value, types.FunctionType):
+        return value.__code__.co_filename == "<string>"
+    if isinstance(value, staticmethod | classmethod | property):
+        return False
     if isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType):
         return True
-    return isinstance(value, types.FunctionType) and value.__code__.co_filename == "<string>"
+    return name.startswith("_abc_") or (name.startswith("__") and name.endswith("__"))
 
 
 def _is_iterator_over_content(value: Any) -> bool:
