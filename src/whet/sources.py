@@ -20,7 +20,6 @@ import collections
 import dataclasses
 import datetime
 import decimal
-import dis
 import enum
 import fractions
 import functools
@@ -38,9 +37,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from whet.user_modules import (
-    absolute_name,
+    InnerImport,
+    codes_in,
     digests_of,
     imported_files,
+    imports_inside,
     is_library,
     module_digests,
     version_of,
@@ -141,7 +142,7 @@ def _write(function: Any, needed: dict[str, str], outside: list[Any]) -> bool:
         return False
     if not _defaults_stand(function, definition):
         return False
-    outside += _imports_inside(function.__code__, function.__globals__)
+    outside += imports_inside(function.__code__, function.__globals__)
     own = f"{source.rstrip()}\n"
     if needed.setdefault(function.__name__, own) != own:
         return False
@@ -270,14 +271,6 @@ class _Unreadable(Exception):
     """A value of a library has no content that can be read."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Files:
-    """A module that is imported inside of a function, with the members that may be modules."""
-
-    name: str
-    members: tuple[str, ...] = ()
-
-
 class _Walk:
     """Reads what a callable does or is, as nested lists of plain values.
 
@@ -380,7 +373,7 @@ class _Walk:
             self.known = known
 
     def _other(self, value: Any) -> Any:
-        if isinstance(value, _Files):
+        if isinstance(value, InnerImport):
             return ["files", digests_of(imported_files(value.name, value.members))]
         if isinstance(value, enum.Enum):
             return ["enum", self.parts(type(value)), value.name, self.parts(value.value)]
@@ -426,13 +419,13 @@ class _Walk:
             held = held[2:] if cells else []
             return ["library", module, function.__qualname__, *held, version_of(module)]
         code = function.__code__
-        used = {name for inner in _codes(code) for name in inner.co_names}
+        used = {name for inner in codes_in(code) for name in inner.co_names}
         known = []
         for name in sorted(used & function.__globals__.keys()):
             value = function.__globals__[name]
             whole = _modules_of(value, code) if isinstance(value, types.ModuleType) else [value]
             known.append([name, [self.parts(each) for each in whole]])
-        inside = [self.parts(each) for each in _imports_inside(code, function.__globals__)]
+        inside = [self.parts(each) for each in imports_inside(code, function.__globals__)]
         extra = {k: v for k, v in vars(function).items() if k not in ("__wrapped__", "version")}
         return ["function", self.parts(code), *held, known, inside, self.parts(extra) if extra else []]
 
@@ -442,33 +435,29 @@ class _Walk:
         found = module_digests(module)
         return self.opaque(module) if found is None else ["module", module.__name__, found]
 
-    def _class(self, kind: type) -> Any:
+    def _class(self, kind: type, data: bool = True) -> Any:
+        """A class by its functions and, unless a `version` stands for them, its other attributes."""
         name = [kind.__module__, kind.__qualname__]
+        self.known.setdefault(id(kind), len(self.known))
         if is_library(kind.__module__):
             return ["library", *name, version_of(kind.__module__)]
-        own = {k: v for k, v in sorted(vars(kind).items()) if not _is_made(k, v)}
+        own = {k: v for k, v in sorted(vars(kind).items()) if not _is_made(k, v) and (data or _is_code(v))}
         fields = getattr(kind, "__dataclass_fields__", None) or {}
         factories = [
             [n, self.parts(f.default_factory)]
             for n, f in fields.items()
             if f.default_factory is not dataclasses.MISSING
         ]
+        bases = [self.parts(base) if data else self._class(base, data) for base in kind.__bases__]
         written = _class_text(kind)
         if written is None:
             factories.append(self.opaque(kind))
-        return [
-            "class",
-            *name,
-            written,
-            [self.parts(base) for base in kind.__bases__],
-            self.parts(own),
-            factories,
-        ]
+        return ["class", *name, written, bases, self.parts(own), factories]
 
     def _object(self, value: Any) -> Any:
         kind = type(value)
         if hasattr(value, "version") and not is_library(kind.__module__):
-            return ["object", self.parts(kind), self.parts(value.version)]
+            return ["object", self._class(kind, data=False), self.parts(value.version)]
         if not is_library(kind.__module__):
             return ["object", self.parts(kind), *self._state(value)]
         if kind.__module__.partition(".")[0] in _STATELESS or kind is type(...):
@@ -551,6 +540,10 @@ def _class_text(kind: type) -> str | None:
         return None
 
 
+def _is_code(value: Any) -> bool:
+    return isinstance(value, types.FunctionType | staticmethod | classmethod | property | type)
+
+
 def _is_made(name: str, value: Any) -> bool:
     """Whether an attribute of a class is made by Python or a package from the others, or says nothing of what it does."""
     if isinstance(value, types.FunctionType):
@@ -568,7 +561,7 @@ def _is_iterator_over_content(value: Any) -> bool:
 
 def _modules_of(module: types.ModuleType, code: types.CodeType) -> list[Any]:
     """A module that a function names, and modules in it that it reaches by their names."""
-    used = {name for inner in _codes(code) for name in inner.co_names}
+    used = {name for inner in codes_in(code) for name in inner.co_names}
     found: list[Any] = [module]
     for one in found:
         for name in sorted(used) if not is_library(one.__name__) else ():
@@ -576,26 +569,6 @@ def _modules_of(module: types.ModuleType, code: types.CodeType) -> list[Any]:
             if isinstance(inner, types.ModuleType) and inner not in found:
                 found.append(inner)
     return found
-
-
-def _imports_inside(code: types.CodeType, space: Mapping[str, Any]) -> list[_Files]:
-    """What a function imports when it runs."""
-    package = str(space.get("__package__") or "")
-    found = []
-    for inner in _codes(code):
-        before: list[Any] = [0, None]
-        for step in dis.get_instructions(inner):
-            if step.opname == "IMPORT_NAME":
-                level, members = before[-2:]
-                name = absolute_name(str(step.argval), level if isinstance(level, int) else 0, package)
-                found.append(_Files(name, members if isinstance(members, tuple) else ()))
-            before.append(step.argval)
-    return [each for each in found if imported_files(each.name, each.members)]
-
-
-def _codes(code: types.CodeType) -> list[types.CodeType]:
-    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return [code, *(each for part in inner for each in _codes(part))]
 
 
 def _is_filled(cell: types.CellType) -> bool:

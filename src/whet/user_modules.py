@@ -7,13 +7,15 @@ other file is the user's, and known by its bytes.
 from __future__ import annotations
 
 import ast
+import dis
 import hashlib
 import importlib.metadata
 import site
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -193,3 +195,32 @@ def module_digests(module: types.ModuleType) -> list[list[str]] | None:
 def digests_of(files: Sequence[Path]) -> list[list[str]]:
     """Names and SHA-256 of files, sorted."""
     return sorted([file.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in files)
+
+
+@dataclass(frozen=True)
+class InnerImport:
+    """A module that is imported inside of a function, with the members that may be modules."""
+
+    name: str
+    members: tuple[str, ...] = ()
+
+
+def imports_inside(code: types.CodeType, space: Mapping[str, Any]) -> list[InnerImport]:
+    """The user's modules that a function imports when it runs; `space` are its globals."""
+    package = str(space.get("__package__") or "")
+    found = []
+    for inner in codes_in(code):
+        before: list[Any] = [0, None]
+        for step in dis.get_instructions(inner):
+            if step.opname == "IMPORT_NAME":
+                level, members = before[-2:]
+                name = absolute_name(str(step.argval), level if isinstance(level, int) else 0, package)
+                found.append(InnerImport(name, members if isinstance(members, tuple) else ()))
+            before.append(step.argval)
+    return [each for each in found if imported_files(each.name, each.members)]
+
+
+def codes_in(code: types.CodeType) -> list[types.CodeType]:
+    """The code of a function and of the functions in it."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return [code, *(each for part in inner for each in codes_in(part))]
