@@ -295,9 +295,9 @@ class _Walk:
         files: list[Any] = []
         for home in sorted({self.home, *self.classes}):
             module = sys.modules.get(home)
-            found = None if module is None else module_digests(module)
-            if found is not None:
-                files.append(found)
+            digests = None if module is None else module_digests(module)
+            if digests is not None:
+                files.append(digests)
             elif home == self.home or not is_library(home):
                 self._say()
                 files.append(_PROCESS)
@@ -432,8 +432,8 @@ class _Walk:
     def _module(self, module: types.ModuleType) -> Any:
         if is_library(module.__name__):
             return ["library", module.__name__, version_of(module.__name__)]
-        found = module_digests(module)
-        return self.opaque(module) if found is None else ["module", module.__name__, found]
+        digests = module_digests(module)
+        return self.opaque(module) if digests is None else ["module", module.__name__, digests]
 
     def _class(self, kind: type, data: bool = True) -> Any:
         """A class by its functions and, unless a `version` stands for them, its other attributes."""
@@ -562,13 +562,13 @@ def _is_iterator_over_content(value: Any) -> bool:
 def _modules_of(module: types.ModuleType, code: types.CodeType) -> list[Any]:
     """A module that a function names, and modules in it that it reaches by their names."""
     used = {name for inner in codes_in(code) for name in inner.co_names}
-    found: list[Any] = [module]
-    for one in found:
+    modules: list[Any] = [module]
+    for one in modules:
         for name in sorted(used) if not is_library(one.__name__) else ():
             inner = vars(one).get(name)
-            if isinstance(inner, types.ModuleType) and inner not in found:
-                found.append(inner)
-    return found
+            if isinstance(inner, types.ModuleType) and inner not in modules:
+                modules.append(inner)
+    return modules
 
 
 def _is_filled(cell: types.CellType) -> bool:

@@ -83,26 +83,26 @@ def file_of(module: Any) -> Path | None:
 def local_files(start: Path, package: str = "") -> list[Path]:
     """A user's file, the user's files that it imports, at the top or inside of functions, and those that these import.
     `package` is the package of the file, for relative imports."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     waiting = [(start, package)]
     while waiting:
         path, inside = waiting.pop()
-        if path in found:
+        if path in files:
             continue
-        found[path] = None
+        files[path] = None
         for name in _imported_names(path, inside):
             waiting += _located(name, start.parent)
-    return sorted(found)
+    return sorted(files)
 
 
 def imported_files(name: str, members: Sequence[str] = (), beside: Path | None = None) -> list[Path]:
     """The user's files behind an import of a module and of members of it that are modules."""
-    found = [
+    located = [
         place
         for each in (name, *(f"{name}.{member}" for member in members))
         for place in _located(each, beside)
     ]
-    return sorted({path for file, package in found for path in local_files(file, package)})
+    return sorted({path for file, package in located for path in local_files(file, package)})
 
 
 def digest_of_file(path: Path, imported: Sequence[Path] = ()) -> str:
@@ -151,7 +151,7 @@ def _located(name: str, beside: Path | None) -> list[tuple[Path, str]]:
     places: list[str] | None = None if beside is None else [str(beside), *sys.path]
     if top in sys.stdlib_module_names or top == OWN:
         return []
-    found: list[tuple[Path, str]] = []
+    located: list[tuple[Path, str]] = []
     parts = name.split(".")
     for length in range(1, len(parts) + 1):
         full = ".".join(parts[:length])
@@ -161,16 +161,16 @@ def _located(name: str, beside: Path | None) -> list[tuple[Path, str]]:
         spec = _found_spec(full, places)
         if spec is None:
             file = None if loaded is None else file_of(loaded)
-            return [*found, *([] if file is None else [(file, _package(loaded))])]
+            return [*located, *([] if file is None else [(file, _package(loaded))])]
         if spec.origin is not None and spec.origin.endswith(".py"):
             if _is_installed(spec.origin):
-                return found
+                return located
             inside = full if spec.submodule_search_locations is not None else full.rpartition(".")[0]
-            found.append((Path(spec.origin), inside))
+            located.append((Path(spec.origin), inside))
         if spec.submodule_search_locations is None:
-            return found
+            return located
         places = list(spec.submodule_search_locations)
-    return found
+    return located
 
 
 def _found_spec(name: str, places: list[str] | None) -> Any:
@@ -208,16 +208,16 @@ class InnerImport:
 def imports_inside(code: types.CodeType, space: Mapping[str, Any]) -> list[InnerImport]:
     """The user's modules that a function imports when it runs; `space` are its globals."""
     package = str(space.get("__package__") or "")
-    found = []
+    imports = []
     for inner in codes_in(code):
         before: list[Any] = [0, None]
         for step in dis.get_instructions(inner):
             if step.opname == "IMPORT_NAME":
                 level, members = before[-2:]
                 name = absolute_name(str(step.argval), level if isinstance(level, int) else 0, package)
-                found.append(InnerImport(name, members if isinstance(members, tuple) else ()))
+                imports.append(InnerImport(name, members if isinstance(members, tuple) else ()))
             before.append(step.argval)
-    return [each for each in found if imported_files(each.name, each.members)]
+    return [each for each in imports if imported_files(each.name, each.members)]
 
 
 def codes_in(code: types.CodeType) -> list[types.CodeType]:
