@@ -419,6 +419,22 @@ def sent(folder: str = "mytask") -> str:
     return "\n".join(message.content for message in task.prompt.render(task.train[0]))
 
 
+def test_the_only_column_with_few_words_is_the_target_beside_numbers_and_dates() -> None:
+    day, level = (lambda n: f"2024-01-0{n % 9 + 1}"), (lambda n: str(n % 5))
+    name = write_csv("t.csv", ("body", body), ("Opened", day), ("Level", level), ("Squad", team))
+    said = init("--from", name)["chosen"]
+    reason = "as the only column with few values (2); those of Opened, Level are numbers or dates"
+    assert f"Squad is the target {reason}; another one: --target COLUMN" in said, said
+    assert {row.target for row in whet.Task.load("mytask").train} == {"billing", "login"}
+
+
+def test_an_empty_answer_for_the_target_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_on_terminal", lambda: True)
+    name = write_csv("t.csv", ("left", body), ("right", lambda n: f"{n} words of an answer"))
+    init(typed=f"{name}\n\nright\nleft\n\nopenai/m\n")
+    assert str(whet.Task.load("mytask").train[0].target).endswith("words of an answer")
+
+
 def test_a_terminal_is_asked_for_the_target_first_and_proposes_inputs_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

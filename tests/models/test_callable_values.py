@@ -95,10 +95,10 @@ def test_an_answer_may_have_any_usual_form(answer: Any, usage: Usage) -> None:
     ("answer", "words"),
     [
         (None, "it returned None"),
-        (5, "it returned a int"),
+        (5, "it returned an int"),
         (["yes"], "it returned a list"),
         ({"output": "yes"}, "a dict with the keys 'output'"),
-        (object(), "it returned a object"),
+        (object(), "it returned an object"),
         ({"error": {"message": "no credit", "code": 402}}, "no credit"),
     ],
 )

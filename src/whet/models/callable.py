@@ -120,7 +120,8 @@ def _described(answer: object) -> str:
     """What an answer that is none is, in a word."""
     if isinstance(answer, Mapping):
         return f"a dict with the keys {shown(', '.join(map(str, answer)))}"
-    return "None" if answer is None else f"a {type(answer).__name__}"
+    kind = type(answer).__name__
+    return "None" if answer is None else f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
 def _parameters(function: Answer, address: str) -> Mapping[str, inspect.Parameter]:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,12 +144,23 @@ def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, Any]]) 
 
 
 def _only_target(names: Sequence[str], material: Material) -> str | None:
-    """The target among columns whose names say nothing: the only one, or the only one with few values."""
+    """The target among columns whose names say nothing: the only one, the only one with few values, or the only one of these
+    whose values are words and no numbers or dates."""
     rows = material.all_rows()
-    few = [name for name in names if are_few(Counter(_text_of(row.get(name)) for row in rows), len(rows))]
-    return (
-        few[0] if len(few) == 1 else names[0] if len(names) == 1 and len(columns_of(material)) > 1 else None
-    )
+    few = _few_values(names, rows)
+    words = [name for name in few if _holds_words(name, rows)]
+    alone = names if len(names) == 1 and len(columns_of(material)) > 1 else []
+    return next((one[0] for one in (few, words, alone) if len(one) == 1), None)
+
+
+def _few_values(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns whose values can be labels."""
+    return [name for name in names if are_few(Counter(_text_of(row.get(name)) for row in rows), len(rows))]
+
+
+def _holds_words(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether no value of a column has a digit."""
+    return not any(letter.isdigit() for row in rows for letter in _text_of(row.get(name)))
 
 
 def start_task(folder: str | Path, material: Material, choices: NewTaskChoices) -> StartedTask:
@@ -280,8 +291,11 @@ def _reason_for(target: str, rows: Sequence[Mapping[str, Any]]) -> str:
     if _plain(target) in map(_plain, ("target", *TARGET_NAMES)):
         return "by its name"
     counts = Counter(_text_of(row.get(target)) for row in rows)
-    few = are_few(counts, len(rows))
-    return f"as the only column with few values ({len(counts)})" if few else "as the only column that is left"
+    if not are_few(counts, len(rows)):
+        return "as the only column that is left"
+    others = [name for name in _few_values(rows[0], rows) if name != target and not _holds_words(name, rows)]
+    beside = f"; those of {', '.join(others)} are numbers or dates" if others else ""
+    return f"as the only column with few values ({len(counts)}){beside}"
 
 
 def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
