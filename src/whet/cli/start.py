@@ -69,11 +69,9 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         filled = frozenset() if prompt is None else prompt.slots
         if options["target"] is None:
             click.echo(f"Columns: {visible(describe_columns(material))}", err=True)
-            proposed = guess(material, filled)[1] or (None if options["reward"] is None else "")
-            asked = (
-                "Target column (the right answer)"  # asked again where it is empty and nothing else grades
-            )
-            options["target"] = click.prompt(asked, proposed, err=True) or None
+            default = guess(material, filled)[1] or (None if options["reward"] is None else "")
+            # an empty answer is asked again where nothing else grades
+            options["target"] = click.prompt("Target column (the right answer)", default, err=True) or None
         if options["inputs"] is None:
             inputs, _ = guess(material, filled, options["target"])
             options["inputs"] = click.prompt("Input columns", ",".join(inputs), err=True)
