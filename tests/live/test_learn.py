@@ -17,6 +17,7 @@ from tests.instructions.test_guard import HOSTILE
 from tests.live.learn_reader import Reader
 
 from whet import api
+from whet.engine.model_client import MAX_ATTEMPTS
 from whet.errors import ProviderError, UsageError
 from whet.feedback.one_call import learn
 from whet.feedback.prompt_file import events_of, read_steps
@@ -685,6 +686,18 @@ async def test_a_limit_that_is_reached_leaves_the_comments_to_a_person(prompt: P
     assert "did not suffice" in result["warnings"][0]
     assert [group["feedback"] for group in result["groups"]] == [["f1"]]
     assert [c["author"] for c in result["changes"]] == ["hand"] and result["learned"] == ["f9"]
+
+
+async def test_a_model_that_answers_nothing_is_no_reader_and_is_asked_again(prompt: Path) -> None:
+    before = prompt.read_text()
+    async with serving(lambda request: "", faults=Faults(error_500=1.0)) as server:
+        with pytest.raises(ProviderError, match="has not answered"):
+            await taught(prompt, server.base_url, COMMENT, ROW | {"id": "f9"}, calls=1)
+        asked = len(server.ledger.entries)
+        assert asked <= 2 * MAX_ATTEMPTS and prompt.read_text() == before
+        with pytest.raises(ProviderError, match="has not answered"):
+            await taught(prompt, server.base_url, COMMENT, ROW | {"id": "f9"}, calls=1)
+        assert len(server.ledger.entries) > asked
 
 
 async def test_calls_stay_within_the_limit(prompt: Path) -> None:
