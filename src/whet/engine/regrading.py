@@ -13,6 +13,7 @@ from whet.environments.multiturn import MultiTurn
 from whet.environments.program import ProgramEnvironment
 from whet.errors import BudgetExceeded
 from whet.rewards import JUDGE, LABELS, TARGET_SCORE, Objectives, RewardFailed, RewardFunction, Weighted
+from whet.rewards.checklist import Checklist
 from whet.rewards.program import programs_of
 from whet.run import Budget, Run
 from whet.types import Completion, Example, Rollout
@@ -47,7 +48,7 @@ async def noise_warnings(
 
     At most 8 answers are graded again. A judge is asked where the limits name a number of calls, for at most a fiftieth of
     them, and its noise is said where it is large; of every other reward, or part of one, any difference is. Rewards that read
-    probabilities or the steps of an episode are left out.
+    probabilities or the steps of an episode, and checklists whose items the judge writes, are left out.
     """
     examples = {example.id: example for example in env.validation}
     answers = [(examples[r.example_id], r) for r in baseline if r.error is None and r.example_id in examples]
@@ -55,7 +56,8 @@ async def noise_warnings(
     warnings = []
     for number, (part, name) in enumerate(_parts(env.reward)):
         reads_steps = stepwise and any(one.needs_trace is not None for one in programs_of(part))
-        if part.needs & {LABELS, TARGET_SCORE} or reads_steps:
+        writes_items = isinstance(part, Checklist) and not part.items
+        if part.needs & {LABELS, TARGET_SCORE} or reads_steps or writes_items:
             continue
         judged, width = JUDGE in part.needs, part.high - part.low
         most = _affordable(part, limits) if judged else ROWS
