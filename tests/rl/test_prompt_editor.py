@@ -195,11 +195,14 @@ def test_what_is_rewarded_becomes_likelier_where_it_is_rewarded() -> None:
     stop = 0
     for round_ in range(40):
         made = []
-        for i in range(16):
-            text = f"{('day', 'night')[i % 2]} yes {16 * round_ + i}"
+        rows = [f"{('day', 'night')[i % 2]} yes {16 * round_ + i}" for i in range(16)]
+        logits, values = policy._judge(seen, seen.see([space.first()] * len(rows), rows))
+        logprobs, values = logits.log_softmax(-1).detach(), values.detach()
+        for i, text in enumerate(rows):
             taken = action if (i // 2) % 2 else stop
             worth = (1.0 if i % 2 else -1.0) if taken == action else 0.0
-            made.append(EditEpisode(text, [space.first()], [taken], [worth]))
+            known = [float(logprobs[i, taken])], [float(values[i])]
+            made.append(EditEpisode(text, [space.first()], [taken], [worth], *known))
         policy.update(seen, made, round_)
     texts = [f"{kind} no {i}" for i in range(10) for kind in ("day", "night")]
     chosen = [state.words for state in policy.greedy(seen, texts)]
