@@ -38,42 +38,46 @@ _TOO_MUCH = re.compile(
 )
 _AT_LEAST = re.compile(r"\bat least \d", re.IGNORECASE)
 _SUMS = (
-    re.compile(r"(?P<sent>\d+) > (?P<context>\d+) - (?P<input>\d+)"),
-    re.compile(r"(?P<input>\d+) \+ (?P<sent>\d+) > (?P<context>\d+)"),
+    re.compile(r"(?P<sent>(?<!\d)\d{1,15}) > (?P<context>(?<!\d)\d{1,15}) - (?P<input>(?<!\d)\d{1,15})"),
+    re.compile(r"(?P<input>(?<!\d)\d{1,15}) \+ (?P<sent>(?<!\d)\d{1,15}) > (?P<context>(?<!\d)\d{1,15})"),
 )
 _CONTEXTS = (
-    re.compile(r"context (?:length|size|window|limit)\b[^\d.]{0,40}(\d+)", re.IGNORECASE),
-    re.compile(r"(\d+)(?: tokens?)? (?:of )?(?:the )?(?:maximum )?context", re.IGNORECASE),
-    re.compile(r"(?:max_model_len|n_ctx)\D{0,12}(\d+)", re.IGNORECASE),
-    re.compile(r"tokens? > (\d+) maximum", re.IGNORECASE),
-    re.compile(r"maximum number of tokens(?: allowed)?\D{0,10}(\d+)", re.IGNORECASE),
-    re.compile(r"(?:configured|token|input) limit\D{0,12}(\d+)", re.IGNORECASE),
-    re.compile(r"\+ `?max_new_tokens`? must be <= (\d+)", re.IGNORECASE),
-    re.compile(r"context\b[^\d.]{0,40}(\d+)", re.IGNORECASE),
+    re.compile(r"context (?:length|size|window|limit)\b[^\d.]{0,40}((?<!\d)\d{1,15})", re.IGNORECASE),
+    re.compile(r"((?<!\d)\d{1,15})(?: tokens?)? (?:of )?(?:the )?(?:maximum )?context", re.IGNORECASE),
+    re.compile(r"(?:max_model_len|n_ctx)\D{0,12}((?<!\d)\d{1,15})", re.IGNORECASE),
+    re.compile(r"tokens? > ((?<!\d)\d{1,15}) maximum", re.IGNORECASE),
+    re.compile(r"maximum number of tokens(?: allowed)?\D{0,10}((?<!\d)\d{1,15})", re.IGNORECASE),
+    re.compile(r"(?:configured|token|input) limit\D{0,12}((?<!\d)\d{1,15})", re.IGNORECASE),
+    re.compile(r"\+ `?max_new_tokens`? must be <= ((?<!\d)\d{1,15})", re.IGNORECASE),
+    re.compile(r"context\b[^\d.]{0,40}((?<!\d)\d{1,15})", re.IGNORECASE),
 )
 _INPUTS = (
     re.compile(
-        r"(\d+)(?: tokens?)? (?:in|of|from) (?:the |your )?(?:text )?(?:input|messages?|prompt)",
+        r"((?<!\d)\d{1,15})(?: tokens?)? (?:in|of|from) (?:the |your )?(?:text )?(?:input|messages?|prompt)",
         re.IGNORECASE,
     ),
-    re.compile(r"(\d+) (?:`?inputs?`?|prompt|message) tokens?", re.IGNORECASE),
-    re.compile(r"too long: (\d+) tokens?", re.IGNORECASE),
-    re.compile(r"input token count\D{0,10}(\d+)", re.IGNORECASE),
+    re.compile(r"((?<!\d)\d{1,15}) (?:`?inputs?`?|prompt|message) tokens?", re.IGNORECASE),
+    re.compile(r"too long: ((?<!\d)\d{1,15}) tokens?", re.IGNORECASE),
+    re.compile(r"input token count\D{0,10}((?<!\d)\d{1,15})", re.IGNORECASE),
     re.compile(
-        r"(?:prompt|input|request|messages|inputs)\b[^.\d]{0,40}?(\d+) (?:\w+ )?tokens?", re.IGNORECASE
+        r"(?:prompt|input|request|messages|inputs)\b[^.\d]{0,40}?((?<!\d)\d{1,15}) (?:\w+ )?tokens?",
+        re.IGNORECASE,
     ),
-    re.compile(r"first (\d+) tokens", re.IGNORECASE),
+    re.compile(r"first ((?<!\d)\d{1,15}) tokens", re.IGNORECASE),
 )
 _MOSTS = (
-    re.compile(r"\bto (?P<beyond>\d+) \(exclusive\)"),
-    re.compile(r"[\[(]\s*\d+\s*,\s*(?P<most>\d+)\s*\]"),
-    re.compile(r"\d+ (?:>|exceeds) (?P<most>\d+)"),
+    re.compile(r"\bto (?P<beyond>(?<!\d)\d{1,15}) \(exclusive\)"),
+    re.compile(r"[\[(]\s*(?<!\d)\d{1,15}\s*,\s*(?P<most>(?<!\d)\d{1,15})\s*\]"),
+    re.compile(r"(?<!\d)\d{1,15} (?:>|exceeds) (?P<most>(?<!\d)\d{1,15})"),
     re.compile(
-        r"(?:at most|up to|<=|no more than|(?:less|lower|smaller) than or equal to)\D{0,12}(?P<most>\d+)",
+        r"(?:at most|up to|<=|no more than|(?:less|lower|smaller) than or equal to)\D{0,12}(?P<most>(?<!\d)\d{1,15})",
         re.IGNORECASE,
     ),
-    re.compile(r"(?:less|lower|smaller) than\D{0,12}(?P<beyond>\d+)", re.IGNORECASE),
-    re.compile(r"(?:maximum|limit|exceeds?|between \d+ and)\b[^\d.]{0,60}?(?P<most>\d+)", re.IGNORECASE),
+    re.compile(r"(?:less|lower|smaller) than\D{0,12}(?P<beyond>(?<!\d)\d{1,15})", re.IGNORECASE),
+    re.compile(
+        r"(?:maximum|limit|exceeds?|between (?<!\d)\d{1,15} and)\b[^\d.]{0,60}?(?P<most>(?<!\d)\d{1,15})",
+        re.IGNORECASE,
+    ),
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(
-    r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
+    r"((?<!\d)\d{1,30}(?:\.\d{1,30})?)\s{0,9}(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
 )
 _WORDS = re.compile(
     r"(?:try(?:ing)?(?: again)?|retry|wait|available again)(?: your request)?(?: in| after| for)?(?: about| at least)? "
