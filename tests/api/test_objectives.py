@@ -75,7 +75,7 @@ def test_the_vector_decides_the_front_is_there_and_a_resume_pays_nothing(folder:
     gates = {point["prompt"].splitlines()[1]: point["gate"] for point in result.front}
     assert gates == {"Be careful and brief.": "promoted", "Be brief.": "not tested"}
     paid = model.calls
-    assert run(model) == result and model.calls == paid
+    assert run(model).to_dict() == result.to_dict() and model.calls == paid
     (result.run / "result.json").unlink()
     again = run(model)
     assert model.calls == paid and again["objectives"] == objectives and again["front"] == result["front"]

@@ -141,7 +141,8 @@ def test_optimize_writes_what_the_contract_names_and_returns_it_again_at_once(
     paid = requests(ledger, "first")
     assert paid == counted(result)
     again = whet(task, *command)
-    assert json.loads(again.stdout) == result
+    printed = json.loads(again.stdout)
+    assert printed.pop("recorded") and printed.pop("ended") and printed == result
     assert requests(ledger, "first") == paid
 
 
