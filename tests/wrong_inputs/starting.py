@@ -72,7 +72,7 @@ INIT: Mapping[str, Case] = {
     "target empty": init("--target ''", "--target is empty"),
     "labels empty": init("--labels ''", "--labels is empty"),
     "labels without commas between": init("--labels , ", "--labels is empty"),
-    "label that no row has": init("--labels a,b", "new/data.jsonl:1", "'0'", "Known: a, b"),
+    "label that no row has": init("--labels a,b", "rows.csv:2", "'0'", "Known: a, b"),
     "label alone": init("--labels 0", "two labels"),
     "label twice": init("--labels 0,0,1", '"0" appears twice'),
     "reward unknown": init("--reward exact_mach", 'Did you mean "exact_match"'),
