@@ -351,6 +351,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     from whet.rewards.preference import features
     from whet.search import copies, edits
     from whet.task import rows as task_rows
+    from whet.task import save
     from whet.types import Completion
 
     one = judge.Judge("Be brief.", (1.0, 5.0), 1, judge.IGNORE)
@@ -441,6 +442,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "traffic.otlp attributes": lambda t: otlp.parse_otlp(
             json.dumps(span(t)).encode(), "application/json", "traces"
         ),
+        "task.save": lambda t: save._named_by(t, "a", ["b"]),
         "task csv": file("d.csv", lambda path: task_rows.read_rows(path, "task.yaml")),
         "task json": file("d.json", lambda path: task_rows.read_rows(path, "task.yaml")),
         "task jsonl": file("d.jsonl", lambda path: task_rows.read_rows(path, "task.yaml")),

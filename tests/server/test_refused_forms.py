@@ -110,7 +110,7 @@ CASES: list[tuple[str, str, dict[str, Any], int]] = [
     ("editor", f"/labels/{NAME}", {"label": "staging", "version": "77", "reason": 'be"cause'}, 400),
     ("annotator", "/annotate", RATING, 400),
     ("approver", f"/new-experiment/{NAME}", TRIAL, 400),
-    ("admin", "/access", {"name": "no name", "role": "editor", "prompts": ""}, 400),
+    ("admin", "/access", {"name": "no name", "role": "editor", "days": "30", "prompts": ""}, 400),
     ("admin", f"/learning-settings/{NAME}", {"mode": "auto", "label": "!!"}, 400),
     ("admin", "/forget", {"user": "user-1", "again": "user-2"}, 400),
 ]

@@ -74,7 +74,7 @@ SYSTEM = "system"
 """The feature of messages that speak for the system or the developer."""
 _SYSTEM_ROLES = ("system", "developer")
 _ABOUT_SYSTEM = re.compile(
-    r"developer (?:instruction|message|role)|system (?:role|message|prompt|instruction)|\bsystem\b.*\brole|\brole.*\bsystem\b"
+    r"developer (?:instruction|message|role)|system (?:role|message|prompt|instruction)|\bsystem\b.{0,200}\brole|\brole.{0,200}\bsystem\b"
     r"|roles must alternate|user and assistant roles|messages\W+\d+\W+role",
     re.IGNORECASE,
 )
@@ -247,6 +247,12 @@ def _target(headers: Mapping[str, str]) -> str:
         return ""
 
 
+def _has_system(body: Mapping[str, Any]) -> bool:
+    """Whether a body, which may be that of a diagnosis, has a message in a system role."""
+    messages = body.get("messages")
+    return isinstance(messages, list) and any(message["role"] in _SYSTEM_ROLES for message in messages)
+
+
 def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
     """Features that were sent in `body` and that a 400 or 422 complains about; of the schema, a 404, 500 or 501 too."""
     if failure.status not in (400, 422, *_ABOUT_SCHEMA):
@@ -256,7 +262,7 @@ def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
     unsupported = _REFUSES.search(text) is not None
     if (
         failure.status in _ABOUT_ROLES
-        and any(m["role"] in _SYSTEM_ROLES for m in body["messages"])
+        and _has_system(body)
         and _ABOUT_SYSTEM.search(text)
         and (unsupported or _REFUSES_SYSTEM.search(text))
     ):

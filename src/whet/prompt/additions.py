@@ -15,7 +15,7 @@ _NUMBERS = (
 )
 _ADDRESS = re.compile(f"{_SCHEME}|{_PROTOCOL_FREE}|{_HOST}|{_OTHER}|{_MAIL}|{_NUMBERS}", re.IGNORECASE)
 _NUMERIC = re.compile(r"[0-9a-f:.]+", re.IGNORECASE)
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^`\n]*)$")
+_FENCE = re.compile(r"[ \t]*(`{3,}+|~{3,}+)([^`\n]*)$")
 
 
 def new_addresses(text: str, known: str) -> list[str]:

@@ -40,6 +40,8 @@ _BESIDE = frozenset(
 """Keys of a message that change nothing of what the model reads."""
 _LOST = ("tools", "functions", "schema_")
 """Keys beside the messages that change what the model is asked, and that a prompt does not hold."""
+_TRIPLE = re.compile(r"(?<!\{)\{{3}\{*+[^{}]*+\}{3}\}*+")
+"""A name in three or more braces: a slot between single braces of text."""
 _BLOCK = re.compile(r"\{%|\{#|\{\{[ \t]*[#^/>!&=]|\{\{[^{}]*[|(\[][^{}]*\}\}")
 
 Place = Callable[[tuple[str | int, ...]], str]
@@ -279,7 +281,7 @@ def _of_pair(text: str, way: tuple[str | int, ...]) -> str:
     except ValueError:
         fields = []
     if any(is_slot_name(name) for name in fields):
-        if slot_names(re.sub(r"\{\{\{+.*?\}\}\}+", "", text)):
+        if slot_names(_TRIPLE.sub("", text)):
             raise _Unreadable(
                 way,
                 "this text has names in single and in double braces. Write each slot in double braces, and the messages as "
@@ -320,7 +322,7 @@ def _template(text: Any, kind: Any, way: tuple[str | int, ...]) -> str:
     if kind in (None, "f-string"):
         return _from_format(text, way)
     if kind == "mustache":
-        text = re.sub(r"\{\{\{[ \t]*([^{}]+?)[ \t]*\}\}\}", r"{{\1}}", text)
+        text = re.sub(r"\{\{\{([^{}]++)\}\}\}", lambda found: f"{{{{{found[1].strip()}}}}}", text)
     if kind not in ("mustache", "jinja2") or _BLOCK.search(text):
         raise _Unreadable(
             way, f"this template ({kind}) computes something; a prompt has slots only. Write the result."

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 _CHARACTER = r"A-Za-z0-9_\u00a0-\u2027\u202a-\U0010ffff"
 _NAME = rf"[{_CHARACTER}](?:[{_CHARACTER} .-]{{0,200}}[{_CHARACTER}.])?"
-SLOT = re.compile(rf"\{{\{{[ \t]*(?![0-9 .-]+[ \t]*\}}\}})({_NAME})[ \t]*\}}\}}")
+SLOT = re.compile(rf"\{{\{{[ \t]*+(?![0-9 .-]++[ \t]*+\}}\}})({_NAME})[ \t]*+\}}\}}")
 """A slot; the group is its name as it was written. Figures alone are no name."""
 _FULL_NAME = re.compile(rf"(?![0-9 .-]+\Z){_NAME}")
 _OTHER = re.compile(rf"[^{_CHARACTER} .-]+")

@@ -21,7 +21,7 @@ _INSTRUCTION_TAGS = ("instruction", "prompt", "text")
 _INSTRUCTION_KEYS = ("instruction", "prompt")
 _PROSE_INFO = ("markdown", "md", "text", "txt", "plaintext", "prompt")
 _BULLET = re.compile(r"[ \t]{0,8}(?:[-*•–]|\(?\d{1,3}[.):])[ \t]+(.*)")
-_TAG = re.compile(r"<\s*(/?)\s*([A-Za-z][\w-]*)(?:\s[^<>]*)?>")
+_TAG = re.compile(r"<\s*+(/?)\s*+([A-Za-z][\w-]*)(?:\s[^<>]*)?>")
 
 EMPTY = "it holds no text."
 CUT = "it was cut off before its end. Write a shorter text."

@@ -55,9 +55,10 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
     (header_line, names), *rows = records
     header = [name.strip() for name in names]
     rows = [(number, _fit(cells, header, f"{path}:{number}", mark)) for number, cells in rows]
-    keep = [n for n, name in enumerate(header) if not _is_index(name, [cells[n] for _, cells in rows])]
+    index = {n for n, name in enumerate(header) if _is_index(name, [cells[n] for _, cells in rows])}
+    keep = [n for n in range(len(header)) if n not in index]
     for number, name in enumerate(header):
-        if number not in keep and any(cells[number].strip() for _, cells in rows):
+        if number in index and any(cells[number].strip() for _, cells in rows):
             notes.append(
                 f"{f'the column {name}' if name else 'the first column'} numbers the rows and is left out"
             )

@@ -20,6 +20,8 @@ from whet.task.spec import SPLITS, Task
 from whet.task.tree import write_yaml
 from whet.types import Example
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
 
 def save_task(task: Task, folder: str | Path) -> Path:
     """Write task.yaml, prompt, rows, reward and the files that it names into a new or empty folder; its path.
@@ -87,7 +89,13 @@ def _write(
 
 def _named_by(text: str, file: str, lines: Sequence[str]) -> str:
     """A message that names lines of a file (`PATH:` with a number) by where these came from."""
-    return re.sub(rf"{re.escape(file)}([0-9]+)", lambda match: lines[int(match[1]) - 1], text)
+    before, *rest = text.split(file)
+    named = [before]
+    for piece in rest:
+        number = _NUMBER.match(piece)
+        known = number is not None and 0 < int(number[0]) <= len(lines)
+        named.append(lines[int(number[0]) - 1] + piece[number.end() :] if number and known else file + piece)
+    return "".join(named)
 
 
 def _files(task: Task) -> Iterator[tuple[str, bytes]]:
