@@ -12,7 +12,7 @@ from whet.blocking import blocking
 from whet.doctor import graded
 from whet.engine.openings import Opening, OpeningLedger
 from whet.engine.progress import Progress
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY, default_method
 from whet.models.language_model import LanguageModel
 from whet.options import Options, RoleModel
@@ -351,7 +351,9 @@ def _first(
         steps.append(f"Before a run: {missing}")
     steps += [] if plan is None else _unbounded(plan)
     if model is None or not (model.local or model.simulated):
-        steps.append(f"Measure the start prompt: whet evaluate {task.folder} ({len(task.validation)} rows).")
+        steps.append(
+            f"Measure the start prompt: whet evaluate {task.folder} ({quantity(len(task.validation), 'row')})."
+        )
     return steps
 
 

@@ -118,6 +118,15 @@ class StorageError(WhetError):
     exit_code = 4
 
 
+def quantity(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> quantity(1, "row"), quantity(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ' Did you mean "x"?' for the nearest known word, or the list of known words, or ''."""
     known = sorted(known)

@@ -424,10 +424,13 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
     if prompt.parts.keys() != task.prompt.parts.keys():
         own, wanted = (", ".join(p.parts) or "one without a name" for p in (prompt, task.prompt))
         raise UsageError(f"{what} holds other prompts than {task.name}: {own}. It needs {wanted}.")
-    unknown = prompt.slots - task.prompt.slots - task.train[0].values.keys() - {"mask"}
-    if unknown:
-        raise UsageError(f"{what}: the slot {{{{{min(unknown)}}}}} is filled by no input of {task.name}.")
     fields = task.train[0].values.keys()
+    unknown = prompt.slots - task.prompt.slots - fields - {"mask"}
+    if unknown:
+        slot = min(unknown)
+        raise UsageError(
+            f"{what}: the slot {{{{{slot}}}}} is filled by no input of {task.name}.{did_you_mean(slot, fields)}"
+        )
     check_braced_names(prompt, fields, what)
     warnings = foreign_slots(prompt, Path(what), fields, (*INPUT_NAMES, "input"))
     return dataclasses.replace(task, prompt=prompt, warnings=(*task.warnings, *warnings))
@@ -452,6 +455,7 @@ async def evaluate_task(
     )
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
     foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split], known)
+    foreseen |= {"models": dict(plan.addresses)}
     progress = progress or Progress()
     progress.planned(foreseen)
     if opts.dry_run:

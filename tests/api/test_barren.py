@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import itertools
+import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
@@ -45,3 +49,36 @@ def test_a_search_that_found_something_gets_no_such_warning(tmp_path: Path) -> N
     done = search(tmp_path, writer)
     assert done.best.id != done.baseline.id
     assert not [text for text in done.warnings if "earned more than the start prompt" in text]
+
+
+class AlwaysRight(Counted):
+    """A model that needs no care."""
+
+    def __call__(self, messages: list[whet.Message]) -> str:
+        return super().__call__([*messages[:-1], whet.Message("user", f"Careful: {messages[-1].content}")])
+
+
+ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "nothing usable": (
+        lambda messages: "<PROMPT></PROMPT>",
+        {},
+        "the optimizer model wrote nothing usable (",
+    ),
+    "tried what it may": (writer, {}, "nothing more was left to try within its settings and limits"),
+    "a perfect start": (
+        writer,
+        {"lm": AlwaysRight()},
+        "the start prompt is right on every row, and there is nothing to learn from",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_search_that_no_limit_ended_says_why_it_ended(case: str, tmp_path: Path) -> None:
+    optimizer, changes, why = ENDS[case]
+    done = search(tmp_path, optimizer, **changes)
+    assert done.status == "completed"
+    ended = done["ended_by"]
+    assert ended.startswith("the method itself: ") and why in ended
+    assert f"ended by {ended}" in html.unescape((done.run / "report.html").read_text("utf-8"))
+    assert json.loads((done.run / "result.json").read_text())["ended_by"] == ended

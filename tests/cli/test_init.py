@@ -551,3 +551,12 @@ def test_a_row_that_is_refused_is_named_by_its_place_in_the_source() -> None:
         assert f"{source}:{second}: the id" in said and f"stands already at {source}:{first}." in said
         assert "data.jsonl" not in said
         assert not Path("mytask").exists()
+
+
+def test_what_a_request_loses_on_its_way_into_a_prompt_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    request = {"model": "m", "messages": [{"role": "developer", "content": "Sort {{body}}"}]}
+    Path("request.json").write_text(json.dumps(request))
+    init("--from", write_csv("t.csv", ("body", body), ("label", team)), "--prompt", "request.json")
+    assert whet.Task.load("mytask").prompt.messages[0].role == "system"
+    lost, role = caplog.messages
+    assert "request.json" in lost and "model -> address" in lost and "read as system" in role

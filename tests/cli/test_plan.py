@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from tests.cli.test_contract import whet as command
 from tests.crash.test_every_boundary import write_task
 from tests.serving import server_thread
 from whet.engine.forecast import plan_lines
+from whet.models.prices import Price
 from whet.reporting import progress_display
+from whet.task.spec import ModelSpec
 from whet.types import Usage
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
@@ -220,3 +223,33 @@ def test_reading_a_large_task_is_not_silent(
         while "reading big" not in said and time.monotonic() < last:
             said += capsys.readouterr().err
     assert "reading big" in said
+
+
+def test_the_plan_of_an_evaluation_names_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = [row | {"split": "validation"} for row in rows(1)[:1]]
+    splits = {"train": rows(3)[4:], "validation": one, "test": rows(9)[20:]}
+    plan = whet.evaluate(PROMPT, data=splits, reward=right, lm="scripted/echo", dry_run=True)["plan"]
+    assert plan_lines(plan)[0] == "plan: scripted/echo: 1 task call"
+
+
+def test_a_price_that_is_another_models_is_said_once(
+    tmp_path: Path, server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_task(tmp_path / "task")
+    task = whet.Task.load(tmp_path / "task")
+    price = {"task": ModelSpec(address="openai/big", price=Price(1.0, 2.0))}
+    task = dataclasses.replace(task, models={**task.models, **price})
+    words: dict[str, Any] = {
+        "lm": "openai/small",
+        "base_url": server,
+        "root": tmp_path / "runs",
+        "dry_run": True,
+    }
+    whet.optimize(task, method="opro", control="random_search", **words)
+    whet.evaluate(task, **words, run=tmp_path / "one")
+    said = "The price in the task is that of openai/big; costs of openai/small are counted with it."
+    assert caplog.messages == [said, said], "once for each of the two commands"
+    own = {"address": "openai/small", "price": {"input": 3, "output": 4}}
+    whet.evaluate(task, **{**words, "lm": own})
+    assert len(caplog.messages) == 2, "a price of its own is right"

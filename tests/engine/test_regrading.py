@@ -71,6 +71,21 @@ def test_a_random_reward_is_named_with_row_and_values_before_the_search(
     assert seen == [1], "it is said before the first text of the search is asked for"
 
 
+def test_an_evaluation_names_a_random_reward_too() -> None:
+    values = itertools.count()
+
+    def drifting(example: dict[str, Any], output: str) -> float:
+        return (next(values) % 1000) / 1000
+
+    model = Counted()
+    words: dict[str, Any] = {"data": rows(), "lm": model, "split": "train"}
+    (warning,) = said(whet.evaluate(PROMPT, reward=drifting, **words))
+    assert "The reward drifting gave the same answer to row " in warning
+    assert "differed in 8 of 8 answers" in warning and "without random numbers" in warning
+    assert model.calls == 32, "the same answers are graded, and none is asked for again"
+    assert not said(whet.evaluate(PROMPT, reward=right, **words))
+
+
 def test_a_reward_that_says_the_same_is_graded_eight_times_more() -> None:
     graded: list[str] = []
 

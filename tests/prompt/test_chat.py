@@ -119,6 +119,48 @@ def test_a_form_of_another_tool_is_read_as_its_messages(form: str) -> None:
     assert Prompt.parse(FORMS[form]).messages == SYSTEM_USER
 
 
+LOST = {
+    "a request of OpenAI": (
+        {
+            "model": "m",
+            "temperature": 0.2,
+            "max_completion_tokens": 9,
+            "response_format": {},
+            "messages": [["user", "a"]],
+        },
+        "model -> address, temperature -> temperature, max_completion_tokens -> max_tokens, response_format -> extra_body",
+    ),
+    "the config of Langfuse": (
+        {"type": "chat", "prompt": [["user", "a"]], "config": {"model": "m", "top_p": 0.5}},
+        "model -> address, top_p -> top_p",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", LOST)
+def test_options_of_a_request_are_named_with_their_place_in_the_task(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    value, places = LOST[form]
+    assert Prompt.parse(json.dumps(value), "p.json").messages == (Message("user", "a"),)
+    (said,) = caplog.messages
+    assert said.startswith("p.json: ") and places in said and "models: task:" in said
+
+
+def test_the_role_developer_is_said_to_become_system(caplog: pytest.LogCaptureFixture) -> None:
+    prompt = Prompt.parse(json.dumps([{"role": "developer", "content": "a"}]), "p.json")
+    assert prompt.messages == (Message("system", "a"),)
+    assert (
+        [text for text in caplog.messages if "developer is read as system" in text] == caplog.messages != []
+    )
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "OpenAI, a request"])
+def test_nothing_is_said_of_a_prompt_that_loses_nothing(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    Prompt.parse(FORMS[form])
+    assert caplog.messages == []
+
+
 REFUSED = {
     '[{"role": "user", "content": "a"': "no valid JSON",
     "[{'role': 'user', 'content': 'a'}]": "double quotes",

@@ -191,3 +191,24 @@ def test_whole_numbers_that_a_frame_holds_as_fractions_are_whole_again() -> None
     assert {repr(e.row.get("age")) for e in examples} == {"18", "None"} and {
         repr(e.row["price"]) for e in examples
     } == {"2.0"}
+
+
+def test_a_slot_that_is_nearly_an_input_gets_its_name() -> None:
+    init = CliRunner().invoke(cli, ["init", "demo", "--from", "example"])
+    assert init.exit_code == 0
+    Path("mine.md").write_text("Judge {{inputt}}.")
+    with pytest.raises(
+        UsageError, match=r'slot \{\{inputt\}\} is filled by no input of demo\. Did you mean "input"\?'
+    ):
+        whet.evaluate("demo", prompt=Path("mine.md"))
+
+
+def test_utf_16_with_a_mark_is_a_prompt(tmp_path: Path) -> None:
+    for number, encoding in enumerate(("utf-16", "utf-16-le", "utf-16-be", "utf-32")):
+        path = tmp_path / f"{number}.md"
+        mark = "" if encoding in ("utf-16", "utf-32") else "\ufeff"
+        path.write_bytes(f"{mark}Grüße {{{{body}}}}\r\n".encode(encoding))
+        assert load_prompt(path).source == "Grüße {{body}}\r\n"
+    (tmp_path / "broken.md").write_bytes("\ufeffab".encode("utf-16-le")[:-1])
+    with pytest.raises(UsageError, match=r"broken\.md:1: not UTF-16: .*Save the file as UTF-8"):
+        load_prompt(tmp_path / "broken.md")

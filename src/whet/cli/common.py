@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.variables import TRUSTED_HOSTS
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def row(*cells: object) -> None:
 
 def count(number: int, word: str) -> str:
     """A number with its noun."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+    return quantity(number, word)
 
 
 def warn(text: str, err: bool = False) -> None:

@@ -28,9 +28,11 @@ from whet.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from whet.client import Feedback
+    from whet.live import Live
     from whet.live.traffic import BehaviourModel, Erased, Estimate, StoredFeedback
 
 
+_LONGEST_HINT = 300
 READERS_SECONDS = 30.0
 """How long `whet feedback forget` waits for other readers of the database."""
 
@@ -123,7 +125,8 @@ def _show_added(records: Sequence[Feedback], duplicates: int) -> None:
 
 
 def _show_import(summary: Mapping[str, Any]) -> None:
-    click.echo(f"{summary['inferences']} answers and {summary['feedback']} rows of feedback were read.")
+    answers, rows = count(summary["inferences"], "answer"), count(summary["feedback"], "row")
+    click.echo(f"Read: {answers}, {rows} of feedback.")
     for one in summary["skipped"]:
         click.echo(f"left out: {one['where']}: {visible(one['reason'])}", err=True)
     if "accepted" not in summary:
@@ -206,9 +209,23 @@ def list_(
     wanted |= {"since": _moment(since), "until": _moment(until)}
     with open_here() as live:
         page = live.traffic.find(Filter(**wanted), limit, cursor)
+        if not page.rows and wanted["prompt"] is not None:
+            _check_prompt(live, wanted["prompt"])
     rows = [{**one.feedback.as_json(), "prompt": one.prompt, "version": one.version} for one in page.rows]
     listed = {"feedback": rows, "after": page.next}
     print_result(listed, as_json, lambda _: _show_feedback(page.rows, page.next))
+
+
+def _check_prompt(live: Live, name: str) -> None:
+    """Raise UsageError for a prompt that neither the registry nor an answer names, with the nearest of those that are named."""
+    if live.registry.exists(name) or live.traffic.counts([name]):
+        return
+    known = {one.prompt for one in live.traffic.counts() if one.prompt}
+    known |= {one.name for one in live.registry.prompts(limit=500).items}
+    hint = did_you_mean(name, known)
+    if len(hint) > _LONGEST_HINT:
+        hint = " List them with: whet prompts list."
+    raise UsageError(f'--prompt: there is no prompt "{name[:60]}".{hint}')
 
 
 def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
@@ -227,7 +244,7 @@ def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
 
 
 def _show_weights(model: BehaviourModel) -> None:
-    click.echo(f"{model.rated} of {model.answers} answers are rated, by {model.sources} sources.\n")
+    click.echo(f"{model.rated} of {model.answers} answers are rated, by {count(model.sources, 'source')}.\n")
     click.echo(f"{'signal':<22}{'weight':>8}  {'95 % interval':<18}{'without correction':>20}")
     for one in model.weights:
         bounds = f"[{one.weight.low:+.2f}, {one.weight.high:+.2f}]"

@@ -126,7 +126,7 @@ def show_entries(entries: Sequence[AuditEntry]) -> None:
 def show_verdict(verdict: AuditVerdict) -> None:
     """Whether the audit log is whole."""
     if verdict.whole:
-        click.echo(f"The log is whole: {verdict.rows} rows. Seal: {verdict.seal}")
+        click.echo(f"The log is whole: {count(verdict.rows, 'row')}. Seal: {verdict.seal}")
     else:
         click.echo(f"Log or registry were changed: row {verdict.broken}: {verdict.reason}.", err=True)
 
@@ -144,7 +144,7 @@ def show_learning(status: Mapping[str, Any]) -> None:
         click.echo(f"      {count(lost, 'comment')} could not be read; have them read again: --read-again")
     if status.get("to_read") and not status.get("reader"):
         click.echo(
-            f"      {status['to_read']} comments are not read; name a model to whoever learns: {READERS}"
+            f"      {count(status['to_read'], 'comment')} not read yet; name a model to whoever learns: {READERS}"
         )
     for one in status.get("requirements", ()):
         row(
@@ -155,7 +155,9 @@ def show_learning(status: Mapping[str, Any]) -> None:
             one["text"],
         )
         for text, sources in one["against"].items():
-            click.echo(f"      against it ({sources:g} sources): {line(text)}")
+            click.echo(
+                f"      against it ({sources:g} {'source' if sources == 1 else 'sources'}): {line(text)}"
+            )
         if one["rejected"]:
             click.echo(f"      rejected before: {line(one['rejected'])}")
     for one in status.get("quarantine", ()):

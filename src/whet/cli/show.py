@@ -16,6 +16,7 @@ from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
+from whet.errors import quantity
 from whet.reporting import best_first, displayed, parts_beside
 
 CONFUSIONS = 5
@@ -128,7 +129,7 @@ def evaluation(values: Mapping[str, Any]) -> None:
         click.echo(f"  {name}: {mean:.4f}")
     _recorded(values)
     if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
-        click.echo(f"{cached} answers from the cache{_age(values['usage'])}")
+        click.echo(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
     _labels(values.get("labels"))
     for warning in values["warnings"]:
         warn(warning)

@@ -9,6 +9,7 @@ from typing import Any
 from whet.engine.durable import Core
 from whet.engine.journal import read_events
 from whet.engine.perfect_start import EVENT, sentence
+from whet.errors import quantity
 from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
@@ -44,6 +45,34 @@ def search_warnings(core: Core, low: float, high: float) -> list[str]:
     return [] if divergence is None else [divergence.warning]
 
 
+def end_of_method(core: Core, start: str) -> str:
+    """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt."""
+    events = read_events(core.journal.path, [EVENT, "replies", "candidate", "step"])
+    requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
+    kept = sum(int(e.value["kept"]) for e in events if e.name == "replies")
+    steps = len({e.value["step"] for e in events if e.name == "step"})
+    tried = len({e.value["id"] for e in events if e.name == "candidate"} - {start})
+    if any(e.name == EVENT for e in events):
+        why = "the start prompt is right on every row, and there is nothing to learn from"
+    elif steps:
+        why = f"all of its {quantity(steps, 'step')} are made"
+    elif requested and not kept:
+        why = f"the optimizer model wrote nothing usable ({quantity(requested, 'text')} asked for)"
+    elif _asked_nothing(core):
+        why = "no rollout fell short of the full reward, and there was nothing to learn from"
+    elif tried:
+        why = f"after {quantity(tried, 'prompt')} nothing more was left to try within its settings and limits"
+    else:
+        why = "it found nothing to try"
+    return f"the method itself: {why}"
+
+
+def _asked_nothing(core: Core) -> bool:
+    """Whether there is an optimizer model elsewhere, and it was asked nothing."""
+    client = core.caller.clients.get("optimizer")
+    return client is not None and not client.model.local and not core.budget.spent.calls["optimizer"]
+
+
 def optimizer_warnings(core: Core, best: Prompt, ended: str = "") -> list[str]:
     """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
     the search."""
@@ -55,8 +84,7 @@ def _reply_warnings(core: Core, ended: str) -> list[str]:
     perfect = read_events(core.journal.path, [EVENT])
     if perfect:
         return [sentence(perfect[0].value)]
-    client, spent = core.caller.clients.get("optimizer"), core.budget.spent
-    if client is not None and not client.model.local and not spent.calls["optimizer"]:
+    if _asked_nothing(core):
         if ended:
             return [
                 f"The optimizer model was asked nothing: {ended} ended the search before. Until some of its calls are answered, "

@@ -16,6 +16,7 @@ from whet.engine.diagnostics import (
     barren_warnings,
     copy_warnings,
     cut_warnings,
+    end_of_method,
     label_warnings,
     optimizer_warnings,
     search_warnings,
@@ -38,6 +39,7 @@ from whet.engine.pairs import (
     summary,
 )
 from whet.engine.progress import Progress
+from whet.engine.regrading import noise_warnings
 from whet.engine.run_folder import Opened, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
@@ -154,7 +156,7 @@ async def final_evaluation(
     return {
         **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
-        "ended_by": search.reason or "the method itself",
+        "ended_by": search.reason or end_of_method(core, task.prompt.id),
         "tested": True,
         "baseline": start.as_json(low, high, pairs),
         "best": best.as_json(low, high, pairs),
@@ -437,11 +439,12 @@ async def execute_evaluation(
                 rollouts = await evaluate_within(env, run, task.prompt, examples)
             if hold_no_text(rollouts):
                 core.caller.refuse_silence()
+            refuse_broken_reward(rollouts)
+            env, rollouts = calibrated(replace(env, validation=tuple(examples)), rollouts)
+            noise = await noise_warnings(run.branch("regrading"), env, rollouts, plan.limits)
     finally:
         core.journal.append([elapsed_row(core)])
-    refuse_broken_reward(rollouts)
-    env, rollouts = calibrated(env, rollouts)
-    warnings = [*task.warnings, *uncounted, *tried, *_failure_warnings({split: rollouts})]
+    warnings = [*task.warnings, *uncounted, *tried, *noise, *_failure_warnings({split: rollouts})]
     warnings += [*cut_warnings(rollouts, env.generation.max_tokens), *label_warnings(rollouts)]
     if opening is not None:
         warnings.append(

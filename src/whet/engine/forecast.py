@@ -328,7 +328,7 @@ def measured_usage(root: Path, fingerprint: str, addresses: Mapping[str, str]) -
 def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     """The plan in sentences for people."""
     each = " in each run" if plan.get("runs") else ""
-    calls = "; ".join(f"{_ends(ends)} {role} calls" for role, ends in plan["calls"].items())
+    calls = "; ".join(_role_calls(role, ends) for role, ends in plan["calls"].items())
     whole = f"; at most {plan['all_calls']:,} calls in all" if plan.get("all_calls") else ""
     lines = [f"plan: {_subject(plan)}{calls}{whole}"]
     if "tokens" in plan:
@@ -421,7 +421,7 @@ def _subject(plan: Mapping[str, Any]) -> str:
     runs = [f"{plan['runs']:,} runs together"] if "runs" in plan else []
     models = dict(plan.get("models") or {})
     methods = ", ".join(plan.get("methods", ()))
-    on = f"{methods} on {models.pop('task')}" if "task" in models and methods else methods
+    on = " on ".join(filter(None, (methods, models.pop("task", ""))))
     parts = [*runs, on, *(f"{role} {address}" for role, address in models.items())]
     return f"{', '.join(filter(None, parts))}: " if any(parts) else ""
 
@@ -454,6 +454,12 @@ def promotion_warning(plan: Mapping[str, Any]) -> str | None:
         f"Nothing can be promoted: the sealed test has {rows['rows']:,} independent rows, and a promotion cannot be had "
         f"with n < {rows['needed']:,}{here}. {remedy or 'Give more rows, or a larger share for the test (`splits`).'}"
     ).rstrip()
+
+
+def _role_calls(role: str, ends: Mapping[str, Any]) -> str:
+    """How many calls of a role."""
+    noun = "call" if ends["most"] == 1 or (ends["most"] is None and ends["expected"] == 1) else "calls"
+    return f"{_ends(ends)} {role} {noun}"
 
 
 def _ends(ends: Mapping[str, Any], dollars: bool = False) -> str:

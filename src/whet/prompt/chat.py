@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import re
 import string
 from collections import Counter
@@ -39,7 +40,13 @@ _BESIDE = frozenset(
 )
 """Keys of a message that change nothing of what the model reads."""
 _LOST = ("tools", "functions", "schema_")
-"""Keys beside the messages that change what the model is asked, and that a prompt does not hold."""
+"""Keys beside the messages without which the same messages ask for something else: a request with them is refused."""
+_HELD = ("messages", "system")
+"""Keys of a request that a prompt holds."""
+_OPTION_NAMES = {"model": "address", "max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"}
+_OPTIONS = ("temperature", "top_p", "max_tokens", "stop", "seed", "reasoning_effort", "stream", "timeout")
+"""Options of a request that a role in task.yaml has too: by another name, and by the same."""
+_log = logging.getLogger("whet.prompt")
 _TRIPLE = re.compile(r"(?<!\{)\{{3}\{*+[^{}]*+\}{3}\}*+")
 """A name in three or more braces: a slot between single braces of text."""
 _BLOCK = re.compile(r"\{%|\{#|\{\{[ \t]*[#^/>!&=]|\{\{[^{}]*[|(\[][^{}]*\}\}")
@@ -60,11 +67,18 @@ def read_text(text: str, where: str = "prompt", *, json_only: bool = False) -> t
     """The messages of a prompt's text: those that it lists, else one message of the role `auto`.
 
     With `json_only` (a file that ends in .json) any other text than JSON of messages is refused. Raises UsageError for a text
-    that looks like a list of messages and cannot be read as such.
+    that looks like a list of messages and cannot be read as such. What a prompt cannot hold is logged as a warning.
     """
+    messages, value = _read_text(text, where, json_only)
+    _say_what_is_lost(value, where)
+    return messages
+
+
+def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, ...], Any]:
+    """The messages of a text, and the value of JSON that they were read from."""
     text = text.removeprefix("\ufeff")
     if (headed := _headed(text)) is not None:
-        return headed
+        return headed, None
     if text.lstrip()[:1] in ("[", "{") or json_only:
         try:
             value = json.loads(text)
@@ -74,21 +88,21 @@ def read_text(text: str, where: str = "prompt", *, json_only: bool = False) -> t
                     f"{where}: this looks like a list of messages and is no valid JSON: {error}. Correct it; keys and "
                     "texts stand in double quotes."
                 ) from None
-            return (Message(AUTO, text),)
+            return (Message(AUTO, text),), None
         if json_only or looks_like_chat(value):
-            return read_messages(value, where)
+            return _read_messages(value, where), value
     if _MEANT_AS_YAML.match(text):
         raise UsageError(
             f"{where}: these are messages in YAML, and not one text. Put them into a file that ends in .yaml, or write JSON: "
             f"{EXAMPLE}."
         )
-    return (Message(AUTO, text),)
+    return (Message(AUTO, text),), None
 
 
 def reads_as_chat(text: str) -> bool:
     """Whether `read_text` would make of this text anything else than one message of the role `auto` with this text."""
     try:
-        return read_text(text) != (Message(AUTO, text),)
+        return _read_text(text, "prompt", False)[0] != (Message(AUTO, text),)
     except UsageError:
         return True
 
@@ -132,7 +146,16 @@ def looks_like_chat(value: Any) -> bool:
 
 
 def read_messages(value: Any, where: str | Place = "prompt") -> tuple[Message, ...]:
-    """The messages of a value of JSON, YAML or Python. Raises UsageError that names the place and what cannot be read."""
+    """The messages of a value of JSON, YAML or Python. Raises UsageError that names the place and what cannot be read.
+
+    What a prompt cannot hold is logged as a warning.
+    """
+    messages = _read_messages(value, where)
+    _say_what_is_lost(value, where if isinstance(where, str) else where(()))
+    return messages
+
+
+def _read_messages(value: Any, where: str | Place) -> tuple[Message, ...]:
     try:
         messages = _messages(value, ())
         if not messages:
@@ -141,6 +164,40 @@ def read_messages(value: Any, where: str | Place = "prompt") -> tuple[Message, .
         place = where(error.way) if callable(where) else where + _way_in_words(error.way)
         raise UsageError(f"{place}: {error}") from None
     return tuple(messages)
+
+
+def _say_what_is_lost(value: Any, where: str) -> None:
+    """Log the options of a request that a prompt does not hold, where they belong, and a role that is read as another."""
+    if not isinstance(value, Mapping):
+        options, messages = [], value
+    elif "messages" in value:
+        options = [str(key) for key, held in value.items() if key not in _HELD and held is not None]
+        messages = value["messages"]
+    else:
+        config = value.get("config")
+        options = list(map(str, config)) if isinstance(config, Mapping) else []
+        messages = value.get("prompt")
+    if options and not {"lc", "_type"} & set(options):
+        places = ", ".join(f"{key} -> {_option_of_role(key)}" for key in options)
+        _log.warning(
+            "%s: a prompt holds messages only; these keys beside them are left out: %s. The options of the role in task.yaml "
+            "(models: task: ...) hold them: %s.",
+            where,
+            ", ".join(options),
+            places,
+        )
+    if isinstance(messages, list | tuple) and any(
+        isinstance(one, Mapping) and one.get("role") == "developer" for one in messages
+    ):
+        _log.warning(
+            "%s: the role developer is read as system; a model that knows no system role gets its text all the same.",
+            where,
+        )
+
+
+def _option_of_role(key: str) -> str:
+    """The option of a role in task.yaml that holds a key of a request."""
+    return _OPTION_NAMES.get(key, key if key in _OPTIONS else "extra_body")
 
 
 def _way_in_words(way: tuple[str | int, ...]) -> str:

@@ -60,7 +60,9 @@ def _others(record: Record) -> str:
             calls = sum(n for n in side(usage, "calls").values() if isinstance(n, int))
             price = number_format.price(float(usage.get("cost_usd") or 0.0), bool(usage.get("price_unknown")))
             who = PARTS[name][0].upper() + PARTS[name][1:]
-            sentences.append(f"{who} took {calls:,} calls more ({price}), which are not among them. ")
+            sentences.append(
+                f"{who} took {number_format.plural(calls, 'call')} more ({price}), which are not among them. "
+            )
     return "".join(sentences)
 
 
@@ -68,7 +70,7 @@ def parts_beside(usage: Mapping[str, Any]) -> list[str]:
     """What the parts beside a run used, as `the control: 152 calls, $0.0101`."""
     named = ((PARTS[name], part) for name, part in parts_of(usage).items() if name in PARTS)
     return [
-        f"{name}: {sum(side(part, 'calls').values()):,} calls"
+        f"{name}: {number_format.plural(sum(side(part, 'calls').values()), 'call')}"
         + (f", ${part['cost_usd']:.4f}" if part.get("cost_usd") else "")
         for name, part in named
     ]

@@ -71,7 +71,13 @@ def evaluation_html(values: Mapping[str, Any]) -> Html:
         )
     score = values["score"]
     mean, low, high = (number_format.reward(score[end], 3) for end in ("mean", "low", "high"))
-    rows = [_row("Mean reward", f"{mean}  [{low} to {high}]", f"{score['n']:,} rows, 95 % interval")]
+    rows = [
+        _row(
+            "Mean reward",
+            f"{mean}  [{low} to {high}]",
+            f"{number_format.plural(score['n'], 'row')}, 95 % interval",
+        )
+    ]
     rows += [_row(name, number_format.reward(mean, 3)) for name, mean in values["parts"].items()]
     if values["failed"]:
         rows.append(_row("Failed", f"{values['failed']:,}", "they count as the lowest reward"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from whet.errors import quantity
 from whet.reporting.record import number
 
 MINUS = "\u2212"
@@ -57,7 +58,7 @@ def plural(n: int, word: str) -> str:
     >>> plural(1, "call"), plural(1200, "call")
     ('1 call', '1,200 calls')
     """
-    return f"{n:,} {word}" + ("" if n == 1 else "s")
+    return quantity(n, word)
 
 
 def dollars(value: Any) -> str:

@@ -76,5 +76,7 @@ def _step(step: Mapping[str, Any]) -> Html:
     ]
     output = el("p", clipped(str(step.get("output")), LONGEST_STEP), dir="auto")
     tokens = step.get("tokens") or [0, 0]
-    spent = "" if role == "tool" else f" · {tokens[0]:,} tokens read, {tokens[1]:,} written"
+    spent = (
+        "" if role == "tool" else f" · {number_format.plural(tokens[0], 'token')} read, {tokens[1]:,} written"
+    )
     return el("li", el("b", name), el("small", f" ({role}{spent})"), inputs, output)

@@ -16,6 +16,7 @@ from typing import Any
 
 from whet.engine.forecast import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
+from whet.errors import quantity
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
 """When plain lines are written, in seconds; then every 30 s."""
@@ -282,7 +283,7 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     core = progress.core
     assert core is not None
     made, most = _calls(progress)
-    parts = [f"{made:,} calls" + (f" of {most:,}" if most else "")]
+    parts = [quantity(made, "call") + (f" of {most:,}" if most else "")]
     if refused := sum(core.budget.spent.refused.values()):
         parts.append(f"{refused:,} turned away")
     if rate := pace.calls:
@@ -295,7 +296,7 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
         long = [(address, seconds) for address, seconds in resting if seconds >= 1]
         parts += [f"{address} asked to wait: {duration(seconds)} to go" for address, seconds in long]
     elif in_flight and pace.still > STALLED:
-        parts.append(f"no answer for {duration(pace.still)}, {in_flight:,} calls in flight")
+        parts.append(f"no answer for {duration(pace.still)}, {quantity(in_flight, 'call')} in flight")
     elif progress.planned_calls is None and (left := pace.seconds_left(core)) is not None:
         parts.append(f"at most about {duration(left)} left")
     return parts

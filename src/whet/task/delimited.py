@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from whet.errors import UsageError
 from whet.storable import shown
-from whet.task.files import decode_text, read_bytes
+from whet.task.files import decode_marked, decode_text, read_bytes
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _SAMPLE = 500
@@ -131,19 +130,8 @@ def _sample_end(text: str) -> int:
 
 def _decode(path: Path, named_by: str) -> tuple[str, list[str]]:
     data = read_bytes(path, named_by)
-    for mark, name in (
-        (codecs.BOM_UTF32_LE, "utf-32"),
-        (codecs.BOM_UTF32_BE, "utf-32"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-    ):
-        if data.startswith(mark):
-            try:
-                return data.decode(name), []
-            except UnicodeDecodeError as error:
-                raise UsageError(
-                    f"{path}:1: not {name.upper()}: {error.reason}. Save the file as UTF-8."
-                ) from None
+    if (marked := decode_marked(path, data)) is not None:
+        return marked, []
     try:
         return data.decode("utf-8").removeprefix("\ufeff"), []
     except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import os
 from pathlib import Path
@@ -9,14 +10,25 @@ from pathlib import Path
 from whet.errors import UsageError
 from whet.storable import read_file
 
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte-order marks, those that begin like another one first, and what they mark."""
+
 
 def read_text(path: Path, named_by: str = "") -> str:
-    """The whole file, byte for byte: a byte-order mark and CRLF line ends stay.
+    """The whole file, byte for byte: a byte-order mark of UTF-8 and CRLF line ends stay. A file that begins with the mark of
+    UTF-16 or UTF-32 is read as that.
 
     `named_by` (file:line) says which entry named the file. Raises UsageError when there is no such file, it
-    cannot be read, or it is not UTF-8 (with line and byte offset).
+    cannot be read, or it is not in that encoding, without a mark UTF-8 (with line and byte offset).
     """
-    return decode_text(path, read_bytes(path, named_by))
+    data = read_bytes(path, named_by)
+    marked = decode_marked(path, data)
+    return decode_text(path, data) if marked is None else marked
 
 
 def read_bytes(path: Path, named_by: str = "") -> bytes:
@@ -29,6 +41,17 @@ def read_bytes(path: Path, named_by: str = "") -> bytes:
     except OSError as error:
         reason = "it is a folder" if isinstance(error, IsADirectoryError) else (error.strerror or str(error))
         raise UsageError(f"{prefix}{path} cannot be read: {reason}.{_nearest(path)}") from None
+
+
+def decode_marked(path: Path, data: bytes) -> str | None:
+    """The text of a file that begins with the byte-order mark of UTF-16 or UTF-32; None without one. Raises UsageError."""
+    name = next((name for mark, name in _MARKS if data.startswith(mark)), None)
+    if name is None:
+        return None
+    try:
+        return data.decode(name)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}:1: not {name.upper()}: {error.reason}. Save the file as UTF-8.") from None
 
 
 def decode_text(path: Path, data: bytes) -> str:

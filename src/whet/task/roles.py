@@ -49,13 +49,7 @@ def _for_another(spec: ModelSpec, address: str | None) -> ModelSpec:
     if address is None or split_address(address)[0] != split_address(spec.address)[0]:
         empty = {name: getattr(ModelSpec(), name) for name in _REACHED}
         spec = replace(spec, **empty)
-    if spec.price is not None:
-        _log.warning(
-            "The price in the task is that of %s; costs of %s are counted with it.",
-            spec.address,
-            address or "the function",
-        )
-    return spec
+    return spec if spec.price is None else replace(spec, priced_as=spec.address)
 
 
 def with_base_url(spec: ModelSpec, base_url: str | None, task: ModelSpec | None) -> ModelSpec:
@@ -108,10 +102,16 @@ def model_key(spec: ModelSpec, role: str) -> tuple[Any, ...]:
 
 def model_of(spec: ModelSpec, role: str) -> LanguageModel:
     """The model of a spec that names one. A host that only the task's file names gets no secret of the environment, unless it
-    is trusted with it.
+    is trusted with it. A price that is another model's is logged.
 
     Raises UsageError for what cannot be used.
     """
+    if spec.priced_as is not None and "price" not in spec.overrides:
+        _log.warning(
+            "The price in the task is that of %s; costs of %s are counted with it.",
+            spec.priced_as,
+            spec.address or "the function",
+        )
     if spec.model is not None:
         return as_model(spec.model, options=options_of(spec, role))
     check_consent(spec)

@@ -49,7 +49,8 @@ class ModelSpec:
     bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only.
     `thoughts`: what the task model thinks is a part of its answers. `model`: a model or a function in the place of an
     address, in Python. `key_variable` names the environment variable with the key; in a value of `headers` `$NAME` stands for
-    one. `overrides`: the fields that the person who starts the run set, in the place of what the task says.
+    one. `overrides`: the fields that the person who starts the run set, in the place of what the task says. `priced_as`: the
+    address whose price it is, where the model is another one.
     """
 
     address: str | None = None
@@ -72,6 +73,7 @@ class ModelSpec:
     seed: int | None = None
     stream: bool | None = None
     overrides: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    priced_as: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def named(self) -> bool:

@@ -85,6 +85,7 @@ def test_a_choice_names_the_other_answer(run: Any, traffic: Traffic) -> None:
         (["add", "i", "--thumb", "up", "--target-kind", "run"], "target_kind"),
         (["list", "--since", "yesterday"], "is no date"),
         (["list", "--after", "x"], "is no cursor"),
+        (["list", "--prompt", "suport"], 'no prompt "suport". Did you mean "support"'),
         (["weights", "support"], "0 of 1 answers are rated"),
         (["weights", "nope"], 'No answers of "nope" are stored'),
         (["import", "nothing.jsonl"], "nothing.jsonl"),

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from whet.engine.model_client import MAX_ATTEMPTS
+from whet.errors import quantity
 from whet.feedback.model_session import now
 from whet.feedback.sources import self_judged
 from whet.instructions.changes import AUTHOR as OPTIMIZER
@@ -132,8 +133,8 @@ class _UpdateResult:
     @property
     def message(self) -> str:
         """What it is about, in a line."""
-        count = len(self.update.requirements)
-        return f"{count} requirement{'' if count == 1 else 's'} from {len(self.update.rows)} rows of feedback"
+        requirements, rows = self.update.requirements, self.update.rows
+        return f"{quantity(len(requirements), 'requirement')} from {quantity(len(rows), 'row')} of feedback"
 
     @property
     def evidence(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.stats.logistic import Array, logistic, sigmoid
 
 SANDWICH = "sandwich, people as clusters"
@@ -385,7 +385,7 @@ def _of_people(
     weight each rating keeps, in (0, 1], `sources` (n,) whose it is, `most` what one source may weigh, in ratings."""
     loud, all_of_them = len(set(sources[shrunk < 1.0].tolist())), len(set(sources.tolist()))
     if all_of_them < FEW:
-        yield f"The ratings are by {all_of_them} users only: the intervals may be too narrow."
+        yield f"The ratings are by {quantity(all_of_them, 'user')} only: the intervals may be too narrow."
     if 2 * loud < all_of_them and 1.0 - float(shrunk.mean()) > LOST:
         yield f"{loud} of {all_of_them} users rate so much that it counts less: as {most:g} ratings each."
     for name, weight in weights.items():

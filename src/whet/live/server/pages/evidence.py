@@ -233,7 +233,7 @@ def facts_line(item: Instruction, name: str) -> Html:
         el("span", el("b", item.id), f" · by {item.author or 'nobody named'}"),
         item.sources > 0 and el("span", number_format.plural(item.sources, "independent source")),
         el("span", evidence),
-        item.tokens > 0 and el("span", f"{item.tokens} tokens in every call"),
+        item.tokens > 0 and el("span", number_format.plural(item.tokens, "token") + " in every call"),
         effect(item.effect, name),
         class_="facts-line",
     )
