@@ -74,7 +74,8 @@ SYSTEM = "system"
 """The feature of messages that speak for the system or the developer."""
 _SYSTEM_ROLES = ("system", "developer")
 _ABOUT_SYSTEM = re.compile(
-    r"developer (?:instruction|message|role)|system (?:role|message|prompt|instruction)|\bsystem\b.{0,200}\brole|\brole.{0,200}\bsystem\b"
+    r"developer (?:instruction|message|role)|system (?:role|message|prompt|instruction)"
+    r"|\bsystem\b.{0,200}\brole|\brole.{0,200}\bsystem\b"
     r"|roles must alternate|user and assistant roles|messages\W+\d+\W+role",
     re.IGNORECASE,
 )
