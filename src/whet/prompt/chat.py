@@ -379,7 +379,7 @@ def _template(text: Any, kind: Any, way: tuple[str | int, ...]) -> str:
     if kind in (None, "f-string"):
         return _from_format(text, way)
     if kind == "mustache":
-        text = re.sub(r"\{\{\{([^{}]++)\}\}\}", lambda found: f"{{{{{found[1].strip()}}}}}", text)
+        text = re.sub(r"\{\{\{([^{}]++)\}\}\}", lambda name: f"{{{{{name[1].strip()}}}}}", text)
     if kind not in ("mustache", "jinja2") or _BLOCK.search(text):
         raise _Unreadable(
             way, f"this template ({kind}) computes something; a prompt has slots only. Write the result."
