@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.field.meter import Meter
+from tests.serving import server_thread
 
 from benchmarks import real_field
 
+DATA = Path(os.environ.get("WHET_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 WORDS = {0: ("bad", "dull"), 1: ("good", "lovely")}
 LIMITS = ("--task-calls", "60", "--optimizer-calls", "4", "--validation", "6", "--test", "12")
 
@@ -102,3 +109,93 @@ def test_only_exactly_a_target_counts() -> None:
     row = {"targets": ["hot", "warm"]}
     assert [real_field.graded(row, text)["reward"] for text in (" warm\n", "Warm", "It is hot")] == [1, 0, 0]
     assert "hot" in real_field.graded(row, "cold")["critique"]
+
+
+def rows_in(results: Path) -> dict[str, dict[str, Any]]:
+    return {file.stem: json.loads(file.read_text()) for file in results.glob("*.json")}
+
+
+def test_the_optimizer_may_be_at_another_address(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
+    task, author = (tmp_path / name for name in ("task.jsonl", "optimizer.jsonl"))
+    with (
+        server_thread("--lm", "scripted/labels", "--ledger", str(task)) as url,
+        server_thread("--lm", "scripted/phrases", "--ledger", str(author)) as other,
+    ):
+        results = run(
+            tmp_path, "--lm", "openai/small", "--base-url", url, "--optimizer-lm", "openai/large",
+            "--optimizer-base-url", other, "--data", str(data), "--arms", "opro,hand", "--against", "hand",
+        )  # fmt: skip
+    asked = {
+        file: [json.loads(line)["model"] for line in file.read_text().splitlines()] for file in (task, author)
+    }
+    assert set(asked[task]) == {"small"} and set(asked[author]) == {"large"}
+    row = rows_in(results)["sst-2-0-opro"]
+    assert row["calls"]["optimizer"] == len(asked[author])
+    assert 0 < row["asked"] < row["tokens"]
+    assert len(row["rewards"]) == 12 and sum(row["rewards"]) / 12 == row["test"]
+    assert row["prompt_tokens"] == 0 or row["prompt"] != real_field.START
+    hand = rows_in(results)["sst-2-0-hand"]
+    assert hand["prompt_tokens"] > 0
+    won = sum(a > b for a, b in zip(row["rewards"], hand["rewards"], strict=True))
+    lost = sum(a < b for a, b in zip(row["rewards"], hand["rewards"], strict=True))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| opro |"))
+    assert f"], {won} to {lost} |" in line
+
+
+def test_a_meter_counts_by_role_and_refuses_what_is_too_much() -> None:
+    said = json.dumps({"model": "mine", "messages": [{"role": "user", "content": "two words"}]}).encode()
+
+    def ask(url: str) -> tuple[int, dict[str, Any]]:
+        request = urllib.request.Request(
+            f"{url}/chat/completions", said, {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request) as reply:
+                return reply.status, json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    with server_thread("--text", "three words here") as url:
+        models = {"task": "small", "test": "small"}
+        with Meter(url, models, {"task": 2}, 10.0, "key") as meter:
+            answers = [ask(meter.url(role)) for role in ("task", "task", "task", "test", "judge")]
+    assert [status for status, _ in answers] == [200, 200, 403, 200, 404]
+    assert answers[0][1]["choices"][0]["message"]["content"] == "three words here"
+    assert "used up: 2" in answers[2][1]["error"]["message"]
+    usage = answers[0][1]["usage"]
+    assert meter.calls["task"] == 2 and meter.calls["test"] == 1 and meter.calls["task refused"] == 1
+    assert meter.calls["task read"] == 2 * usage["prompt_tokens"]
+    assert meter.calls["task written"] == 2 * usage["completion_tokens"]
+
+
+def test_a_tool_of_others_needs_an_interpreter_that_has_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
+    results = run(tmp_path, "--data", str(data), "--arms", "capo,hand")
+    assert set(rows_in(results)) == {"sst-2-0-hand"}
+    assert "capo is left out: --peer capo=PYTHON" in capsys.readouterr().out
+    with server_thread("--lm", "scripted/labels") as url, pytest.raises(SystemExit, match=r"log\.txt"):
+        run(
+            tmp_path, "--lm", "openai/small", "--base-url", url, "--data", str(data), "--arms", "capo",
+            "--optimizer-lm", "openai/small", "--peer", f"capo={sys.executable}",
+        )  # fmt: skip
+    assert set(rows_in(results)) == {"sst-2-0-hand"}
+
+
+@pytest.mark.skipif(
+    not DATA.is_dir(), reason="the data of real tasks is not here: WHET_SHARED_DATA names its folder"
+)
+@pytest.mark.parametrize("name", real_field.TASKS)
+def test_rows_of_a_real_task(name: str) -> None:
+    rows = real_field.rows_of(DATA, name, 0, 40, 60)
+    assert [len(rows[split]) for split in ("validation", "test")] == [40, 60]
+    inputs = [row["input"] for split in rows.values() for row in split]
+    assert len(inputs) == len(set(inputs)) >= 140
+    words = real_field.TASKS[name].labels.values()
+    if words:
+        assert all({row["target"] for row in rows[split]} == set(words) for split in rows)
+    assert not any(row["input"] in text for row in rows["test"] for text in real_field.TASKS[name].hand)

@@ -1,0 +1,154 @@
+"""Real tasks whose answers are checked by equality: where their rows are, and prompts that a person would write for them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TRAIN = 80
+"""Rows that a search learns from, where there are as many."""
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class RealTask:
+    """A task.
+
+    `search` are the splits of `file` for the search, `test` is the one that is sealed. Without `search` both are halves of
+    `test` (of the whole file where it has no splits), so that the search sees labels as often as the test does. `labels` names
+    the labels of a row, and rows with others are left out; without them a row has its targets. `tokens` is how long an answer
+    may be.
+    """
+
+    file: str
+    search: tuple[str, ...]
+    test: str
+    frame: str
+    labels: Mapping[int, str]
+    hand: tuple[str, ...]
+    tokens: int = 8
+
+    def path(self, data: Path) -> Path:
+        """The file of the rows."""
+        return data / self.file
+
+
+TASKS = {
+    "sst-2": RealTask(
+        "few_shot_classification/sst-2.jsonl", ("train", "dev"), "test", "Review", {0: "negative", 1: "positive"},
+        (
+            "Is the sentiment of this film review positive or negative? Answer with one word, positive or negative, in lower "
+            "case.",
+            "Classify the review. positive: the writer likes the film. negative: the writer does not like it. Answer with "
+            "the label only.",
+            "Say whether the review is positive or negative. Write one word in lower case.\nReview: a joy to watch .\npositive\n"
+            "Review: dull and far too long .\nnegative",
+        ),
+    ),
+    "sst-5": RealTask(
+        "few_shot_classification/sst-5.jsonl", (), "test", "Review",
+        {0: "terrible", 1: "bad", 2: "okay", 3: "good", 4: "great"},
+        (
+            "How does the writer of this film review like the film? Answer with one word in lower case: terrible, bad, okay, "
+            "good or great.",
+            "Rate the review on a scale of five words. terrible: hates the film. bad: does not like it. okay: neither. good: "
+            "likes it. great: loves it. Answer with the word only.",
+            "Rate the film review with one word: terrible, bad, okay, good or great.\nReview: a masterpiece .\ngreat\n"
+            "Review: dull and far too long .\nbad",
+        ),
+    ),
+    "agnews": RealTask(
+        "few_shot_classification/agnews.jsonl", ("train", "dev"), "test", "News",
+        {0: "World", 1: "Sports", 2: "Business", 3: "Tech"},
+        (
+            "What is this news item about? Answer with one word: World, Sports, Business or Tech.",
+            "Classify the news. World: politics, wars, disasters. Sports: matches, athletes. Business: companies, markets. "
+            "Tech: science, computers, the internet. Answer with the label only.",
+            "Name the section of a newspaper, one word: World, Sports, Business or Tech.\nNews: Oil prices rose again.\n"
+            "Business\nNews: The striker scored twice in the final.\nSports",
+        ),
+    ),
+    "dbpedia-codes": RealTask(
+        "few_shot_classification/dbpedia.jsonl", ("train", "dev"), "test", "Entry",
+        {0: "K7", 2: "M2", 6: "Q9", 8: "T4", 9: "W1", 12: "Z5"},
+        (
+            "What is the entry about? Answer with the code only. K7: a company. M2: an artist. Q9: a building. T4: a village. "
+            "W1: an animal. Z5: a film.",
+            "Codes: company K7, artist M2, building Q9, village T4, animal W1, film Z5. Write the code that fits the entry and "
+            "nothing else.",
+            "Write the code of the entry: K7, M2, Q9, T4, W1 or Z5.\nEntry: A bank in Oslo, founded in 1901.\nK7\n"
+            "Entry: A singer and painter from Chile.\nM2\nEntry: A church from the 12th century.\nQ9\n"
+            "Entry: A place of 300 people in Iran.\nT4\nEntry: A moth of the family Noctuidae.\nW1\n"
+            "Entry: A comedy of 1987 with three Oscars.\nZ5",
+        ),
+    ),
+    "antonyms": RealTask(
+        "instruction_induction/antonyms.jsonl", ("induce",), "execute", "Word", {},
+        (
+            "Write a word that means the opposite of the input. Answer with that one word, in lower case.",
+            "Write the antonym of the word, nothing else. Prefer the same word with or without a prefix such as un- or in-.",
+            "Give the opposite of the word, one word in lower case.\nWord: hot\ncold\nWord: possible\nimpossible",
+        ),
+    ),
+    "dates": RealTask(
+        "bbh/date_understanding.jsonl", (), "", "Question", {},
+        (
+            "Choose the right option. Answer with its letter in brackets, such as (A), and nothing else.",
+            "Work out the date in your head, then write only the letter of the option that names it, in round brackets.",
+            "Answer with the letter of the right option in brackets.\nQuestion: Today is 3 May 2001. What is the date tomorrow "
+            "in MM/DD/YYYY?\nOptions:\n(A) 05/02/2001\n(B) 05/04/2001\n(B)",
+        ),
+    ),
+    "word-sorting": RealTask(
+        "bbh/word_sorting.jsonl", (), "", "Question", {},
+        (
+            "Write the words of the list in the order of the alphabet, with one blank between them, and nothing else.",
+            "Sort the words. Answer with the sorted words on one line, without commas and without any other text.",
+            "Write the sorted words on one line.\nQuestion: Sort the following words alphabetically: List: pear fig apple\n"
+            "apple fig pear",
+        ),
+        tokens=96,
+    ),
+}  # fmt: skip
+"""`dbpedia-codes` has six classes of DBpedia under names that say nothing, so that they must be learned."""
+
+
+def rows_of(data: Path, name: str, seed: int, validation: int, test: int) -> Rows:
+    """Rows of a task by split for a seed, no input twice; test rows of other seeds are others as far as they last."""
+    task = TASKS[name]
+    with task.path(data).open(encoding="utf-8") as lines:
+        read = {row["input"]: row for row in map(json.loads, lines)}
+    rows = []
+    for row in read.values():
+        if task.labels and row["label"] not in task.labels:
+            continue
+        targets = [task.labels[row["label"]]] if task.labels else row.get("targets", [row["target"]])
+        whole = {"id": row["id"], "input": row["input"], "target": targets[0], "targets": targets}
+        rows.append((row.get("split", ""), whole))
+    sealed = [row for split, row in rows if split == task.test]
+    random.Random(0).shuffle(sealed)
+    if task.search:
+        pool = [row for split, row in rows if split in task.search]
+    else:
+        half = len(sealed) // 2
+        pool, sealed = sealed[:half], sealed[half:]
+    random.Random(seed).shuffle(pool)
+    turn = seed * test % len(sealed)
+    sealed = (sealed[turn:] + sealed[:turn])[:test]
+    train = min(TRAIN, len(pool) - validation)
+    return {"train": pool[:train], "validation": pool[train : train + validation], "test": sealed}
+
+
+def graded(example: Mapping[str, Any], output: str) -> dict[str, Any]:
+    """1 for exactly a target, else 0 with what would have been right."""
+    wanted = example["targets"]
+    right = output.strip() in wanted
+    return {
+        "reward": float(right),
+        "critique": None if right else f'The answer must be exactly "{wanted[0]}" and nothing else.',
+    }
