@@ -105,6 +105,7 @@ ROWS = {
     "random": Row("random_search", RANDOM, share=1.15),
     "best-of-n": Row("prewrite", {**PREWRITE, "steps": 0, "rewrites": 3000}, share=1.1),
     "prewrite": Row("prewrite", PREWRITE, against=("best-of-n", "random")),
+    "prewrite, advantage=gae": Row("prewrite", {**PREWRITE, "advantage": "gae"}, against=("prewrite",)),
     "prl, best-of-n": Row("prl", {**PRL, "steps": 0, "prompts": 3000}, share=1.1),
     "prl": Row("prl", PRL, against=("prl, best-of-n", "random")),
     "random, hints": Row("random_search", RANDOM, "hints", share=1.1),

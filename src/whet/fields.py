@@ -46,10 +46,10 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(
         ("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl", "merges"), (0, _MOST)
     ),
-    **dict.fromkeys(("temperature", "warmup"), (0, _MOST)),
+    **dict.fromkeys(("temperature", "warmup", "critic_lr"), (0, _MOST)),
     **dict.fromkeys(("bootstrap.k", "mipro.k", "simba.k", "draw"), (0, _MOST)),
     **dict.fromkeys(("gepa.minibatch", "mipro.minibatch", "simba.minibatch"), (1, _MOST)),
-    **dict.fromkeys(("clip_low", "crossover", "top_p", "threshold"), (0, 1)),
+    **dict.fromkeys(("clip_low", "crossover", "top_p", "threshold", "trace"), (0, 1)),
 }
 """Lowest and highest value of every number that a method of whet takes as a setting, by its name, or by METHOD.NAME."""
 ABOVE = frozenset({"alpha", "target_kl", "top_p"})

@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "retroformer": {},
 }
 OPTIONS: list[dict[str, Any]] = [
-    *({"advantage": name} for name in ("dr_grpo", "rloo")),
+    *({"advantage": name} for name in ("dr_grpo", "rloo", "gae")),
     *({"loss": name} for name in ("ppo", "importance")),
     {"epochs": 2, "minibatch": 1, "clip_high": 0.3},
 ]
@@ -80,7 +80,7 @@ UNUSABLE: list[tuple[str, dict[str, Any]]] = [
     *(("prewrite", {name: value}) for name, value in (
         ("epochs", 0), ("minibatch", -1), ("group", 0), ("lr", -1), ("lr", "nan"), ("lr", "inf"), ("steps", -1), ("examples", 0),
         ("top_p", 0), ("top_p", 1.5), ("max_tokens", 0), ("temperature", -0.1), ("kl", -0.1), ("rank", -1),
-        ("clip_low", 2), ("rewrites", 0), ("checks", -1),
+        ("clip_low", 2), ("rewrites", 0), ("checks", -1), ("trace", 1.5), ("critic_lr", -1),
     )),
     ("prl", {"prompts": 0}),
     *(("dsp", {name: 0}) for name in ("questions", "target_kl")),

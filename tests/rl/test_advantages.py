@@ -56,6 +56,19 @@ def test_group_baselines_ignore_a_shift_and_sum_to_zero(rewards: list[float], sh
             assert estimate([r + shift for r in rewards]) == pytest.approx(found, rel=1e-6, abs=1e-6)
 
 
+def test_whitening_a_constant_or_a_single_number_gives_zero() -> None:
+    assert a.whiten([[0.4, 0.4], [0.4]]) == [[0.0, 0.0], [0.0]]
+    assert a.whiten([[5.0]]) == [[0.0]]
+
+
+@given(st.lists(st.lists(NUMBERS, min_size=1, max_size=4), min_size=2, max_size=4))
+def test_whitened_numbers_have_mean_zero_and_variance_one(rows: list[list[float]]) -> None:
+    flat = [value for row in a.whiten(rows) for value in row]
+    assert sum(flat) == pytest.approx(0, abs=1e-6)
+    if not a.equal([value for row in rows for value in row]):
+        assert sum(v * v for v in flat) / (len(flat) - 1) == pytest.approx(1, rel=1e-6)
+
+
 def test_gae_by_hand() -> None:
     # delta_2 = 1 - .4 = .6; delta_1 = 0 + .5 * .4 - .2 = 0; A_1 = 0 + .5 * .8 * .6
     found, returns = a.gae([0.0, 1.0], [0.2, 0.4], gamma=0.5, lam=0.8)

@@ -20,7 +20,13 @@ from whet.errors import UsageError  # noqa: E402
 from whet.methods import Method, MethodEntry, configure  # noqa: E402
 from whet.rl import advantages  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample  # noqa: E402
-from whet.rl.training import Advantage, Trainer, Training, group_advantages  # noqa: E402
+from whet.rl.training import (  # noqa: E402
+    Advantage,
+    Trainer,
+    Training,
+    group_advantages,
+    token_advantages,
+)
 from whet.run import MemoryRun  # noqa: E402
 from whet.types import Message  # noqa: E402
 
@@ -62,8 +68,13 @@ def test_group_advantages_stand_at_every_token(writer: PolicyModel, groups: Any,
 
 def test_tokens_of_others_get_no_advantage(writer: PolicyModel, groups: Any) -> None:
     mixed = writer.converse(groups[0], [[Message("user", "again")]] * 3, max_tokens=3, seed=4)
+    learner = PolicyModel(writer.body, 0)
     for kind in typing.get_args(Advantage):
-        found = group_advantages(Training(advantage=kind), [mixed], [[1.0, 0.0, 0.4]])
+        config = Training(advantage=kind)
+        if kind == "gae":
+            found, _ = token_advantages(config, learner, mixed, [1.0, 0.0, 0.4])
+        else:
+            found = group_advantages(config, [mixed], [[1.0, 0.0, 0.4]])
         for row, sample in zip(found, mixed, strict=True):
             assert len(row) == len(sample.tokens)
             assert not any(a for a, own in zip(row, sample.own, strict=True) if not own)

@@ -14,8 +14,8 @@ arXiv:2302.11520. Sections 2.1 to 2.3; rewards as in the published code (Leezeku
 The result is no text but a system: the start prompt with trained weights that hint at every input.
 
 Differences from the paper:
-1. The advantage is relative to the group of an input (`advantage=grpo`) instead of a learned critic's, and the divergence is
-   a term of the loss instead of the reward. NLPO's learned action mask is nucleus sampling
+1. The advantage is relative to the group of an input (`advantage=grpo`), and the divergence is a term of the loss; a learned
+   critic, with the divergence in the reward, is `advantage=gae`. NLPO's learned action mask is nucleus sampling
    (`top_p=0.9`).
 2. The reward is the task's, in [0, 1] instead of 10 x ROUGE; the weight of keywords is a tenth, to keep the ratio.
    Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty; at most

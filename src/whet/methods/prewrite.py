@@ -11,8 +11,8 @@ arXiv:2401.08189. Sections 3.1 to 3.3.
     PRewrite-I: the greedy rewrite.  PRewrite-S: of n sampled rewrites the best on validation examples
 
 Differences from the paper:
-1. The advantage is relative to the group of a step (`advantage=grpo`) instead of a learned critic's, and the divergence is a
-   term of the loss instead of the reward.
+1. The advantage is relative to the group of a step (`advantage=grpo`), and the divergence is a term of the loss. The paper's PPO,
+   with a learned critic and the divergence in the reward, is `advantage=gae`.
 2. Low-rank adapters instead of all weights (`rank=0`).
 3. The reward is the task's: exact match, F1, perplexity of the target or a weighted sum of them, as in the paper, or
    any other.

@@ -18,8 +18,8 @@ Differences from the paper:
 1. One loop instead of three stages on stored data: the first `warmup` steps imitate the sampled reflections that raised
    the return (the paper's supervised stage), and the weights after them become the reference. There is no reward
    model: each reflection is tried, and the difference itself is the reward.
-2. A group of reflections of the same episode is compared with itself (GRPO) instead of with a learned baseline. The divergence
-   has a fixed weight.
+2. A group of reflections of the same episode is compared with itself (GRPO); a learned baseline is `advantage=gae`. The
+   divergence has a fixed weight.
 3. The reflection is appended to the editable text of the prompt; the actor has no other memory.
 4. The result is a prompt: the start with the one reflection that serves the most examples, chosen on validation examples.
    In the paper every task gets its own retries, which needs its return; who uses a prompt does not know that.

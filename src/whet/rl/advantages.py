@@ -106,6 +106,18 @@ def gae(
     return advantages, [a + v for a, v in zip(advantages, values, strict=True)]
 
 
+def whiten(rows: Sequence[Sequence[float]]) -> Rows:
+    """All numbers of a batch moved to mean 0 and scaled to variance 1 (n - 1) together.
+
+    Numbers that are all the same, or a single one, become 0.
+    """
+    flat = [value for row in rows for value in row]
+    if equal(flat):
+        return [[0.0] * len(row) for row in rows]
+    mean, std = float(np.mean(flat)), float(np.std(flat, ddof=1))
+    return [[(value - mean) / std for value in row] for row in rows]
+
+
 def equal(values: Sequence[float]) -> bool:
     """Whether all values are the same; true for one or none."""
     return not len(values) or max(values) == min(values)

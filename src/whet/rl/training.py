@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+import numpy as np
+
 from whet.environments.episodes import Trajectory
 from whet.fields import check_bounds
 from whet.rl import advantages as estimators
 from whet.rl.advantages import Rows
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
+from whet.rl.policy_model.critic import own_states
 from whet.rl.policy_model.model import Conversation
 from whet.run import Run
 from whet.types import JSON
 
-Advantage = Literal["grpo", "dr_grpo", "rloo"]
+Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,11 @@ class Training:
     alpha: float = 16.0
     """The adapters' output is scaled by alpha / rank."""
     advantage: Advantage = "grpo"
-    """How rewards become advantages, by comparison in the group."""
+    """How rewards become advantages: by comparison in the group, or by a learned critic (gae)."""
+    trace: float = 0.95
+    """How far a reward reaches back with advantage=gae (lambda): 0 to the token before, 1 to all of them."""
+    critic_lr: float = 0.01
+    """Adam's rate of the critic (advantage=gae)."""
     loss: Literal["ppo", "importance"] = "ppo"
     """Loss of a token."""
     clip_low: float = 0.2
@@ -53,7 +60,7 @@ class Training:
     minibatch: int = 0
     """Samples of one gradient step; 0 means all."""
     kl: float = 0.0
-    """Weight of the divergence from the reference policy, a term of the loss."""
+    """Weight of the divergence from the reference policy: a term of the loss, with advantage=gae of the reward."""
 
     def __post_init__(self) -> None:
         """Refuse a number outside its bounds by a UsageError."""
@@ -67,7 +74,7 @@ class Training:
     @property
     def smallest_group(self) -> int:
         """Texts of a group without which nothing can be learned from it: one alone is compared with nothing."""
-        return min(self.group, 2)
+        return 1 if self.advantage == "gae" else min(self.group, 2)
 
     @property
     def lora(self) -> LoraSettings:
@@ -76,7 +83,8 @@ class Training:
 
     def update(self) -> Update:
         """The settings of one update."""
-        return Update(self.lr, self.epochs, self.minibatch, self.loss, self.clip_low, self.clip_high, self.kl)
+        kl = 0.0 if self.advantage == "gae" else self.kl
+        return Update(self.lr, self.epochs, self.minibatch, self.loss, self.clip_low, self.clip_high, kl)
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ GROUP: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
     "dr_grpo": estimators.dr_grpo,
     "rloo": estimators.rloo,
 }
-"""Estimators by name: functions of the rewards of a group."""
+"""Estimators by name that are functions of the rewards of a group."""
 Reward = float | Sequence[float]
 """What a sample earned: as a whole, or in each of its turns. That of turns that could not be written counts for the last one."""
 Groups = Sequence[Sequence[Sample]]
@@ -118,6 +126,58 @@ def group_advantages(config: Training, groups: Groups, rewards: Sequence[Sequenc
             values = iter([a for a, count in zip(row, n, strict=True) for _ in range(count)])
             rows.append([next(values) if own else 0.0 for own in sample.own])
     return rows
+
+
+def token_advantages(
+    config: Training, policy: PolicyModel, samples: Sequence[Sample], rewards: Sequence[Reward]
+) -> tuple[Rows, dict[str, float]]:
+    """Advantages per token by GAE on the policy's critic, whitened over the batch; then the critic is fitted to the returns.
+
+    As in PPO for language models (Ziegler et al. 2019, arXiv:1909.08593, eq. 2) `kl` x (log pi_old - log reference) is taken off
+    the reward of each token. Figures: `critic_loss`, `explained` (share of the returns' variance), `kl` where it has a weight.
+    """
+    by_token = [
+        token_rewards(config, sample, reward) for sample, reward in zip(samples, rewards, strict=True)
+    ]
+    figures: dict[str, float] = {}
+    if config.kl:
+        references = policy.reference_logprobs(samples)
+        gaps = [
+            [old - ref for old, ref, own in zip(s.logprobs, row, s.own, strict=True) if own]
+            for s, row in zip(samples, references, strict=True)
+        ]
+        by_token = [
+            [r - config.kl * gap for r, gap in zip(row, off, strict=True)]
+            for row, off in zip(by_token, gaps, strict=True)
+        ]
+        figures["kl"] = sum(map(sum, gaps)) / max(1, sum(map(len, gaps)))
+    critic, states = policy.with_critic(), own_states(samples, policy.states(samples))
+    values = critic.values(states)
+    pairs = zip(by_token, values, strict=True)
+    estimates = [estimators.gae(row, value, lam=config.trace) for row, value in pairs]
+    returns = [row for _, row in estimates]
+    advantages = estimators.whiten([row for row, _ in estimates])
+    figures["explained"] = explained(values, by_token)
+    figures["critic_loss"] = critic.fit(states, returns, config.critic_lr)
+    spread = [iter(row) for row in advantages]
+    rows = [
+        [next(row) if own else 0.0 for own in sample.own] for row, sample in zip(spread, samples, strict=True)
+    ]
+    return rows, figures
+
+
+def explained(values: Rows, rewards: Rows) -> float:
+    """1 - var(G - V) / var(G), G the rewards from a token on: what share of their variance values foretell; 0 without any."""
+    found = np.array([g for row in rewards for g in estimators.returns_to_go(row)])
+    off = found - np.array([value for row in values for value in row])
+    return float(1 - off.var() / found.var()) if found.size and found.var() > 0 else 0.0
+
+
+def token_rewards(config: Training, sample: Sample, reward: Reward) -> list[float]:
+    """Rewards of a sample's own tokens: that of a turn, or of the whole, stands at its last one."""
+    lengths = turn_lengths(sample) if config.by_turn else [sum(sample.own)]
+    parts = zip(lengths, _by_part(reward, len(lengths)), strict=True)
+    return [value for n, earned in parts if n for value in (*[0.0] * (n - 1), earned)]
 
 
 def _by_part(reward: Reward, parts: int) -> list[float]:
@@ -150,6 +210,8 @@ class Trainer:
 
     def __init__(self, policy: PolicyModel, config: Training) -> None:
         self.policy, self.config = policy, config
+        if config.advantage == "gae":
+            policy.with_critic()  # before a resume loads it
 
     async def sample(
         self, run: Run, conversations: Sequence[Conversation], *, n: int | None = None, greedy: bool = False
@@ -186,9 +248,15 @@ class Trainer:
             return {}
         totals = [[total(reward) for reward in group] for group in rewards]
         samples = [sample for group in groups for sample in group]
-        advantages = group_advantages(self.config, groups, rewards)
+        figures: dict[str, float] = {}
+        if self.config.advantage == "gae":
+            flat = [reward for group in rewards for reward in group]
+            advantages, figures = token_advantages(self.config, self.policy, samples, flat)
+        else:
+            advantages = group_advantages(self.config, groups, rewards)
         return {
             **self.policy.update(samples, advantages, self.config.update()),
+            **figures,
             "reward": sum(map(sum, totals)) / max(1, len(samples)),
             "equal_groups": sum(estimators.equal(group) for group in totals) / len(totals),
         }

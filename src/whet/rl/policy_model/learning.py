@@ -140,6 +140,25 @@ def _shared(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tenso
     return torch.cat([logits, out.logits], 1)
 
 
+@torch.no_grad()
+def states(body: Backbone, samples: Sequence[Sample]) -> list[Tensor]:
+    """The reference policy's last hidden state before each response token of each sample: float32 (T, d), on the CPU."""
+    prompts, read = body.weights.padded([sample.prompt for sample in samples], left=True)
+    tokens, written = body.weights.padded([sample.tokens for sample in samples])
+    mask = torch.cat([read, written], 1)
+    with _network(body, True) as network:
+        out = network(
+            input_ids=torch.cat([prompts, tokens], 1),
+            attention_mask=mask,
+            position_ids=positions(mask),
+            logits_to_keep=1,
+            use_cache=False,
+            output_hidden_states=True,
+        )
+    hidden = out.hidden_states[-1][:, prompts.shape[1] - 1 : -1].float().cpu()
+    return [row[: len(sample.tokens)] for row, sample in zip(hidden, samples, strict=True)]
+
+
 @contextmanager
 def _network(body: Backbone, reference: bool) -> Iterator[Any]:
     """What to call with a forward pass's arguments: the policy, or the reference policy."""
@@ -237,6 +256,11 @@ class PolicyPasses:
         passes = (read(self.body, samples[part], reference=reference) for part in fitting)
         rows = [row for one in passes for row in one.logprobs.tolist()]
         return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
+
+    def states(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """The reference policy's states before each token of each sample; see `states`."""
+        fitting = parts(samples, self.batch_tokens, self.body.vocabulary)
+        return [row for part in fitting for row in states(self.body, samples[part])]
 
     def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
         """Add the gradient of the loss of a batch, the mean over its own tokens, to `.grad` of the weights.

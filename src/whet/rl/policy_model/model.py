@@ -14,7 +14,9 @@ import torch
 import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import UsageError
 from whet.rl import blob as blobs
+from whet.rl.advantages import Rows
 from whet.rl.policy_model.backbone import Backbone, LoraSettings, open_body, tokens_at_once
+from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Optimizer, Update
 from whet.rl.policy_model.sampling import Sample, Sampling, between, joined, rows_for
@@ -32,13 +34,15 @@ class PolicyModel:
     `address`: of the frozen base. `notes`: JSON values that a method must find again after a resume. `seconds`: time
     spent in `sampling` and `update`, times the number of processes (not saved). `batch_tokens`: most tokens, padding
     included, that one training pass holds; None takes what fits the memory. The reference policy is the same network with its
-    adapters off (of a checkpoint: as it was exported), or as it was at the last `anchor()`.
+    adapters off (of a checkpoint: as it was exported), or as it was at the last `anchor()`. `critic`: None before
+    `with_critic()`.
     """
 
     def __init__(self, body: Backbone, seed: int, batch_tokens: int | None = None) -> None:
         self.body, self.address = body, body.address
         self.notes: dict[str, Any] = {}
         self.seconds = {"sampling": 0.0, "update": 0.0}
+        self.critic: Critic | None = None
         self._base, self._anchored = body.anchor, False
         self._optimizer = Optimizer(body, seed)
         self._here = PolicyPasses(body, batch_tokens or tokens_at_once(body))
@@ -179,6 +183,22 @@ class PolicyModel:
         means = figures.means(steps, reference=reference is not None)
         return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": self._all.memory()}
 
+    def with_critic(self) -> Critic:
+        """The critic that is trained, saved and loaded with this policy; a new one where there was none."""
+        if self.critic is None:
+            self.critic = Critic(self.body.weights.model.get_input_embeddings().weight.shape[1])
+        return self.critic
+
+    def states(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
+        """What a critic sees: the reference policy's last hidden state before each response token, (T, d) a sample."""
+        with self._timed("update"):
+            return self._here.states(samples)
+
+    def reference_logprobs(self, samples: Sequence[Sample]) -> Rows:
+        """Log-probabilities of each sample's tokens under the reference policy."""
+        with self._timed("update"):
+            return self._all.logprobs(samples, reference=True)
+
     def imitate(self, pairs: Sequence[tuple[Conversation, str]], settings: Update) -> dict[str, float]:
         """Supervised learning of texts as answers to conversations: mean cross-entropy of their tokens (`loss`).
 
@@ -199,7 +219,7 @@ class PolicyModel:
         self._anchored = True
 
     def save(self) -> bytes:
-        """Trainable weights, optimiser state, anchor, generator state and notes as safetensors bytes."""
+        """Trainable weights, optimiser state, anchor, critic, generator state and notes as safetensors bytes."""
         facts = {
             "address": self.address,
             "base": self.body.fingerprint,
@@ -208,7 +228,10 @@ class PolicyModel:
             "anchored": self._anchored,
         }
         anchor = {"anchor": self.body.anchor or {}} if self._anchored else {}
-        return blobs.pack({**self._optimizer.tensors(), **anchor}, facts)
+        critic: blobs.Parts = {}
+        if self.critic is not None:
+            facts["critic"], critic = self.critic.steps, self.critic.tensors()
+        return blobs.pack({**self._optimizer.tensors(), **anchor, **critic}, facts)
 
     def load(self, blob: bytes) -> None:
         """Restore what `save` returned: on a CPU training goes on bit for bit as it would have.
@@ -217,6 +240,9 @@ class PolicyModel:
         """
         facts, stored = blobs.read(blob, "a policy")
         checkpoint.check_base("the saved state", facts, self.address, self.body.fingerprint)
+        if self.critic is not None:
+            blobs.fill({**self._optimizer.tensors(), **self.critic.tensors()}, stored, "policy")
+            self.critic.steps = facts["critic"]
         self._optimizer.load(stored, facts["steps"])
         self.notes, self._anchored = facts["notes"], bool(facts["anchored"])
         self.body.anchor = self._base
