@@ -168,9 +168,9 @@ def token_advantages(
 
 def explained(values: Rows, rewards: Rows) -> float:
     """1 - var(G - V) / var(G), G the rewards from a token on: what share of their variance values foretell; 0 without any."""
-    found = np.array([g for row in rewards for g in estimators.returns_to_go(row)])
-    off = found - np.array([value for row in values for value in row])
-    return float(1 - off.var() / found.var()) if found.size and found.var() > 0 else 0.0
+    returns = np.array([g for row in rewards for g in estimators.returns_to_go(row)])
+    off = returns - np.array([value for row in values for value in row])
+    return float(1 - off.var() / returns.var()) if returns.size and returns.var() > 0 else 0.0
 
 
 def token_rewards(config: Training, sample: Sample, reward: Reward) -> list[float]:
