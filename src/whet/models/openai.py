@@ -14,12 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from yarl import URL
-
 from whet.errors import ProviderError, UsageError, parameter
 from whet.models.endpoint import endpoint_of, is_loopback
 from whet.models.event_stream import is_event_stream
-from whet.models.http import HttpClient, NoAnswer
+from whet.models.http import LATE, HttpClient, NoAnswer
 from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected, reported_usage
 from whet.models.openai_forms import AnswerForms
@@ -43,8 +41,6 @@ from whet.types import Completion, Request, content_hash
 DEFAULT_TIMEOUT = 120.0
 
 _log = logging.getLogger("whet.models")
-_LIMITS, _QUEUED_LIMITS = 8, 512
-"""Time limits of a call after which its connection ends, in general and where calls are known to queue."""
 _PATH = ("chat", "completions")
 _VERSION = re.compile(r"/(?:v\d|openai\b|api\b|inference\b)")
 _NOTHING = Request(())
@@ -97,6 +93,7 @@ class OpenAIModel(AnswersOnly):
         )
         self.base_url = self._endpoint.base_url
         self._url = self._endpoint.url(*_PATH)
+        self._target = str(self._url)
         self._options = options or RequestOptions()
         identity = self._options.identity | (
             {"headers": self._endpoint.plain} if self._endpoint.plain else {}
@@ -277,7 +274,7 @@ class OpenAIModel(AnswersOnly):
             self._neglected.add(name)
             _log.warning("%s %s.", self.address, NEGLECTS[name])
 
-    async def _post(self, body: bytes, url: URL | None = None) -> bytes | Failure | ProviderError:
+    async def _post(self, body: bytes, url: str = "") -> bytes | Failure | ProviderError:
         """Body of a 200, another answer, or the reason why there is none.
 
         A call may take `timeout` seconds, counted from the last answer if that was to a call that began before it: a server
@@ -285,41 +282,25 @@ class OpenAIModel(AnswersOnly):
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        handle: asyncio.TimerHandle
 
-        def check_time() -> None:
-            nonlocal handle
+        def more() -> float:
             earlier, at = self._last_answer
-            end = at + self._timeout
-            if earlier < began and end > loop.time():
+            left = at + self._timeout - loop.time() if earlier < began else 0.0
+            if left > 0:
                 self._note({"queue"})
-                handle = loop.call_at(end, check_time)
-            else:
-                limit.reschedule(loop.time())
+            return left
 
-        handle = loop.call_at(began + self._timeout, check_time)
-        try:
-            async with asyncio.timeout(None) as limit:
-                answer = await self._client(loop).post(str(url or self._url), body, self._longest_wait())
-                self._last_answer = began, loop.time()
-        except TimeoutError:
-            return self._no_answer(f"no answer within {self._timeout:g} s")
-        finally:
-            handle.cancel()
+        answer = await self._client(loop).post(url or self._target, body, self._timeout, more)
+        self._last_answer = began, loop.time()
         if isinstance(answer, NoAnswer):
-            return (
-                garbled(answer.reason)
-                if answer.status == 200
-                else self._no_answer(answer.reason, answer.final, answer.unreached)
-            )
+            if answer.reason == LATE:
+                return self._no_answer(f"no answer within {self._timeout:g} s")
+            if answer.status == 200:
+                return garbled(answer.reason)
+            return self._no_answer(answer.reason, answer.final, answer.unreached)
         if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
             return answer.body
         return Failure(answer.status, answer.body, answer.headers)
-
-    def _longest_wait(self) -> float:
-        """Seconds after which the connection itself ends. They exceed the time limit of a call, which grows while a server
-        answers calls that began earlier."""
-        return self._timeout * (_QUEUED_LIMITS if "queue" in self._neglected else _LIMITS)
 
     def _no_answer(self, what: str, final: bool = False, unreached: bool = False) -> ProviderError:
         if "refused" in what and is_loopback(self._endpoint.host):
@@ -341,7 +322,7 @@ class OpenAIModel(AnswersOnly):
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector a text, in order, in one HTTP call to `/embeddings`. Raises ProviderError, as `generate` does."""
         body = encode({"model": self._name, "input": list(texts)})
-        answer = await self._post(body, self._endpoint.url("embeddings"))
+        answer = await self._post(body, str(self._endpoint.url("embeddings")))
         if isinstance(answer, ProviderError):
             raise answer
         if isinstance(answer, Failure):
