@@ -426,6 +426,7 @@ async def test_closing_ends_what_is_under_way() -> None:
     arrived, closed = asyncio.Event(), asyncio.Event()
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
         arrived.set()
         await reader.read()
         closed.set()

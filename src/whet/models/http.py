@@ -38,6 +38,7 @@ _NEXT_ADDRESS_SECONDS = 0.25
 _ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 _AUTHORITIES = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+_CLOSED = NoAnswer("the connection broke")
 _OWN_HEADERS = ("accept-encoding", "connection", "content-length", "transfer-encoding")
 
 
@@ -67,6 +68,7 @@ class HttpClient:
         self._address: tuple[str, float] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def post(
         self, url: str, body: bytes, seconds: float, more: Callable[[], float] = lambda: 0.0
@@ -85,6 +87,7 @@ class HttpClient:
 
     async def close(self) -> None:
         """Close the connections. An exchange under way ends without an answer."""
+        self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._looking is not None:
@@ -155,12 +158,16 @@ class HttpClient:
                         self._looking.add_done_callback(self._end_look_up)
                     looking = self._looking
                     await asyncio.wait([looking])
-                    if looking.cancelled():  # by `close`
-                        return NoAnswer("the connection broke")
+                    if self._closed:
+                        return _CLOSED
                     looking.result()
-                    if (connection := self._take_idle()) is not None:
-                        return connection
-                return await self._open(self._address[0])
+                    if (idle := self._take_idle()) is not None:
+                        return idle
+                connection = await self._open(self._address[0])
+            if self._closed:
+                connection.transport.abort()
+                return _CLOSED
+            return connection
         except _Refusal as refusal:
             return refusal.answer
         except TimeoutError:
