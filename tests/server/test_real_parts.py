@@ -182,7 +182,7 @@ def test_a_comment_becomes_a_version_that_is_gated_tried_promoted_and_taken_back
     task = write_reviews(tmp_path, prompt=PROMPT)
     tries = tmp_path / "experiment.json"
     experiment = {
-        "goal": {"name": "thumb", "window": 0}, "unit": "user", "guards": [{"metric": "error", "limit": 0.05}],
+        "goal": {"name": "thumb", "window": 0}, "unit": "user", "cycles": 0, "guards": [{"metric": "error", "limit": 0.05}],
         "approval": False, "watch": {"seconds": 86400, "holdout": 0.5},
     }  # fmt: skip
     tries.write_text(json.dumps(experiment), "utf-8")
