@@ -46,7 +46,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(
         ("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl", "merges"), (0, _MOST)
     ),
-    **dict.fromkeys(("temperature", "warmup", "critic_lr"), (0, _MOST)),
+    **dict.fromkeys(("temperature", "warmup", "critic_lr", "replay"), (0, _MOST)),
     **dict.fromkeys(("bootstrap.k", "mipro.k", "simba.k", "draw"), (0, _MOST)),
     **dict.fromkeys(("gepa.minibatch", "mipro.minibatch", "simba.minibatch"), (1, _MOST)),
     **dict.fromkeys(("clip_low", "crossover", "top_p", "threshold", "trace"), (0, 1)),

@@ -178,6 +178,34 @@ async def test_finds_better_prompts_than_random_search_with_as_many() -> None:
     assert np.mean(shares) > 0.7, f"shares of the optimum {np.round(shares, 3)}"
 
 
+@pytest.mark.parametrize(
+    "settings", [{"update": "sql"}, {"update": "sql", "replay": 8}, {"replay": 8}], ids=str
+)
+async def test_every_update_learns_to_write_better_prompts(settings: dict[str, Any]) -> None:
+    """Mean strength of what is sampled, first and last tenth of the steps."""
+    world = words_world()
+    config = dataclasses.replace(SMALL, steps=80, vocabulary=200, lr=0.02, **settings)
+    _, run = await learn(world, config)
+    rewards = [step["reward"] for step in steps(run)]
+    assert np.mean(rewards[-8:]) > np.mean(rewards[:8]) + 0.3, (rewards[:8], rewards[-8:])
+
+
+class FewWords(TinyBody):
+    """A body that gives all its words where more are asked for, as those of hf/ models do."""
+
+    def vocabulary(self, n: int) -> list[str]:
+        return self.all[:n]
+
+
+async def test_a_vocabulary_that_is_smaller_than_asked_for_is_cut_and_told() -> None:
+    world = words_world(size=40)
+    world.model.body = FewWords(40)
+    _, run = await learn(world, dataclasses.replace(SMALL, vocabulary=60))
+    assert ("vocabulary", {"words": 40, "asked": 60}) in run.logged
+    _, run = await learn(world, dataclasses.replace(SMALL, vocabulary=40))
+    assert "vocabulary" not in dict(run.logged)
+
+
 async def test_a_model_without_a_body_is_refused() -> None:
     env = review_world(scores=True)
     with pytest.raises(UsageError, match="embedded/encoder"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -69,6 +70,32 @@ def test_centred_values_leave_a_mean_residual_of_zero() -> None:
     to_go = log_probs.flip(1).cumsum(1).flip(1)
     assert torch.allclose((to_go - (rewards[:, None] - moved)).mean(0), torch.zeros(5), atol=1e-6)
     assert torch.allclose((moved - values).std(0), torch.zeros(5), atol=1e-6), "one number per place"
+
+
+def test_without_centring_the_loss_is_path_consistency_on_the_targets_own_values() -> None:
+    """The first step from the uniform policy, against torch: A = -log V, values log V, rewards as they are."""
+    prompts, rewards, size = [[1, 2, 3], [4, 5, 6]], [2.0, -1.0], 150
+    plain = policy(settings=dataclasses.replace(SETTINGS, centre=False))
+    weights = {name: w.clone().requires_grad_() for name, w in plain._weights.items()}
+    visits = plain._visits(torch.tensor(prompts))
+    taken = plain._soft_q(weights, visits.states).log_softmax(-1)[visits.place, torch.tensor(prompts)]
+    value = plain._soft_q(plain._target, visits.states).logsumexp(-1)[visits.place].detach()
+    assert torch.allclose(value, torch.full((2, 3), math.log(size)), atol=1e-2)
+    reward = torch.tensor(rewards)
+    loss = torch.zeros(())
+    for i in range(2):
+        for t in range(3):
+            ahead = value[i, t + 1] if t < 2 else reward[i]
+            loss = loss + (taken[i, t] - (ahead - value[i, t])) ** 2 / 4
+            loss = loss + (taken[i, t:].sum() - (reward[i] - value[i, t])) ** 2 / 4
+    names = list(weights)
+    expected = dict(zip(names, torch.autograd.grad(loss, list(weights.values())), strict=True))
+    given: list[list[torch.Tensor]] = []
+    plain._adam.step = lambda gradients, clip: given.append(list(gradients))  # type: ignore[method-assign]
+    plain.update(prompts, rewards, 1.0)
+    for name, gradient in zip(plain._weights, given[0], strict=True):
+        assert torch.allclose(gradient, expected[name], rtol=1e-4, atol=1e-6), name
+    assert plain.places(plain.text([3, 1, 2])) == [3, 1, 2]
 
 
 def test_begins_uniform() -> None:

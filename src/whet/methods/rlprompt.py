@@ -22,14 +22,17 @@ Differences from the paper:
 5. The reward is by default accuracy + mean log-probability of the right label, which foretells accuracy on
    unseen examples better than the piecewise gap (`reward=gap`); see docs/figures.md.
 6. Values of the target are shifted by one number per place, so that the mean residual of a batch is zero. The
-   level of the logits, a constant in the paper, then neither feeds a collapse nor has to be tuned.
+   level of the logits, a constant in the paper, then neither feeds a collapse nor has to be tuned. `update=sql` leaves
+   the values as they are.
 7. The entropy is steered: a temperature weighs it against the reward and follows, with damping, a line from
-   the entropy of the uniform distribution to `entropy` times that. The paper's temperature is 1 throughout.
+   the entropy of the uniform distribution to `entropy` times that. The paper's temperature is 1 throughout: `update=sql`.
 8. Words are whole words, first those of the training inputs, then the body's commonest, instead of all word
    pieces. States and output matrix are brought to unit scale, because the initialisation presumes it.
 9. The result is the best on validation examples among the greedy prompt, the best on training examples and
    the start; the paper takes the greedy prompt.
-10. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+10. `replay` earlier prompts join each update (off-policy, as in Guo et al. 2021, section 3.3); the published code of RLPrompt
+   learns from the prompts just sampled alone, which is the default.
+11. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
 """
@@ -82,6 +85,10 @@ class Config:
     """Adam's rate."""
     entropy: float = 0.5
     """Entropy of a word at the end of training, as a share of that of the uniform distribution."""
+    update: Literal["steered", "sql"] = "steered"
+    """steered: centred values, a temperature that follows the entropy; sql: the paper's, values as they are, temperature 1."""
+    replay: int = 0
+    """Earlier prompts that each update learns from as well."""
     reward: Signal = "auto"
     """What a prompt is trained for; auto: accuracy+likelihood if the task counts right labels, else its reward."""
     examples: int | None = None
@@ -92,8 +99,12 @@ class Config:
 
 async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """Soft Q-learning over the words of the editable text; see the module. `policy` is not used."""
-    settings = TokenPolicySettings(config.length, config.vocabulary, config.top_k, config.lr)
+    settings = TokenPolicySettings(
+        config.length, config.vocabulary, config.top_k, config.lr, centre=config.update == "steered"
+    )
     learner = TokenPolicy(_body(env), settings, run.rng.getrandbits(63), vocabulary(env, config.vocabulary))
+    if len(learner.words) < config.vocabulary:
+        run.log("vocabulary", {"words": len(learner.words), "asked": config.vocabulary})
     signal = _signal(env, config.reward)
     plan = fit(run, env, config.steps, config.k, config.examples, finalists=config.finalists, asks=0)
     archive = Archive()
@@ -106,11 +117,15 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
         seed = run.rng.getrandbits(63)
         prompts: Any = await run.effect("sample", lambda: _sample(learner, plan.width, seed))
         texts = [learner.text(words) for words in prompts]
+        known = book.notes["scores"]
+        earlier = run.rng.sample(list(known), min(config.replay, len(known))) if config.replay else []
         rewards = await book.grade(run, env, texts)
         temperature, before = learner.notes["temperature"], learner.notes["entropy"]
-        entropy = learner.update(prompts, [SHAPE * z for z in z_scores(rewards)], temperature)
-        goal = entropy_goal(number / plan.rounds, config.entropy, len(learner.words))
-        temperature = warmer(temperature, entropy, before, goal, len(learner.words))
+        shaped = [SHAPE * z for z in z_scores([*rewards, *map(book.reward, earlier)])]
+        entropy = learner.update([*prompts, *map(learner.places, earlier)], shaped, temperature)
+        if config.update == "steered":
+            goal = entropy_goal(number / plan.rounds, config.entropy, len(learner.words))
+            temperature = warmer(temperature, entropy, before, goal, len(learner.words))
         learner.notes.update(temperature=temperature, entropy=entropy)
         seconds = {f"{part}_seconds": value for part, value in learner.seconds.items()}
         run.log("step", {"step": number, **book.figures(rewards, texts), "entropy": entropy, **seconds})

@@ -54,7 +54,7 @@ class TokenBackbone(Protocol):
 class TokenPolicySettings:
     """Shape and update of a token policy. `length` words a prompt (T), drawn among the `top_k` likeliest of
     `vocabulary` words; Adam at rate `lr` with the gradient's norm clipped at `clip`; `hidden` units; the
-    target moves by the share `polyak` at each update."""
+    target moves by the share `polyak` at each update. `centre` moves the target's values to a mean residual of zero."""
 
     length: int = 5
     vocabulary: int = 1000
@@ -63,6 +63,7 @@ class TokenPolicySettings:
     hidden: int = 512
     polyak: float = 0.05
     clip: float = 5.0
+    centre: bool = True
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class TokenPolicy(TrainedNetwork):
     ) -> None:
         self.settings = settings
         self.words = _words(backbone, preferred, settings.vocabulary)
+        self._place = {word: i for i, word in enumerate(self.words)}
         self._backbone = backbone
         self._pieces = backbone.ids(self.words)
         self._head = _unit_scale(backbone.embeddings[self._pieces].float())
@@ -106,6 +108,10 @@ class TokenPolicy(TrainedNetwork):
     def text(self, ids: list[int]) -> str:
         """The words of a prompt, joined by single spaces."""
         return " ".join(self.words[i] for i in ids)
+
+    def places(self, text: str) -> list[int]:
+        """The prompt that `text` made this text of."""
+        return [self._place[word] for word in text.split(" ")]
 
     def sample(self, k: int, seed: int) -> list[list[int]]:
         """`k` prompts as positions in `words`, (k, T): temperature 1 among the `top_k` likeliest words.
@@ -132,8 +138,9 @@ class TokenPolicy(TrainedNetwork):
         """One step of soft Q-learning on `prompts` (k, T) with shaped rewards (k,).
 
         `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is
-        multiplied by it, so that the reward's share of the gradient stays the same. The target's values are
-        moved to a mean residual of zero (see `centred`). Returns the mean entropy of a word in nats.
+        multiplied by it, so that the reward's share of the gradient stays the same. With `settings.centre` the target's
+        values are moved to a mean residual of zero (see `centred`). The prompts may be earlier ones: path consistency holds
+        for every sequence of words, whoever chose it. Returns the mean entropy of a word in nats.
         """
         ids = torch.tensor(prompts, dtype=torch.long)
         visits = self._visits(ids)
@@ -146,7 +153,9 @@ class TokenPolicy(TrainedNetwork):
         log_probs = self._soft_q(weights, visits.states).log_softmax(-1)  # (n, V)
         taken = log_probs[visits.place, ids]  # (k, T)
         reward = torch.tensor(rewards, dtype=torch.float32) / temperature
-        single, multi = path_consistency(taken, centred(taken.detach(), values, reward), reward)
+        if self.settings.centre:
+            values = centred(taken.detach(), values, reward)
+        single, multi = path_consistency(taken, values, reward)
         loss = temperature * 0.5 * (single + multi).mean()
         gradients = torch.autograd.grad(loss, list(weights.values()))
         self._adam.step(gradients, self.settings.clip)
