@@ -79,3 +79,56 @@ def test_an_empty_answer_is_the_same_in_every_form(empty: Any, tmp_path: Path) -
     assert any("1 of 4 rollouts" in w and "empty answer" in w for w in result.warnings)
     with pytest.raises(ProviderError, match="no answer holds a text"):
         whet.evaluate("Say.", data=DATA, reward="exact_match", lm=lambda m: empty, run=tmp_path / "none")
+
+
+TOOLS = """
+def look(place: str) -> str:
+    \"\"\"What is there.\"\"\"
+    return "a box"
+"""
+PROGRAM = """
+async def program(lm, prompts, example):
+    await lm("first")
+    return await lm("second")
+"""
+
+
+def folder_of_a_task(folder: Path, **keys: Any) -> Path:
+    folder.mkdir()
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "prompt.md").write_text("Say {{input}}")
+    for name in DATA:
+        (folder / f"{name}.json").write_text(json.dumps(DATA[name]))
+    data = {name: f"{name}.json" for name in DATA}
+    (folder / "task.yaml").write_text(json.dumps({"name": "t", "data": data, "reward": "contains", **keys}))
+    return folder
+
+
+LONGER: dict[str, dict[str, Any]] = {
+    "turns of an episode": {"prompt": "prompt.md", "environment": {"tools": "tools.py", "turns": 3}},
+    "calls of a program": {
+        "prompts": {"first": "prompt.md", "second": "prompt.md"}, "program": "program.py",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LONGER)
+def test_a_cut_on_the_way_to_an_answer_is_counted_once_a_row(kind: str, tmp_path: Path) -> None:
+    asked: dict[str, int] = {}
+
+    def model(messages: list[whet.Message]) -> Any:
+        row = next(
+            word for m in messages for word in m.content.split() if word[:1] == "q" and word[1:].isdigit()
+        )
+        asked[row] = asked.get(row, 0) + 1
+        if asked[row] > 1 or (row != "q4" and "program" not in kind):
+            return "yes"
+        call = '<tool>{"name": "look", "arguments": {"place": "x"}}</tool>'
+        return response(f"I look. {call}", "length" if row == "q4" else "stop")
+
+    task = folder_of_a_task(tmp_path / "t", **LONGER[kind])
+    result = whet.evaluate(task, lm=model, run=tmp_path / "run")
+    assert result.score.mean == 1.0 and asked["q4"] == 2
+    (warning,) = cut_warnings(result)
+    assert warning.startswith("1 of 4 answers were cut at the token limit")

@@ -39,6 +39,6 @@ class TaskModel:
                 sample=sample,
             )
             answer = (await branch.generate("task", request))[0]
-            return ActorAction(answer.text, answer.usage, answer.error)
+            return ActorAction(answer.text, answer.usage, answer.error, cut=answer.finish == "length")
 
         return await run.map(ask, observations)

@@ -89,5 +89,5 @@ class Consulting:
         for one in played:
             lacking = None if one.answer is not None else f"parse: no answer within {len(one.turns)} turns"
             record = one.turns[-1].action.record
-            actions.append(ActorAction(one.answer or "", one.usage, one.error or lacking, record))
+            actions.append(ActorAction(one.answer or "", one.usage, one.error or lacking, record, one.cut))
         return actions

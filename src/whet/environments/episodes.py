@@ -24,13 +24,14 @@ class ActorAction:
     """What an actor wrote in one turn.
 
     `error` is None or `boundary: what happened`; the episode then ends. `record` is what has to be remembered of
-    the turn to learn from it, such as the tokens that a network chose; plain JSON.
+    the turn to learn from it, such as the tokens that a network chose; plain JSON. `cut`: the text ended at the token limit.
     """
 
     text: str
     usage: Usage = FREE
     error: str | None = None
     record: JSON = None
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,11 @@ class Trajectory:
     def rewards(self) -> tuple[float, ...]:
         """The reward of each turn."""
         return tuple(turn.reward for turn in self.turns)
+
+    @property
+    def cut(self) -> bool:
+        """Whether a text of the actor ended at the token limit."""
+        return any(turn.action.cut for turn in self.turns)
 
     @property
     def value(self) -> float:

@@ -100,6 +100,7 @@ class MultiTurn(Environment):
                         reward.value,
                         usage=played.usage,
                         sample=sample,
+                        cut=played.cut,
                     )
                 )
             else:
@@ -114,12 +115,12 @@ class MultiTurn(Environment):
 
     def completion(self, played: Trajectory) -> Completion:
         """What a reward may grade of an episode; an episode without the answer it owes is an error."""
-        error = played.error
+        error, finish = played.error, "length" if played.cut else "stop"
         if self.world is not None and not self.world.graded:
-            return Completion(played.transcript(), usage=played.usage, error=error)
+            return Completion(played.transcript(), finish, played.usage, error)
         if error is None and played.answer is None:
             error = f"parse: no answer within {len(played.turns)} turns"
-        return Completion(played.answer or "", usage=played.usage, error=error, steps=played.steps())
+        return Completion(played.answer or "", finish, played.usage, error, steps=played.steps())
 
 
 def task_model(env: Environment) -> TaskModel:
