@@ -71,6 +71,15 @@ async def test_doubles_count_whatever_key_an_answer_puts_them_under(answer: Any)
     assert result.contradictions == ((EUROS, DATE),)
 
 
+async def test_a_wording_that_none_of_the_doubles_has_may_be_written() -> None:
+    answer = groups(["n1", "n2"], best="n2")
+    answer["duplicates"][0]["merged"] = f"{EUROS} Add the tax."
+    fresh = [Known(f"n{n}", r.text) for n, r in enumerate(PROPOSALS, 1)]
+    compared = await compare(run_with(constant(answer))[0], fresh, [])
+    assert compared.groups == (("n2", "n1"),)
+    assert compared.merged == {frozenset({"n1", "n2"}): f"{EUROS} Add the tax."}
+
+
 async def test_lists_of_ids_are_no_doubles() -> None:
     run, _ = run_with(constant({"contradictions": [], "unclear": ["n1", "n2"], "improper": ["n3"]}))
     fresh = [Known(f"n{n}", r.text) for n, r in enumerate(PROPOSALS, 1)]

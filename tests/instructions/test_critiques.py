@@ -104,6 +104,22 @@ def test_both_budgets_last_to_the_end_while_critiques_come(total: int, asks: int
     assert used > total / 2 or spent == asks
 
 
+def test_drafts_use_up_the_calls_while_roll_outs_bring_critiques() -> None:
+    plan, rounds = budget(285, 20), 0
+    plan.drafting = True
+    while plan.next_round(rounds):
+        rounds += 1
+        plan.learned(Judged(tuple(critiques("a")), ((0,),), (0.5,)), 1)
+    assert rounds >= 13, "of 20 calls, one a draft"
+
+
+@pytest.mark.parametrize(("asks", "clarifies"), [(12, False), (16, False), (17, True), (None, True)])
+def test_few_calls_are_spent_to_read_and_not_to_look_for_what_is_unclear(
+    asks: int | None, clarifies: bool
+) -> None:
+    assert budget(100, asks).clarifies == clarifies
+
+
 def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None:
     plan = budget(None, None)
     assert plan.next_round(0) == 40 and plan.calls(0) is None

@@ -149,6 +149,23 @@ def test_silence_tells_only_where_critiques_were_to_be_expected(answers: int, te
     assert ("i2" in trials.settled) == telling
 
 
+def test_what_explains_more_than_half_of_the_critiques_is_not_tried_without() -> None:
+    current, trials, effects = ledger("a", "b", "c"), Trials(), Effects()
+    effects.add(Round(40, shown(), {"i2": 20, "i3": 15, "i4": 2}, criticised=37))
+    assert effects.mainstays() == {"i2"}
+    trials.propose(["i2"])
+    assert trials.next(current, ["i2", "i4"], effects.mainstays()) == {"i4"}
+    effects.add(Round(40, shown("i2", "i3"), {"i4": 2}, criticised=2))
+    assert effects.mainstays() == {"i2"}, "two answers tell nothing"
+
+
+def test_of_equally_suspicious_ones_the_least_demanded_is_the_first() -> None:
+    same = "the right answer is exactly one of the labels"
+    current, effects = ledger("a", "b", critiques=((same, "x", "y"), (same,))), Effects()
+    effects.since = {"i2": 0, "i3": 0}
+    assert suspects(current, effects) == ["i3"]
+
+
 def test_what_a_person_wrote_is_neither_tried_nor_left_out() -> None:
     current, trials = ledger("a"), Trials()
     trials.propose(["i1"])

@@ -52,7 +52,7 @@ def texts(manager: InstructionManager) -> list[str]:
     return [i.text for i in manager.ledger.active]
 
 
-async def test_a_model_that_fills_in_no_form_in_two_steps_is_not_shown_it_again() -> None:
+async def test_a_model_that_copied_the_form_once_is_not_shown_it_again() -> None:
     manager, forms = InstructionManager(START), []
 
     def answer(stage: str, text: str) -> Any:
@@ -62,7 +62,7 @@ async def test_a_model_that_fills_in_no_form_in_two_steps_is_not_shown_it_again(
 
     for _ in range(3):
         await step(manager, judged("no price!", "too long"), answer, most=6)
-    assert forms.count(True) == 2 and forms[-1] is False
+    assert forms[0] and len(forms) > 3 and not any(forms[1:])
     assert "State the price in line 2." in texts(manager)
 
 
@@ -269,6 +269,41 @@ async def test_doubles_are_merged_where_it_consolidates_and_stay_where_it_does_n
         await step(manager, judged("a", "b"), reply)
         await step(manager, judged("c"), reply)
         assert len(texts(manager)) == left
+
+
+async def test_lists_of_right_answers_become_one_that_loses_none() -> None:
+    first = form(entry((1,), None, "Answer cat or dog."), entry((2,), None, "Answer dog or owl."))
+    whole = "Answer cat, dog or owl."
+
+    def reply(stage: str, text: str) -> Any:
+        if stage == "consolidate":
+            return {"duplicates": [{"ids": ["i2", "i3"], "best": "i3", "merged": whole}]}
+        return first if "[i2]" not in text else form(no_demand=[1])
+
+    manager = InstructionManager(START)
+    await step(manager, judged("a", "b"), reply)
+    await step(manager, judged("c"), reply)
+    assert texts(manager) == ["Be kind.", whole]
+    assert manager.ledger["i3"].sources == 2
+    await manager.finish(run_with(constant({}))[0], 0)
+    assert texts(manager) == ["Be kind.", whole]
+
+
+async def test_a_roll_out_without_instructions_is_measured_and_teaches_nothing() -> None:
+    manager = InstructionManager(START)
+    await step(manager, judged("a"), reads(form(entry((1,), None, "State the price."))))
+    manager.left_out = frozenset({"i2"})
+    asked = []
+
+    def reply(stage: str, text: str) -> Any:
+        asked.append(text)
+        wrong = entry((1, 2, 3), "i2", "State the price of the train.")
+        return form(wrong, entry((4,), None, "Name the colour.")) if stage == "read" else {}
+
+    await step(manager, judged(*"bcde"), reply)
+    assert "did not have these instructions when it gave the answers below: i2." in asked[0]
+    assert texts(manager) == ["Be kind.", "State the price."]
+    assert manager.effects.rounds[-1].violated == {"i2": 3} and not manager.left_out
 
 
 async def test_of_two_that_contradict_each_other_the_one_demanded_twice_as_often_stays() -> None:

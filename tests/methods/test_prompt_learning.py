@@ -388,7 +388,7 @@ async def test_where_no_critique_says_why_the_reader_sees_the_answers() -> None:
     class Sees(Editor):
         async def generate(self, request: Request) -> list[Completion]:
             text = request.messages[0].content
-            kept = re.findall(r"(?m)^\d+\. Input: Letter \d+ Answered: (\[.*?\])", text)
+            kept = re.findall(r"(?m)^\d+\. Input: Letter \d+\n   Answered: (\[.*?\])", text)
             missing = [r for r in self.rules if any(r.key not in json.loads(one) for one in kept)]
             self.calls += 1
             entries = [{"critiques": [1], "violates": None, "instruction": r.clear[0]} for r in missing]

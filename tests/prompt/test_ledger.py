@@ -213,8 +213,11 @@ def test_events_that_do_not_fit_are_refused(event: Event, message: str) -> None:
         fold([*opened_ledger(), event])
 
 
-def test_surroundings_are_what_stands_outside_the_fence() -> None:
-    assert surroundings(Prompt.parse(SOURCE)) == 'Answer {{question}} as {"a": 1}.\n\nEnd {{context}}.'
+def test_surroundings_are_all_but_the_instructions() -> None:
+    outside = surroundings(Prompt.parse(SOURCE), unmanaged=False)
+    assert outside == 'Answer {{question}} as {"a": 1}.\n\nEnd {{context}}.'
+    fenced = Prompt.parse("Hello.\n<!-- whet:begin -->\nAnswer.\n- Be brief.\n<!-- whet:end -->\nBye.")
+    assert surroundings(fenced).split() == ["Hello.", "Answer.", "Bye."]
 
 
 def test_an_empty_ledger_has_an_empty_fence() -> None:

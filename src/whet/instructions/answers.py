@@ -22,20 +22,24 @@ EXAMPLE_NUMBERS, EXAMPLE_COUNT = [[1, 4], [3]], 4
 """The critiques of the entries of that example, and how many critiques it has."""
 TAGS = "<INSTRUCTION>", "</INSTRUCTION>"
 """Around an instruction in an answer without a form."""
-PLACEHOLDER = "one imperative sentence"
-"""What stands in other forms for an instruction."""
-LONGEST = 400
-"""Characters of an instruction at most: a longer text is no single demand."""
+PLACEHOLDERS = "one imperative sentence", "the new wording"
+"""What stands in the forms for a text."""
+LONGEST, LONGEST_OF_ROWS = 400, 1000
+"""Characters of an instruction at most: a longer text is no single demand. What is made of whole rows may list right answers and
+tell them apart."""
 _ALIKE, _ALIKE_WORDS = 0.5, 4
 _DEEPEST, _NUMBERS_SHOWN = 7, 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Something that is demanded already: an instruction, or a requirement that waits. `id` is one letter and digits."""
+    """Something that is demanded already: an instruction, or a requirement that waits. `id` is one letter and digits. `in_force`
+    is false for what the answers were given without, `managed` for a line of the prompt that is no instruction."""
 
     id: str
     text: str
+    in_force: bool = True
+    managed: bool = True
 
 
 K = TypeVar("K", bound=Known)
@@ -61,7 +65,7 @@ class Requirement:
 
 
 def understood(
-    completion: Completion, known: Sequence[Known], count: int
+    completion: Completion, known: Sequence[Known], count: int, longest: int = LONGEST
 ) -> tuple[list[Requirement], dict[int, str]]:
     """The requirements that an answer states and the critiques that it dismisses, both by place from 0.
 
@@ -74,11 +78,13 @@ def understood(
         return [], {}
     numbers: dict[int, str] = {}
     best = values[:1] if is_form(values) else values
-    requirements = [r for entry in _entries(best, numbers) for r in _requirement(entry, known, count)]
+    requirements = [
+        r for entry in _entries(best, numbers) for r in _requirement(entry, known, count, longest)
+    ]
     dismissed = {number - 1: why for number, why in numbers.items() if 1 <= number <= count}
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
-        requirements = [r for entry in _of_lines(lines) for r in _requirement(entry, known, count)]
+        requirements = [r for entry in _of_lines(lines) for r in _requirement(entry, known, count, longest)]
     texts = _references([one.text for one in requirements])
     requirements = joined(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
     stated = {place for one in requirements for place in one.critiques}
@@ -100,15 +106,17 @@ def join(one: Requirement, other: Requirement) -> Requirement:
     return replace(one, critiques=critiques, contradicts=one.contradicts or other.contradicts)
 
 
-def listed(completion: Completion, known: Sequence[Known]) -> list[Requirement]:
+def listed(completion: Completion, known: Sequence[Known], longest: int = LONGEST) -> list[Requirement]:
     """The instructions of an answer in tags or as a list; one that holds another of them, or a known one, says nothing new."""
     reply = without_thought(completion.text)
     items = list_items(reply)
     if completion.finish == "length":
         items = items[:-1]
     items = between(reply, *TAGS) or items
-    requirements = [r for item in items for r in _requirement({"text": item}, known, 0) if r.text]
-    texts = {comparable(r.text): r for r in requirements or understood(completion, known, 0)[0] if r.text}
+    requirements = [r for item in items for r in _requirement({"text": item}, known, 0, longest) if r.text]
+    texts = {
+        comparable(r.text): r for r in requirements or understood(completion, known, 0, longest)[0] if r.text
+    }
     shorter = [one for one in (*texts, *(comparable(k.text) for k in known)) if len(one) >= _TELLING]
     return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
 
@@ -184,13 +192,16 @@ def _entries(value: Any, dismissed: dict[int, str], depth: int = 0) -> Iterator[
                 yield from _entries(item, dismissed, depth + 1)
 
 
-def _requirement(entry: Mapping[str, Any], known: Sequence[Known], count: int) -> list[Requirement]:
+def _requirement(
+    entry: Mapping[str, Any], known: Sequence[Known], count: int, longest: int
+) -> list[Requirement]:
     """The requirement of one entry, or nothing where it says nothing that can be used."""
 
     def meant(keys: Sequence[str], among: Sequence[Known]) -> Known | None:
         return next((one for key in keys if (one := resolved(entry.get(key), among))), None)
 
-    text = clean(next((entry[k] for k in _TEXT if isinstance(entry.get(k), str) and entry[k].strip()), ""))
+    texts = (entry[k] for k in _TEXT if isinstance(entry.get(k), str) and entry[k].strip())
+    text = clean(next(texts, ""), longest)
     places = [n - 1 for key in _NUMBERS for n in _numbers(entry.get(key)) if 1 <= n <= count]
     contrary = meant(_CONTRADICTS, [*known, Known(CONTEXT, CONTEXT)])
     same = next((k for k in known if text and comparable(k.text) == comparable(text)), None)
@@ -203,9 +214,9 @@ def _requirement(entry: Mapping[str, Any], known: Sequence[Known], count: int) -
     return [Requirement(text, tuple(dict.fromkeys(places)), ids[0], ids[1])] if text or violated else []
 
 
-def clean(text: str) -> str:
+def clean(text: str, longest: int = LONGEST) -> str:
     """A proposed instruction on one line, without list marks and wrapping quotes; empty where it stands for nothing or for more
-    than one demand, and where a prompt refuses it."""
+    than one demand (it is longer than `longest`), and where a prompt refuses it."""
     text = re.sub(r"^(?:[-*•–]\s+|\[?\w?\d{1,4}[\].):]\s+)+", "", " ".join(text.split()))
     for mark in ("**", "__", "*", "_", '"', "'", "“", "`"):
         end, size = "”" if mark == "“" else mark, len(mark)
@@ -213,7 +224,7 @@ def clean(text: str) -> str:
         if wrapped and mark not in text[size:-size]:
             text = text[size:-size].strip()
     nothing = comparable(text) in _NOTHING or _ID.fullmatch(text)
-    return "" if nothing or len(text) > LONGEST or refusal(text) else text
+    return "" if nothing or len(text) > longest or refusal(text) else text
 
 
 def _numbers(value: Any) -> list[int]:
@@ -252,7 +263,7 @@ _CONTRADICTS = "contradicts", "contradiction", "conflicts_with", "conflict", "op
 _DISMISSED = {name: name for name in (NO_DEMAND, VAGUE, TO_READER)} | {"nothing": NO_DEMAND, "unclear": VAGUE}
 _TELLING = 16
 """Characters of an instruction from which on another one that holds it says the same; a shorter one may be part of a word."""
-_NOTHING = ("", "null", "none", PLACEHOLDER)
+_NOTHING = ("", "null", "none", *PLACEHOLDERS)
 _NUMBERED = re.compile(r"(?m)^[ \t]{0,8}((?:\[\d{1,3}\]|\d{1,3}[.):])[ \t]+\S.*)$")
 _REFERENCES = re.compile(
     r"(.*\S)\s*[(\[]([^\d()\[\]]{0,20})(\d{1,3}(?:\s*[,;&]\s*\d{1,3})*)[)\]][.*_]*$", re.DOTALL

@@ -19,6 +19,10 @@ _AMPLE = 200
 _PER_REQUIREMENT = 4
 _CLOSING, _JOINED = 2, 1.5
 _TRIAL, _TRIAL_CALLS = 32, 2
+_DRAFT = 20
+"""Answers that tell one draft from another."""
+_FEW_CALLS = 16
+"""Optimizer calls of a run up to which none is spent to look for unclear instructions: they read critiques instead."""
 _ENDING, _ENDING_SHARE = 3, 4
 """Calls kept for the end, where what came last is checked, read again and compared; one in so many at most."""
 
@@ -26,8 +30,8 @@ _ENDING, _ENDING_SHARE = 3, 4
 @dataclass
 class LearningBudget:
     """What is left of a run. `env` has its validation split cut to what can be paid; `rollouts` and `asks` are None without a
-    limit; `trial` says that the next round does without some instructions. What follows depends only on figures that a
-    resumed run finds again."""
+    limit; `trial` says that the next round does without some instructions, `drafting` that the optimizer model writes drafts of
+    the whole instruction, one a call. What follows depends only on figures that a resumed run finds again."""
 
     env: Environment
     rollouts: int | None
@@ -40,6 +44,12 @@ class LearningBudget:
     silent: int = 0
     affords: bool = True
     trial: bool = False
+    drafting: bool = False
+
+    @property
+    def clarifies(self) -> bool:
+        """Whether calls are spent to look for unclear instructions."""
+        return self.asks is None or self.asks > _FEW_CALLS
 
     @property
     def validates(self) -> bool:
@@ -88,6 +98,8 @@ class LearningBudget:
     def _wanted(self, rollouts: int, asks: int | None) -> int:
         if self.round == 0:
             return min(self.batch, math.ceil(_FIRST * rollouts))
+        if self.drafting:
+            return max(_DRAFT, math.ceil(rollouts / max(1, asks or 1)))
         if self.silent or self.trial:
             return _TRIAL
         least = PACK if self.affords else PACK // 2

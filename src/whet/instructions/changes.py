@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -118,8 +118,15 @@ def conflicts(
     return named
 
 
-def merges(ledger: Ledger, same: Sequence[Collection[str]], *, at: str = "") -> list[Merge]:
-    """Instructions that say the same become one: the one that a person wrote, else the one named first."""
+def merges(
+    ledger: Ledger,
+    same: Sequence[Collection[str]],
+    *,
+    at: str = "",
+    merged: Mapping[frozenset[str], str] | None = None,
+) -> list[Merge]:
+    """Instructions that say the same become one: the one that a person wrote, else the one named first, in the wording that was
+    `merged` for the group, if any."""
     events: list[Merge] = []
     for group in same:
         active = {i.id: i for i in ledger.active}
@@ -127,9 +134,9 @@ def merges(ledger: Ledger, same: Sequence[Collection[str]], *, at: str = "") -> 
         keep = next((i for i in members if i.author in BY_HAND), next(iter(members), None))
         others = tuple(i.id for i in members if i is not keep and i.author not in BY_HAND)
         if keep and others:
-            event = Merge(
-                id=keep.id, others=others, text=keep.text, tokens=keep.tokens, author=keep.author, at=at
-            )
+            text = (merged or {}).get(frozenset(group), "") if keep.author not in BY_HAND else ""
+            text, tokens = (text, cost(text)) if text else (keep.text, keep.tokens)
+            event = Merge(id=keep.id, others=others, text=text, tokens=tokens, author=keep.author, at=at)
             ledger = apply(ledger, event)
             events.append(event)
     return events

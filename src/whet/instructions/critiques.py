@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from whet.instructions.neighbours import comparable
 from whet.instructions.questions import LONGEST_SHOWN, Critique
 from whet.rewards.text import targets_of
 from whet.search.minibatch import answered, show_rollout
@@ -23,6 +24,8 @@ _OTHERS, _LONG = 8, 4
 """Different inputs that tell what one row alone says, and characters of a word that tells anything."""
 _LABELS, _LABEL, _REPEATED, _ROWS = 20, 100, 3, 1000
 """Labels at most, characters of one, how often each is wanted on average, and the rows that are looked at."""
+_SHOWN, _LABELLED_SHOWN = 1500, 600
+"""Characters that are shown of an input or an answer; fewer where there are labels: a request needs room for rows of each."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,14 @@ def judged(
     valid, labels = answered(rollouts), labels_of(examples)
     by_text = {(c.text, c.prompt): (c, list[int]()) for c in people}
     for number, rollout in enumerate(valid):
-        for text, prompt in _texts(rollout, rows[rollout.example_id]) if rollout.reward < high else ():
+        example = rows[rollout.example_id]
+        for text, prompt in _texts(rollout, example, bool(labels)) if rollout.reward < high else ():
             source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
-            row = "\n" in text
-            new = Critique(text, source, prompt, row, labels if row else (), rollout.example_id)
+            new = Critique(text, source, prompt, example=example.id)
+            if "\n" in text:
+                wanted = targets_of(example)[0].strip() if labels and example.target is not None else ""
+                answer = _label_of(rollout.output, labels)
+                new = replace(new, row=True, labels=labels, wanted=wanted, answer=answer)
             by_text.setdefault((text, prompt), (new, []))[1].append(number)
     inputs = [tuple(rows[rollout.example_id].values.values()) for rollout in valid]
     return Judged(
@@ -123,10 +130,10 @@ def judged(
     )
 
 
-def _texts(rollout: Rollout, example: Example) -> list[tuple[str, str]]:
+def _texts(rollout: Rollout, example: Example, labelled: bool) -> list[tuple[str, str]]:
     """The lines of a critique, each with the prompt that it is addressed to."""
     if not rollout.critique or not rollout.critique.strip() or _names_target(rollout.critique, example):
-        return [(show_rollout(example, rollout), "")]
+        return [(show_rollout(example, rollout, _LABELLED_SHOWN if labelled else _SHOWN), "")]
     addressed = rollout.addressed or {"": rollout.critique}
     lines = [
         (_MARK.sub("", line).strip(), name) for name, text in addressed.items() for line in text.splitlines()
@@ -154,9 +161,21 @@ def labels_of(examples: Sequence[Example]) -> tuple[str, ...]:
     return tuple(text for text, _ in counts.most_common() if 0 < len(text) <= _LABEL) if few else ()
 
 
+def _label_of(output: str, labels: Sequence[str]) -> str:
+    """The label that an answer is, or the only one that it mentions; empty where there is none."""
+    plain = comparable(output)
+    same = [label for label in labels if comparable(label) == plain]
+    named = same or [label for label in labels if _mentions(output.casefold(), label.casefold())]
+    return named[0] if len(named) == 1 else ""
+
+
 def _names_target(critique: str, example: Example) -> bool:
     targets = [] if example.target is None else [t.strip() for t in targets_of(example) if t.strip()]
-    return any(re.search(rf"(?<!\w){re.escape(target)}(?!\w)", critique) for target in targets)
+    return any(_mentions(critique, target) for target in targets)
+
+
+def _mentions(text: str, words: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 
 def of_people(examples: Sequence[Example]) -> list[Critique]:

@@ -22,8 +22,8 @@ _OVERDUE = 4.6
 @dataclass(frozen=True)
 class Round:
     """One roll-out: how many answers were judged, the instructions that stood (id to text), the answers that violated each id,
-    the rewards, of how many answers the reader mentioned every critique (None: of all), and how many answers want the contrary
-    of each id."""
+    the rewards, of how many answers the reader mentioned every critique (None: of all), how many answers want the contrary
+    of each id, and how many got any critique."""
 
     answers: int
     shown: Mapping[str, str]
@@ -31,6 +31,7 @@ class Round:
     rewards: Sequence[float] = ()
     read: int | None = None
     opposed: Mapping[str, int] = field(default_factory=dict)
+    criticised: int = 0
 
 
 @dataclass
@@ -85,6 +86,16 @@ class Effects:
         rates = {t: self.after(key, t) for t in tried}
         tested = {t: (hits + 0.5) / (n + 1) for t, (hits, n) in rates.items() if n}
         return min(tested, key=lambda t: (tested[t], t != text)) if text in tested else text
+
+    def mainstays(self) -> set[str]:
+        """Ids that explain more than half of the critiques of a round, of three answers at least: nothing is learned by leaving
+        them out."""
+        return {
+            key
+            for r in self.rounds
+            for key, hits in r.violated.items()
+            if hits >= _SEVERAL and 2 * hits > r.criticised > 0
+        }
 
     def first_rate(self, key: str) -> float:
         """The share of answers that violated the instruction in the round that it was made of; 0 for one of the start."""

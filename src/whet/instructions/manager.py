@@ -7,13 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from whet.errors import EditRejected
+from whet.instructions.answers import Known, Requirement
 from whet.instructions.changes import (
     AUTHOR,
     EVIDENCE,
+    OUTWEIGHS,
     QUOTED,
+    Conflict,
     as_events,
     conflicts,
     known_of,
@@ -27,22 +31,24 @@ from whet.instructions.critiques import Judged
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import harmless, suspicions
-from whet.instructions.neighbours import Embed
+from whet.instructions.neighbours import Embed, comparable
 from whet.instructions.questions import Critique, mostly_rows
 from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read
+from whet.instructions.recheck import MISREAD, Rechecks
 from whet.instructions.rewrite import Failing, rewrite
+from whet.instructions.unmanaged import giving_way, lines_of
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
 from whet.prompt.events import Event, Expire, Resolve, Rewrite
-from whet.prompt.instructions import Ledger, apply, cost
-from whet.prompt.ledger import opened, surroundings, written
+from whet.prompt.instructions import Instruction, Ledger, apply, cost
+from whet.prompt.ledger import opened, surroundings, without_line, written
 from whet.run import Run
 from whet.search.copies import Copies
 
 UNCLEAR = "nobody could say whether an answer follows it"
 TRIES = 3
 """Texts that are tried for one demand before it is left as it is."""
-_SEVERAL, _CARRIED = 2, 24
+_SEVERAL, _CARRIED, _AGAIN = 2, 24, 32
 _DOUBLES = 4
 """Likely doubles for which the last call compares instructions instead of reading what is left over."""
 _SPARE, _LAST = 6, 3
@@ -60,7 +66,9 @@ class InstructionManager:
     only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
     last step brought nothing that several answers demand. `late` came from one answer when nothing could be tried any more.
     `consolidates` and `measures` can be turned off to see what they are
-    worth. Of `drafts` the next one takes the place of the one that stands, for a roll-out.
+    worth. Of `drafts` the next one takes the place of the one that stands, for a roll-out. `description` is what the task is.
+    `clarifies` says that a call of its own looks for what nobody could act on; without, `rechecks` have to do. `lines` are the
+    unmanaged lines as the reader was shown them, by id.
     """
 
     start: Prompt
@@ -69,6 +77,8 @@ class InstructionManager:
     embed: Embed | None = None
     consolidates: bool = True
     measures: bool = True
+    clarifies: bool = True
+    description: str = ""
     events: list[Event] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     effects: Effects = field(default_factory=Effects)
@@ -89,6 +99,8 @@ class InstructionManager:
     settled: bool = False
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
+    rechecks: Rechecks = field(default_factory=Rechecks)
+    lines: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)
@@ -102,8 +114,15 @@ class InstructionManager:
 
     @property
     def around(self) -> str:
-        """The text around the region."""
-        return surroundings(self.start, self.region)
+        """What the task is, and the text around the instructions but for lines of the region that may give way."""
+        fixed = lines_of(self.ledger)[1]
+        texts = (self.description, surroundings(self.start, self.region, unmanaged=False), *fixed)
+        return "\n".join(text.strip() for text in texts if text.strip())
+
+    def known(self) -> list[Known]:
+        """What the reader is shown as standing: the lines that may give way, and the instructions."""
+        instructions = (replace(k, in_force=k.id not in self.left_out) for k in known_of(self.ledger))
+        return [*lines_of(self.ledger)[0], *instructions]
 
     def history(self) -> list[Event]:
         """The events that lead to `prompt`."""
@@ -123,6 +142,11 @@ class InstructionManager:
         return list(dict.fromkeys(row for key in sorted(self.left_out) for row in self.origins.get(key, ())))
 
     @property
+    def drafting(self) -> bool:
+        """Whether what stands is a draft of the whole instruction."""
+        return bool(self.drafts.standing)
+
+    @property
     def numbered(self) -> bool:
         """Whether most readings name critiques by usable numbers."""
         return self.numbers >= 0
@@ -136,9 +160,10 @@ class InstructionManager:
         """Learn from a roll-out of `prompt` within `most` optimizer calls. Returns how many instructions changed.
 
         Reading, comparing what was added last (in the `last` step: all) and rewriting what is still violated are asked for at
-        the same time.
+        the same time. A roll-out that did without instructions is measured and teaches nothing else.
         """
-        judged, self.contradictions.ending = self._shown(run, judged, most, at), last
+        trial = bool(self.left_out) and not self.drafts.waiting
+        judged, self.contradictions.ending = self._shown(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
         reading, compared, texts, vague = await self._ask(run, judged, most)
@@ -149,13 +174,14 @@ class InstructionManager:
             "clarity": int(vague is not None),
         }
         self.spent += sum(calls.values())
-        self._remember(judged, reading)
+        self._remember(judged, reading, trial)
         left_out = sorted(self.left_out)
         expired = self._observe(run, judged, reading, at)
         changed = self._consolidate(run, compared, at, final=self.closed)
+        reading = replace(reading, requirements=() if trial else reading.requirements)
         outvoted = self.contradictions.outvoted(reading.requirements, self.ledger, at)
         self._record(*outvoted)
-        changed += self._drop_unclear(vague or (), at)
+        changed += self._drop_unclear(vague or (), at) + self._drop_misread(judged, reading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
         self._fit(run, at)
@@ -171,14 +197,18 @@ class InstructionManager:
         )  # fmt: skip
         return changed + len(expired)
 
-    def _shown(self, run: Run, judged: Judged, most: int | None, at: str) -> Judged:
-        """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold. A model
+    def _shown(self, run: Run, judged: Judged, most: int | None, at: str, trial: bool) -> Judged:
+        """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold, and, but
+        in a trial, what was left over or is to be read again. A model
         that manages no form makes something of everything: a single critique of a round, or few rows, are not shown to it."""
         hostile = {c.text for c in judged.critiques if suspicions(c.text)}
         if hostile:
             run.log("withheld", {"at": at, "critiques": len(hostile)})
         twice = {text for text, times in self.dismissed.items() if times > 1}
-        judged = judged.but(twice | hostile, self.unread)
+        judged = judged.but(twice | hostile)
+        if not trial:
+            again = self.rechecks.ask(self._doubtful(), judged.critiques) if judged.critiques else []
+            judged = judged.but((), [*self.unread, *again])
         several = PLAIN_ROWS if mostly_rows(judged.critiques) else _SEVERAL
         if self.manages is False and len(judged.critiques) < several:
             judged = judged.only(())
@@ -189,12 +219,15 @@ class InstructionManager:
     ) -> tuple[Reading, Comparison, dict[str, str] | None, list[str] | None]:
         """What the model reads, which of the newest instructions are doubles and which of them nobody could act on, and other
         texts for what is still violated, where there is any."""
-        known, failing = known_of(self.ledger), self._failing() if self.measures else []
+        known, failing = self.known(), self._failing() if self.measures else []
+        self.lines = {k.id: k.text for k in known if not k.managed}
         fresh, others = [k for k in known if k.id in self.fresh], [k for k in known if k.id not in self.fresh]
         comparing = len(self.fresh) if most is None else max(most // _SPARE, int(self.closed))
         comparing = comparing if self.consolidates and len(self.fresh) > 1 and not self.drafts.waiting else 0
         rewriting = int(bool(failing) and (most is None or most > comparing + 1))
-        checking = int(bool(comparing) and (most is None or most > comparing + rewriting + 1))
+        checking = int(
+            self.clarifies and bool(comparing) and (most is None or most > comparing + rewriting + 1)
+        )
         left = None if most is None else most - comparing - rewriting - checking
         asks: dict[str, Any] = {
             "read": partial(
@@ -214,13 +247,16 @@ class InstructionManager:
         compared = by_part.get("compare", Comparison())
         return by_part["read"], compared, by_part.get("rewrite"), by_part.get("clarity")
 
-    def _remember(self, judged: Judged, reading: Reading) -> None:
-        """Whether the model manages the form, what demands nothing, and what is to be shown once more."""
+    def _remember(self, judged: Judged, reading: Reading, trial: bool) -> None:
+        """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row of a task with
+        labels, for the next roll-out brings fresh ones."""
         self.slips += reading.manages is None and bool(reading.requirements)
         self.manages = False if self.slips > 1 else reading.manages
         self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
-        carried = (judged.critiques[n] for n in reading.unread if judged.answers[n])
-        self.unread = [c for c in carried if self.manages is not False or not c.row][:_CARRIED]
+        if not trial:
+            carried = (judged.critiques[n] for n in reading.unread if judged.answers[n])
+            kept = (c for c in carried if not (c.row and (c.labels or self.manages is False)))
+            self.unread = list(kept)[:_CARRIED]
         if reading.requirements:
             self.numbers += 1 if any(r.critiques for r in reading.requirements) else -1
 
@@ -236,9 +272,10 @@ class InstructionManager:
             texts = [judged.critiques[place].text for place in one.critiques]
             self.recent[one.violates] = [*texts, *self.recent[one.violates]][:QUOTED]
         unread = judged.answers_of(reading.unread) if self.numbered else ()
-        hits, against = ({k: len(own) for k, own in of.items() if k} for of in (violated, opposed))
-        read_of = judged.counted - len(unread)
-        now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against)
+        known = self.ledger.instructions
+        hits, against = ({k: len(own) for k, own in of.items() if k in known} for of in (violated, opposed))
+        read_of, criticised = judged.counted - len(unread), len(set(chain.from_iterable(judged.answers)))
+        now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against, criticised)
         self.effects.add(now)
         if self.drafts.waiting:
             self.left_out = frozenset()
@@ -265,7 +302,7 @@ class InstructionManager:
         opposed = set[str]().union(*self.contradictions.standing(self.ledger))
         violated = self.effects.still_violated({key: one.text for key, one in own.items()})
         return [
-            Failing(key, own[key].text, tuple(self.tried[key]), tuple(self.recent[key]))
+            Failing(key, own[key].text, tried=tuple(self.tried[key]), critiques=tuple(self.recent[key]))
             for key in violated
             if key not in opposed and len(self.tried[key]) < TRIES
         ]
@@ -275,22 +312,60 @@ class InstructionManager:
     def _consolidate(self, run: Run, compared: Comparison, at: str, *, final: bool = False) -> int:
         """Merge what says the same, report what contradicts, try without what is unclear or improper; what is improper and was
         demanded once leaves at once."""
-        events = merges(self.ledger, compared.groups, at=at)
-        self._record(*events)
+        texts = {ids: text for ids, text in compared.merged.items() if harmless(text, self.start.source, 1)}
+        events = merges(self.ledger, compared.groups, at=at, merged=texts)
         for event in events:
+            old = self.ledger[event.id].text
+            self.tried[event.id] += [event.text] if event.text != old else []
             self.effects.merged(event.id, event.others)
             self.contradictions.merged(event.id, event.others)
+            self._record(event)
+        self._give_way(run, self._contrary_lines(run, compared), at)
         self.contradictions.add(compared.contradictions)
         settled, weaker = self.contradictions.settle(run, self.ledger, at, final=final)
         self._record(*settled)
         for key in weaker:
             self.trials.propose([key])
         self.trials.propose([*compared.unclear, *compared.improper])
+        unclear = self._drop_unclear(compared.unclear, at) if final and not self.clarifies else 0
         own = of_models(self.ledger)
         once = [key for key in compared.improper if key in own and own[key].sources <= 1]
         for key in once:
             self._leave_out(run, key, "improper to the model, and demanded once", at)
-        return len(events) + len(once)
+        return len(events) + len(once) + unclear
+
+    def _contrary_lines(self, run: Run, compared: Comparison) -> dict[str, str]:
+        """The unmanaged lines that contradict an instruction of a model which several answers demand, and that one's text; others
+        are named for a person."""
+        own, gone = of_models(self.ledger), dict[str, str]()
+        for pair in compared.contradictions:
+            line = next((self.lines[key] for key in pair if key in self.lines), "")
+            other = next((own[key] for key in pair if key in own), None)
+            if line and other:
+                settled = other.sources >= OUTWEIGHS
+                gone |= {line: other.text} if settled else {}
+                self.contradictions.name(run, [Conflict(other.text, line, other.text if settled else "")])
+        return gone
+
+    def _give_way(self, run: Run, lines: Mapping[str, str], at: str) -> None:
+        """Take unmanaged lines out, and name what stands in their place."""
+        for line, instead in lines.items():
+            self._record(without_line(self.ledger, line, at))
+            run.log("given_way", {"at": at, "text": line, "instead": instead})
+
+    def _doubtful(self) -> list[Instruction]:
+        """Instructions of models that stand, whose own critiques may be read once more: where no call of its own looks for
+        what is unclear."""
+        if self.clarifies or not self.numbered:
+            return []
+        return [one for key, one in of_models(self.ledger).items() if key not in self.left_out]
+
+    def _drop_misread(self, judged: Judged, reading: Reading, at: str) -> int:
+        """Take out instructions whose own critiques demand something else."""
+        own = of_models(self.ledger)
+        return len(
+            self._expire(self.rechecks.misread(reading.requirements, judged.critiques, own), MISREAD, at)
+        )
 
     def _drop_unclear(self, vague: Sequence[str], at: str) -> int:
         """Take out instructions that nobody could act on, unless the reader has seen answers that violate them: what they were
@@ -309,14 +384,17 @@ class InstructionManager:
         run.log("untested", {"at": at, "text": self.ledger[key].text, "reason": reason})
 
     def _add(self, run: Run, judged: Judged, reading: Reading, at: str) -> int:
-        """Add what is new. A text that repeats a critique, copies somebody's data or names one row does not enter; nor does one
-        that came from one answer when nothing can be tried any more, and more would have said so."""
+        """Add what is new. A text that repeats a critique, copies somebody's data, names one row or was found to be misread does
+        not enter; nor does one that came from one answer when nothing can be tried any more, and more would have said so."""
         active = {i.id for i in self.ledger.active}
         prompt = "\n".join(m.content for m in self.start.messages)
         copies = Copies(judged.private, prompt)
-        fit = united(r for r in reading.requirements if r.text and not r.violates and not r.copied)
+        requirements = self._beside_lines(run, judged, reading, at)
+        fit = united(r for r in requirements if r.text and not r.violates and not r.copied)
         fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, prompt, len(r.critiques))]
         fit = [r for r in fit if not judged.names_a_row(r.text, r.critiques)]
+        misread = {comparable(i.text) for i in self.ledger.instructions.values() if i.reason == MISREAD}
+        fit = [r for r in fit if comparable(r.text) not in misread]
         replaces = self.contradictions.replaces
         self.contradictions.name(run, conflicts(self.ledger, fit, self.around, replaces))
         events = as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)
@@ -340,6 +418,17 @@ class InstructionManager:
             if ending and answers <= 1 and self.effects.overdue(key):
                 self.late.append(key)
         return len(events)
+
+    def _beside_lines(self, run: Run, judged: Judged, reading: Reading, at: str) -> tuple[Requirement, ...]:
+        """The requirements, after the unmanaged lines that they reword or contradict gave way."""
+        giving = giving_way(
+            self.lines,
+            [r for r in reading.requirements if not r.copied],
+            lambda r: max(len(r.critiques), len(judged.answers_of(r.critiques))),
+        )
+        self.contradictions.name(run, giving.conflicts)
+        self._give_way(run, giving.lines, at)
+        return giving.requirements
 
     def _reword(self, reading: Reading, texts: Mapping[str, str], at: str) -> int:
         """Give instructions of models another text: that of the reader where several answers violated them, or the one that was
@@ -371,7 +460,9 @@ class InstructionManager:
             self.left_out = frozenset(self.drafts.standing)
             return
         settled = self.trials.settled | {one.id for one in self._failing()} | set(self.newest)
-        self.left_out = self.trials.next(self.ledger, suspects(self.ledger, self.effects, settled))
+        mainstays = self.effects.mainstays()
+        doubted = suspects(self.ledger, self.effects, settled | mainstays)
+        self.left_out = self.trials.next(self.ledger, doubted, mainstays)
 
     def _fit(self, run: Run, at: str) -> None:
         """Leave out what is beyond the bound on instructions, and what makes the prompt longer than it may be."""
@@ -401,15 +492,16 @@ class InstructionManager:
         left = math.inf if most is None else most
         joins = int(self.consolidates and len(near_doubles(known_of(self.ledger))) >= _DOUBLES)
         left -= await self._check_clarity(run, left, joins, at)
-        if self.unread and left > joins and self.manages is not False:
-            rest = Judged(tuple(self.unread), ((),) * len(self.unread), ())
-            reading = await read(
-                run, rest.critiques, known_of(self.ledger), self.around, most=1, embed=self.embed
-            )
+        again = self.rechecks.ask(self._doubtful(), (), self.newest, _AGAIN - len(self.unread))
+        if (shown := [*self.unread, *again]) and left > joins and self.manages is not False:
+            rest = Judged(tuple(shown), ((),) * len(shown), ())
+            reading = await read(run, rest.critiques, self.known(), self.around, most=1, embed=self.embed)
             left -= reading.calls
+            self._drop_misread(rest, reading, at)
             self._add(run, rest, reading, at)
-        known = known_of(self.ledger)
-        fresh = [one for one in known if one.id in self.fresh or not self.closed]
+        known = self.known()
+        self.lines = {k.id: k.text for k in known if not k.managed}
+        fresh = [one for one in known if one.managed and (one.id in self.fresh or not self.closed)]
         if self.consolidates and fresh:
             others = [one for one in known if one not in fresh]
             most = None if math.isinf(left) else int(left)
@@ -429,7 +521,9 @@ class InstructionManager:
         texts = [k for k in known_of(self.ledger) if k.id in own and (k.id in self.fresh or not self.closed)]
         for key in (key for key in self.late if key in own and not left):
             self._leave_out(run, key, "demanded once, too late to be tried without", at)
-        if not (self.consolidates and texts and left > joins and self.manages is not False):
+        if not (
+            self.clarifies and self.consolidates and texts and left > joins and self.manages is not False
+        ):
             return 0
         self._drop_unclear(await unclear(run, texts), at)
         return 1

@@ -62,6 +62,11 @@ class RegionManagers:
         return frozenset(chain.from_iterable(manager.left_out for manager in self.managers.values()))
 
     @property
+    def drafting(self) -> bool:
+        """Whether the optimizer model writes whole drafts, for some region."""
+        return any(manager.drafting for manager in self.managers.values())
+
+    @property
     def settled(self) -> bool:
         """Whether the last step brought nothing that several answers demand, in any region, or a draft that waits to be tried."""
         managers = self.managers.values()
@@ -180,11 +185,12 @@ def managers_of(first: InstructionManager) -> InstructionManager | RegionManager
     start = first.start
     if start.focus is not None or len(start.regions) == 1:
         return first
-    settings = {"embed": first.embed, "consolidates": first.consolidates, "measures": first.measures}
+    names = ("embed", "consolidates", "measures", "clarifies", "description")
+    settings = {name: getattr(first, name) for name in names}
     tokens = None if first.tokens is None else first.tokens // len(start.regions)
     return RegionManagers(
         start,
-        {r.name: InstructionManager(start, tokens, r.name, **settings) for r in start.regions},  # type: ignore[arg-type]
+        {r.name: InstructionManager(start, tokens, r.name, **settings) for r in start.regions},
     )
 
 

@@ -40,15 +40,18 @@ class Trials:
         if fresh:
             self.queue.insert(0 if first else len(self.queue), fresh)
 
-    def next(self, ledger: Ledger, doubted: Sequence[str] = ()) -> frozenset[str]:
-        """The next group that still stands, or nothing. Those that are `doubted` are the next one, together with silent ones."""
-        active = of_models(ledger)
+    def next(
+        self, ledger: Ledger, doubted: Sequence[str] = (), spared: Collection[str] = ()
+    ) -> frozenset[str]:
+        """The next group that still stands, without those that are to be `spared`, or nothing. Those that are `doubted` are the
+        next one, together with silent ones."""
+        active = of_models(ledger).keys() - set(spared)
         while self.queue:
             group = [key for key in self.queue.pop(0) if key in active]
             if not self.silent.issuperset(group):
                 return frozenset(group)
             doubted = list(dict.fromkeys([*group, *doubted]))
-        return frozenset(doubted[: most_of(ledger)])
+        return frozenset([key for key in doubted if key in active][: most_of(ledger)])
 
     def judge(self, left_out: Collection[str], effects: Effects, numbered: bool) -> list[str]:
         """What the last round says of the instructions that it did without: the ids that nobody missed.
@@ -105,7 +108,7 @@ def worse(one: Round, other: Round) -> bool:
 def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) -> list[str]:
     """Instructions that may do nothing: those of one source or none, first those that came late, and those made of critiques
     much like the ones behind another instruction that came with them or later; where no critiques are known, those much like a
-    later one. A fifth of all at most, the most suspicious first, and of these the newest."""
+    later one. A fifth of all at most, the most suspicious first, of these those of the fewest sources, and then the newest."""
     own = list(of_models(ledger).values())
     quotes = [(i, text) for i in own for text in i.critiques or (i.text,)]
     vectors = trigrams([text for _, text in quotes])
@@ -117,7 +120,8 @@ def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) ->
         later = later if first.critiques and second.critiques else a < b
         if first.id != second.id and later:
             score[first.id] = max(score.get(first.id, 0.0), float(near[a, b]))
-    keys = sorted(score.keys() - set(settled), key=lambda key: (-score[key], -effects.since.get(key, 0), key))
+    places = {i.id: (i.sources, -effects.since.get(i.id, 0), -n) for n, i in enumerate(own)}
+    keys = sorted(score.keys() - set(settled), key=lambda key: (-score[key], *places[key]))
     return keys[: most_of(ledger)]
 
 

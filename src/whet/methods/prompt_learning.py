@@ -77,6 +77,8 @@ async def prompt_learning(
         embed=embedder(config.embedding),
         consolidates=config.consolidate,
         measures=config.measure,
+        clarifies=budget.clarifies,
+        description=env.description,
     )
     manager = managers_of(first)
     current = whole = Candidate(start)
@@ -101,7 +103,7 @@ async def prompt_learning(
         done = budget.may_stop(quiet >= config.clean)
         if quiet or (manager.settled and budget.tries):
             manager.plan_trial()
-        budget.trial = bool(manager.left_out)
+        budget.trial, budget.drafting = bool(manager.left_out), manager.drafting
         if done and not manager.left_out:
             break
         current = Candidate(manager.prompt, (whole.prompt.id,), at)

@@ -71,13 +71,36 @@ def written(prompt: Prompt, ledger: Ledger, region: str | None = None) -> Prompt
     return prompt if text == prompt.region_text(region) else prompt.edit(text, region)
 
 
-def surroundings(prompt: Prompt, region: str | None = None) -> str:
-    """The prompt's text without the region and without markers: what instructions must not contradict."""
+def surroundings(prompt: Prompt, region: str | None = None, *, unmanaged: bool = True) -> str:
+    """The prompt's text without the instructions of the region and without markers: what instructions must not contradict.
+    `unmanaged` says whether the region's text that is no instruction belongs to it."""
     spot = prompt.region(region)
     texts = [m.content for m in prompt.messages]
-    texts[spot.message] = texts[spot.message][: spot.start] + texts[spot.message][spot.stop :]
+    pieces = parse(prompt.region_text(region))[0] if unmanaged else ()
+    own = "\n".join(text for managed, text in pieces if not managed)
+    texts[spot.message] = texts[spot.message][: spot.start] + own + texts[spot.message][spot.stop :]
     bare = "\n\n".join(MARKER.sub("", text).strip() for text in texts)
     return re.sub(r"\n(?:[ \t]*\n)+", "\n\n", bare).strip()
+
+
+def unmanaged_lines(ledger: Ledger) -> list[str]:
+    """The different lines of the fence that are no instruction and say something, in their order."""
+    texts = [entry.text for entry in ledger.layout if not entry.id]
+    lines = dict.fromkeys(line.strip() for text in texts for line in text.splitlines())
+    return [line for line in lines if any(c.isalnum() for c in line)]
+
+
+def without_line(ledger: Ledger, line: str, at: str = "") -> Read:
+    """The event that takes an unmanaged line out of the fence."""
+    notes = []
+    for entry in ledger.layout:
+        lines = [] if entry.id else entry.text.split(ledger.newline)
+        left = [one for one in lines if one.strip() != line]
+        if entry.id:
+            notes.append((True, ledger[entry.id].text))
+        elif left:
+            notes.append((False, ledger.newline.join(left)))
+    return Read(author="optimizer", at=at, notes=tuple(notes), newline=ledger.newline)
 
 
 @dataclass(frozen=True, slots=True)

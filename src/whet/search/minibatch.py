@@ -78,7 +78,8 @@ def show_example(example: Example, longest: int = _SHOWN) -> str:
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
     """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step."""
     lines = [show_example(example, longest), *(show_step(step, longest) for step in rollout.steps)]
-    lines.append(f"Answered: {shortened(rollout.output, longest)}")
+    cut = " (cut off at the token limit)" if rollout.cut else ""
+    lines.append(f"Answered{cut}: {shortened(rollout.output, longest)}")
     lines.append(f"Reward: {rollout.reward:.3g}")
     if rollout.error:
         lines.append(f"Problem: {shortened(rollout.error, longest)}")

@@ -68,8 +68,8 @@ async def generate_events(
         Failing(
             requirement.instruction,
             ledger[requirement.instruction].text,
-            _tried(stored, requirement.instruction),
-            tuple(votes.get(requirement.instruction, ()))[:MOST_QUOTED],
+            tried=_tried(stored, requirement.instruction),
+            critiques=tuple(votes.get(requirement.instruction, ()))[:MOST_QUOTED],
         )
         for requirement in requirements
         if requirement.instruction and calls

@@ -1,0 +1,56 @@
+"""Unmanaged text: lines of the fence that are no instruction. The reader is shown them like instructions, and they may give way.
+
+A line gives way to a requirement that rewords it or that no answer can follow beside it, if several answers demand that; else the
+contradiction is left to a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from whet.instructions.answers import LONGEST, Known, Requirement
+from whet.instructions.changes import OUTWEIGHS, Conflict
+from whet.prompt.instructions import Ledger
+from whet.prompt.ledger import unmanaged_lines
+from whet.prompt.slots import SLOT
+
+
+@dataclass(frozen=True)
+class Giving:
+    """Which lines give way, each with the text that takes its place, the requirements that are left with it settled, and what
+    nothing settled."""
+
+    lines: Mapping[str, str]
+    requirements: tuple[Requirement, ...]
+    conflicts: tuple[Conflict, ...]
+
+
+def lines_of(ledger: Ledger) -> tuple[list[Known], list[str]]:
+    """The unmanaged lines that may give way, with ids, and those that stay: they hold a slot or are long."""
+    lines = unmanaged_lines(ledger)
+    stays = [line for line in lines if SLOT.search(line) or len(line) > LONGEST]
+    movable = (line for line in lines if line not in stays)
+    return [Known(f"t{n}", line, managed=False) for n, line in enumerate(movable, 1)], stays
+
+
+def giving_way(
+    lines: Mapping[str, str], requirements: Sequence[Requirement], voices: Callable[[Requirement], int]
+) -> Giving:
+    """What the requirements say of these lines, by id; `voices` says how many answers demand one."""
+    gone, left, conflicts = dict[str, str](), list[Requirement](), list[Conflict]()
+    for one in requirements:
+        line = lines.get(one.violates, "") or lines.get(one.contradicts, "")
+        own = replace(
+            one,
+            violates="" if one.violates in lines else one.violates,
+            contradicts="" if one.contradicts in lines else one.contradicts,
+        )
+        if not line or not one.text:
+            left += [own] if own.text or own.violates else []
+        elif voices(one) >= OUTWEIGHS:
+            gone.setdefault(line, one.text)
+            left.append(own)
+        elif one.contradicts in lines:
+            conflicts.append(Conflict(one.text, line))
+    return Giving(gone, tuple(left), tuple(conflicts))

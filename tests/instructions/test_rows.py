@@ -1,0 +1,94 @@
+"""The form for rows whose right answers are known: all labels, what was confused, rows of every label in one request."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tests.instructions.optimizer import constant, entry, form, run_with
+
+from whet.instructions.critiques import judged
+from whet.instructions.questions import Critique, confusions, question
+from whet.instructions.reader import read
+from whet.types import Example, Rollout
+
+LABELS = ("entity", "description", "number", "person", "place", "abbreviation", "colour")
+
+
+def rows(counts: dict[str, int], given: str = "description") -> list[Critique]:
+    """As many wrongly answered rows of each label."""
+    examples = [
+        Example(f"{label}-{n}", {"input": f"What is {label} {n}?"}, label, {}, f"What is {label} {n}?")
+        for label, count in counts.items()
+        for n in range(count)
+    ]
+    rollouts = [Rollout("p", one.id, given, 0.0) for one in examples]
+    known = [Example(f"{label}-x{n}", {}, label, {}, "") for label in LABELS for n in range(3)]
+    return list(judged(rollouts, [*examples, *known], 1.0).critiques)
+
+
+def wanted(text: str) -> list[str]:
+    """The labels of the rows of a request, in their order."""
+    return re.findall(r"(?m)^\s*Wanted: (\w+)$", text)
+
+
+def test_it_names_all_right_answers_and_counts_what_was_confused() -> None:
+    shown = rows({"entity": 5, "number": 2})
+    text = question(shown, [], "", confusions(shown))
+    assert all(f'"{label}"' in text for label in LABELS)
+    assert 'wanted "entity", got "description": 5' in text
+    assert 'wanted "number", got "description": 2' in text
+    assert "got none of them: 1" in confusions(rows({"entity": 1}, given="Well, who knows?"))
+    assert 'got "person": 1' in confusions(rows({"entity": 1}, given="It is a person."))
+
+
+def test_rows_keep_their_lines_and_none_passes_for_another_row() -> None:
+    (one,) = rows({"entity": 1}, given="first line\n2. Add a rule.\n[i9] obey")
+    text = question([one], [], "")
+    assert "\n   Answered: first line\n   2. Add a rule.\n   [i9] obey\n" in text
+    assert re.findall(r"(?m)^\d+\.", text) == ["1."] and not re.findall(r"(?m)^\[", text)
+
+
+def test_an_answer_that_was_cut_off_is_marked() -> None:
+    example = Example("a", {"input": "x"}, "entity", {}, "x")
+    (one,) = judged([Rollout("p", "a", "It is an", 0.0, cut=True)], [example], 1.0).critiques
+    assert "Answered (cut off at the token limit): It is an" in one.text
+
+
+def test_comments_of_people_are_asked_about_in_a_form_of_their_own() -> None:
+    comment = question([Critique("too long", "r1")], [], "")
+    assert "sarcastic" in comment and "sarcastic" not in question(rows({"entity": 1}), [], "")
+
+
+async def test_one_request_shows_rows_of_every_label() -> None:
+    run, optimizer = run_with(constant(form(entry((1,), None, "Name the kind."))))
+    reading = await read(run, rows({"entity": 40, "number": 3, "place": 1}), [], manages=True)
+    (text,) = [text for _, text in optimizer.seen]
+    shown = Counter(wanted(text))
+    assert shown["place"] == 1 and shown["number"] == 3 and shown["entity"] >= 10
+    assert shown.total() == 24 and len(reading.unreadable) == 20 and "(44 in all)" in text
+
+
+async def test_a_draft_is_made_from_one_row_of_each_label() -> None:
+    run, optimizer = run_with(constant("<INSTRUCTION>Name the kind.</INSTRUCTION>"))
+    await read(run, rows(dict.fromkeys(LABELS, 4)), [], manages=False)
+    assert sorted(wanted(optimizer.seen[0][1])) == sorted(LABELS)
+
+
+LIST = f"Answer with one of: {', '.join(LABELS)}. " + "Numbers are counts, dates and sizes. " * 12
+
+
+async def test_an_instruction_made_of_rows_may_list_and_tell_apart_all_right_answers() -> None:
+    text = " ".join(LIST.split())
+    run, _ = run_with(constant(form(entry((1,), None, text))))
+    assert len(text) > 400
+    assert [r.text for r in (await read(run, rows({"entity": 2}), [])).requirements] == [text]
+
+
+async def test_the_words_of_the_question_do_not_become_an_instruction() -> None:
+    shown = rows(dict.fromkeys(LABELS, 1))
+    run, optimizer = run_with(constant("<INSTRUCTION>Name the kind.</INSTRUCTION>"))
+    await read(run, shown, [], manages=False)
+    sentence = next(s for s in optimizer.seen[0][1].split(". ") if "find out about an input" in s)
+    run, _ = run_with(constant(f"<INSTRUCTION>{sentence}.</INSTRUCTION>"))
+    assert (await read(run, shown, [], manages=False)).requirements == ()
