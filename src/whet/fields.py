@@ -34,6 +34,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
             "vocabulary",
             "looks",
             "proposals",
+            "shown",
             "sets",
             "instructions",
             "trials",

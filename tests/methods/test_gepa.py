@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from benchmarks.simulated import question_types
 from benchmarks.simulated.language import Stance, sentences
 from benchmarks.simulated.rules import first, stances
 from tests.methods.test_meta_prompt import Rules
@@ -26,7 +29,7 @@ from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world, reviews
 from whet.testing.simulators import load
-from whet.types import Completion, Example, Reward, Rollout
+from whet.types import Completion, Example, Request, Reward, Rollout
 
 START = Prompt.parse(SOURCE)
 GOOD = "Sort carefully: evidence, tone, a single word."
@@ -70,8 +73,10 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
     _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>", env)
     for question in model.questions:
         shown = question.split("<example>\n")[1:]
-        assert len(shown) == 8
-        assert all(("needs more warmth." in row) == ("Reward: 0" in row) for row in shown)
+        failed = ["Reward: 0" in row for row in shown]
+        assert 0 < len(shown) <= 8 and failed == sorted(failed, reverse=True), "failures first"
+        assert failed.count(False) <= failed.count(True) // 3
+        assert all(("needs more warmth." in row) == wrong for row, wrong in zip(shown, failed, strict=True))
     assert f"<instructions>\n{START.region_text()}\n</instructions>" in model.questions[0]
     assert "[THE INSTRUCTION STANDS HERE]\nReview: {{input}}" in model.questions[0]
     assert len({(r.messages, r.sample) for r in model.requests}) == len(model.requests)
@@ -160,7 +165,7 @@ async def test_an_undecided_child_is_compared_on_further_rows_and_validated_at_t
 
     env = replace(review_world(Answers(lambda q, s: q)), reward=Slight(), labels={})
     best, _, run = await search(
-        lambda q, s: f"<INSTRUCTION>slight {s}</INSTRUCTION>", env, rounds=12, minibatch=4, looks=3
+        lambda q, s: f"<INSTRUCTION>slight {s}</INSTRUCTION>", env, rounds=12, minibatch=4, looks=3, alpha=0.2
     )
     sizes = {c["train_n"] for c in logged(run, "candidate") if c["train_n"]}
     assert sizes == {4, 12}
@@ -190,16 +195,30 @@ async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> No
     assert len(model.questions) == len(set(model.questions)) == 4
 
 
-async def test_under_a_limit_rounds_double_while_none_is_accepted_and_twelve_reflections_in_vain_are_the_last() -> (
-    None
-):
-    useless = review_world(Answers(lambda q, s: "?"), train=40, validation=20)
-    limits = Budget(task_calls=150)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("words", ["", "carefully, tone"], ids=["useless texts", "useful texts"])
+async def test_a_run_that_is_not_perfect_spends_nine_tenths_of_one_of_its_limits(
+    words: str, seed: int
+) -> None:
+    env = review_world(train=100, validation=30)
+    limits = Budget(task_calls=300, optimizer_calls=20)
     _, model, run = await search(
-        lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", useless, limits=limits, rounds=50, proposals=1
+        lambda q, s: f"<INSTRUCTION>Try {s} {words}.</INSTRUCTION>",
+        env,
+        limits=limits,
+        seed=seed,
+        proposals=4,
     )
-    assert len(model.requests) == 1 + 2 + 4 + 8
-    assert run.spent["task"] < 100
+    assert run.spent["task"] <= 300 and len(model.requests) <= 20
+    assert run.spent["task"] >= 270 or len(model.requests) >= 18
+    assert {c["n"] for c in logged(run, "validated")} == {30}, "validation is not cut"
+
+
+async def test_replies_that_are_asked_for_again_count_and_no_limit_is_exceeded() -> None:
+    for most in range(1, 12):
+        env, limits = review_world(train=40, validation=20), Budget(task_calls=300, optimizer_calls=most)
+        _, model, _ = await search(lambda q, s: "no tags\n\nat all", env, limits=limits, proposals=4)
+        assert len(model.requests) == most
 
 
 async def test_a_perfect_minibatch_takes_no_request_from_the_budget() -> None:
@@ -213,6 +232,70 @@ async def test_a_perfect_minibatch_takes_no_request_from_the_budget() -> None:
     limits = Budget(task_calls=200, optimizer_calls=2)
     _, model, _ = await search(lambda q, s: "<INSTRUCTION>New.</INSTRUCTION>", env, limits=limits)
     assert model.requests
+
+
+# Better children are kept.
+
+
+async def test_a_child_that_earns_more_on_its_minibatch_is_validated_though_no_test_shows_it() -> None:
+    class OneMore(ExactMatch):
+        """The text with `slight` in it wins one row of each eight."""
+
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            number = int(example.id.partition("-")[2])
+            return Reward(float(number % 2 == 0 or ("slight" in completion.text and number % 8 == 1)))
+
+    env = replace(review_world(Answers(lambda q, s: q)), reward=OneMore(), labels={})
+    best, _, run = await search(lambda q, s: f"<INSTRUCTION>slight {s}</INSTRUCTION>", env, rounds=2)
+    assert "slight" in best.prompt.source
+    assert len(logged(run, "validated")) > 1
+
+
+def label_law(seed: int) -> Callable[[Budget, dict[str, Any]], tuple[float, MeteredRun]]:
+    def play_once(limits: Budget, settings: dict[str, Any]) -> tuple[float, MeteredRun]:
+        world = question_types.world(seed)
+        run = MeteredRun({"task": world.env.model, "optimizer": world.optimizer}, seed, limits=limits)
+        search = gepa(run, world.env, LanguagePolicy(), world.start, Config(**settings))
+        return world.worth(asyncio.run(search).prompt), run
+
+    return play_once
+
+
+def test_from_a_start_that_earns_nothing_labels_are_learned() -> None:
+    """Six question types, 300 task and 20 optimizer calls: the package gepa 0.1.4 with its defaults comes to .68 here."""
+    played = [label_law(seed)(Budget(task_calls=300, optimizer_calls=20), {}) for seed in range(6)]
+    assert fmean(worth for worth, _ in played) > 0.74
+    for _, run in played:
+        assert run.spent["task"] >= 270
+        assert {c["n"] for c in logged(run, "validated")} == {28}
+        (tried,) = logged(run, "from_zero")
+        assert [operator for operator, _ in tried["tried"]] == [
+            "targets as demonstrations",
+            "right answers listed",
+        ]
+
+
+async def test_where_targets_are_labels_all_right_answers_and_the_confusions_are_told() -> None:
+    world = question_types.world(1)
+    questions: list[str] = []
+    real: Any = world.optimizer
+
+    class Listening(Answers):
+        async def generate(self, request: Request) -> list[Completion]:
+            questions.append(request.messages[0].content)
+            return list(await real.generate(request))
+
+    run = MeteredRun({"task": world.env.model, "optimizer": Listening(lambda q, s: "")}, 1)
+    await gepa(run, world.env, LanguagePolicy(), world.start, Config(rounds=2, proposals=1))
+    assert questions
+    for question in questions:
+        assert all(f"\n- {name}\n" in question for name in question_types.TYPES)
+        shown = question.split("<example>\n")[1:]
+        wanted = [row.partition("Wanted: ")[2].partition("\n")[0] for row in shown if "Reward: 0" in row]
+        assert len(set(wanted)) == min(len(wanted), len(set(wanted)), 6) and len(wanted) >= 3 * (
+            len(shown) - len(wanted)
+        )
+    assert any(re.search(r"- wanted \w+, answered \w+: \d+ times?", question) for question in questions)
 
 
 # What the reflections of a round learned, in one child.
@@ -280,7 +363,7 @@ async def test_a_child_that_passed_its_test_is_the_result_though_its_parent_had_
 
     env = replace(stating(), reward=Lucky())
     best, _, run = await search(
-        by_turns("One.\nTwo.\nThree.\nFour."), env, LINES, rounds=1, proposals=1, minibatch=16
+        by_turns("One.\nTwo.\nThree.\nFour."), env, LINES, rounds=1, proposals=1, minibatch=16, alpha=0.2
     )
     start, child = logged(run, "validated")
     assert start["validation"] > child["validation"]

@@ -79,7 +79,7 @@ def test_all_calls_are_shared_with_the_optimizer() -> None:
 def test_a_small_budget_cuts_the_validation_split_reproducibly() -> None:
     cut = [share_out(limited(task_calls=60), ENV, 5, 3).env.validation for _ in range(2)]
     assert cut[0] == cut[1]
-    assert len(cut[0]) == 8
+    assert len(cut[0]) == 12
     assert set(e.id for e in cut[0]) < set(e.id for e in ENV.validation)
 
 

@@ -17,12 +17,11 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
+from whet.search.plan import SMALLEST_VALIDATION, VALIDATION_SHARE, validation_rows
 from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import ROLES, Example, Request, Usage
 
-SMALLEST_VALIDATION = 5
-VALIDATION_SHARE = 0.1
 RETRY_SLACK = 1.1
 SHARE = 0.1
 """Part of what the search may spend, at most, that is kept to measure which region earned the gain."""
@@ -249,7 +248,7 @@ def plan_budget(
 ) -> BudgetPlan:
     """Reserve the sealed test of baseline and best, and choose how many validation rows a tight budget allows.
 
-    A validation costs at most a tenth of what the test leaves (at least 5 rows). `other`: a model that the best prompt
+    A validation costs what `whet.search.plan.validation_rows` says of what the test leaves. `other`: a model that the best prompt
     is tried with afterwards, for which as much is kept as its answers to the test may take. `control`: what is kept for a control
     run (`control_share`), and `whole` what it has in common with this run. `measured`: tokens of a call by role, as earlier runs
     took them; without, tokens and dollars are held back as far as no task takes fewer, and `fit` holds more when some calls were
@@ -279,7 +278,7 @@ def plan_budget(
     room = [(limit - used) / c - rows for limit, c, used in bounded if limit is not None]
     count = len(task.validation)
     if room:
-        count = min(count, max(smallest, int(min(room) * VALIDATION_SHARE)))
+        count = min(count, max(smallest, validation_rows(min(room), env)))
     row, first = _expected_row(task, env, clients, measured, turns), _first_call(task, env, clients["task"])
     sealed = 2 * len(task.test)
     for name, index in (("tokens", 0), ("cost_usd", 1)):

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from whet.engine.budget import GROWTH_TOKENS, VALIDATION_SHARE, BudgetPlan, answer_calls, row_calls
+from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_calls
 from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.engine.openings import Opening
@@ -19,6 +19,7 @@ from whet.rewards import Objectives
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
+from whet.search.plan import SMALL_SHARE, VALIDATION_SHARE, least_rows
 from whet.stats import clusters_of, fewest_clusters, opening_alpha, smallest_gain
 from whet.stats.joint import rows_for_margin
 from whet.task import Task
@@ -83,7 +84,8 @@ def forecast(
     plan = _plan(task, env, clients, limits, calls, (about, worst), default)
     plan |= {"promotion": promotion_of(task, opening), **({"first_call": unpaid} if unpaid else {})}
     plan |= {"tokens_measured": _are_known(calls, clients, measured)}
-    plan |= {"validation": {"rows": len(sizes.validation), "of": len(task.validation)}}
+    few = {"rows": len(sizes.validation), "of": len(task.validation), "least": least_rows(env)}
+    plan |= {"validation": few}
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
 
 
@@ -347,8 +349,14 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         used = f"{validation['rows']:,} of the {validation['of']:,} validation rows{each}"
         lines.append(
             f"plan: prompts are validated on {used}: one validation may take {VALIDATION_SHARE:.0%} of what the sealed test "
-            "leaves, and the limits pay for no more"
+            f"leaves, up to {SMALL_SHARE:.1%} where that is few, and the limits pay for no more"
         )
+        if validation["rows"] < validation.get("least", 0):
+            lines.append(
+                f"plan: warning: {validation['rows']:,} validation rows hardly tell prompts apart: at least "
+                f"{validation['least']:,} should (20, or 3 for each right answer where these are few). Raise the limit, or give "
+                "the test fewer rows (`splits`)."
+            )
     if control := plan.get("control"):
         shares = [f"{n:,} {name.replace('_', ' ')}" for name, n in control["kept"].items() if n is not None]
         lines.append(

@@ -12,26 +12,27 @@ Khattab: GEPA: Reflective Prompt Evolution Can Outperform Reinforcement Learning
     return the best of the pool by mean validation score
 
 Differences from the paper and its package (gepa 0.1.4):
-1. A parent is reflected on `proposals` minibatches at once, all calls in flight together; the package waits for each. Under a
-   limit on calls fewer, and twice as many after a round that accepted none; 12 minibatches in vain end the search.
+1. A parent is reflected on `proposals` times at once, on minibatches that overlap where a limit pays for few rows; the package
+   waits for each reflection. `proposals` of 1 is the package's way.
 2. What these reflections changed is merged by line, and tried as one child first, on the rows of all: a line stays where any
-   of them kept it, so that what one forgot is not lost. Where they are no edits of the parent, each child is tried alone.
-3. A child is accepted by a paired test (`whet.stats`) on the rows of the minibatch, not by a larger sum. While it is ahead
-   and the test undecided, both answer further minibatches, up to `looks`. A row whose call failed counts for neither.
-4. A minibatch has 8 rows instead of 3: on 3 no test shows anything.
+   of them kept it, so that what one forgot is not lost. Where they are no edits of the parent, or that child earns no more,
+   each child is tried alone. `union` of false tries them alone always.
+3. A child is accepted as in the package, where its sum on the minibatch is larger. With `alpha` a paired test (`whet.stats`)
+   decides, on up to `looks` minibatches. A row whose call failed counts for neither.
+4. A minibatch has 8 rows instead of 3. A reflection shows failures of all training rows that the parent has answered, their
+   targets by turns, and one right row for each three of them; where targets are labels also all right answers, and
+   which was given for which. The package shows its minibatch.
 5. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
 6. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
 7. A merge takes what changed from both, by line where both changed a region, and is validated when on 5 validation examples,
    balanced over who is better, it is not below the better parent.
-8. Within a limit on calls, minibatch and validation split shrink so that about 20 children can be tried; the package's budget
-   may end after the first (gepa issue 375). A prompt with the full reward on all these examples tells nothing more: then
-   more of the split are taken in, for all candidates. The search ends where it is right on the whole split and has answered at
-   least 20 rows, and no training row of these wrong.
+8. Under a limit on calls the rows of a round are fewer, so that about four rounds can be validated, and of the accepted children
+   of a round the best one is validated. The others wait, with those that are level with their parent; they are validated at the
+   end with what is left. The search ends where a prompt is right on the whole validation split and on 20 rows at least.
 9. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
 10. A parent of whose reflections none wrote a new text (a small model copies what it sees) gives way to the others.
-11. What the test left undecided is validated at the end, with what is left. The result is the best by mean validation
-    score, or its child, and so on, that is ahead of it on all rows that both answered: on few validation examples chance
-    would choose between a prompt and one that has passed the test against it.
+11. What is left at the end goes into the choice between the two best: both answer training rows that neither has answered.
+12. A start that earns nothing is left first without the optimizer model (`whet.search.from_zero`).
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -39,7 +40,7 @@ Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
@@ -47,6 +48,7 @@ from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
+from whet.instructions.guard import secrets
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -55,8 +57,10 @@ from whet.search.copies import copied_input
 from whet.search.demonstrations import editable
 from whet.search.edits import moved, text_in
 from whet.search.example_front import contested, front
-from whet.search.minibatch import answered, better, endless, gains, show_rollout
-from whet.search.plan import SMALLEST, cut_validation, payable_asks, payable_rollouts
+from whet.search.from_zero import TRIED, cost, from_zero
+from whet.search.labels import by_label, confusions, right_answers
+from whet.search.minibatch import answered, better, endless, gains, minibatch, show_rollout
+from whet.search.plan import Purse, affordable_rows, cut_validation, open_purse
 from whet.search.regions import blamed
 from whet.search.text_merge import merged_prompt
 from whet.types import Example, Rollout, mean_score
@@ -69,14 +73,17 @@ class Config:
     rounds: int = 50
     """Rounds at most where no limit on calls is given."""
     proposals: int = 4
-    """Reflections on a parent at the same time. Under a limit on calls at most as many as leave five rounds, and twice as
-    many after a round that accepted none."""
+    """Reflections on a parent at the same time. Under a limit on calls at most as many as leave five rounds."""
     minibatch: int = 8
-    """Training examples on which a parent is reflected on, and its child compared with it."""
-    alpha: float = 0.2
-    """A child is accepted at this p-value of the paired test."""
+    """Training examples that a parent answers anew for a reflection, and on which its child is compared with it."""
+    shown: int = 8
+    """Rollouts that a reflection shows at most: failures first."""
+    union: bool = True
+    """What the reflections of a round changed is merged by line and tried as one child first."""
+    alpha: float | None = None
+    """None: a child is accepted where it earns more on the minibatch. A number: at this p-value of the paired test."""
     looks: int = 3
-    """Minibatches on which an undecided child is compared at most."""
+    """With `alpha`: minibatches on which an undecided child is compared at most."""
     merges: int = 5
     """Merges of two candidates at most."""
     parent: Literal["front", "best", "random"] = "front"
@@ -90,12 +97,10 @@ async def gepa(
 ) -> Candidate:
     """Reflective evolution; see the module."""
     pool = begin(run, env, replace(policy, max_tokens=config.tokens), start, config)
-    pool.take(
-        run,
-        Outcome(Candidate(start), True, validation=await pool.env.evaluate(run, start, pool.env.validation)),
-    )
+    first = await pool.env.evaluate(run, start, pool.env.validation)
+    pool.take(run, Outcome(Candidate(start), True, validation=first))
+    await leave_zero(run, pool)
     for _ in range(pool.rounds):
-        await widen(run, pool)
         if pool.done:
             break
         await merge(run, pool)
@@ -104,28 +109,26 @@ async def gepa(
         if not batches:
             break
         children = await reflect(run, pool, parent, batches)
-        together = union(pool, parent, children)
+        together = union(pool, parent, children) if config.union else None
         accepted = together is not None and await compare(run, pool, parent, [together])
-        accepted = accepted or await compare(run, pool, parent, children)
-        pool.idle = 0 if accepted else pool.idle + len(batches)
+        if not accepted:
+            await compare(run, pool, parent, children)
     await decide(run, pool)
     return pool.best or Candidate(start)
 
 
 @dataclass(frozen=True)
 class Child:
-    """A prompt made from a parent, how, and the rows on which it is compared with it; `sure`: and validated at the same time."""
+    """A prompt made from a parent, how, and the rows on which it is compared with it."""
 
     prompt: Prompt
     operator: str
     rows: Sequence[Example]
-    sure: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a candidate: its rollouts, and the rows on which it was compared, shown to nobody yet; `ahead`: by how much
-    reward, where the test is undecided."""
+    """What became of a candidate: its rollouts, and the rows on which it was compared; `ahead`: by how much reward."""
 
     candidate: Candidate
     accepted: bool
@@ -139,8 +142,8 @@ class Outcome:
 class CandidatePool:
     """The accepted candidates with their rewards on each validation example, and what may still be spent.
 
-    A round has `width` reflections; under a limit as many more as there were (`idle`) since a child was accepted. Of `barren`
-    parents the last reflections wrote nothing new.
+    A round has `width` reflections. Of `barren` parents the last reflections wrote nothing new. `waiting` are children that
+    are not behind their parent and not validated. `unseen` are the rows on which a candidate was accepted.
     """
 
     env: Environment
@@ -148,11 +151,10 @@ class CandidatePool:
     start: Prompt
     config: Config
     draw: Iterator[Example]
-    rollouts: float
-    asks: float
+    purse: Purse
     rounds: int
     width: int
-    idle: int = 0
+    fresh: int
     reflections: int = 0
     archive: Archive = field(default_factory=Archive)
     scores: dict[str, list[float]] = field(default_factory=dict)
@@ -162,47 +164,59 @@ class CandidatePool:
     merged: set[tuple[str, str]] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
     grown: bool = False
-    undecided: list[Outcome] = field(default_factory=list)
-    unused: Sequence[Example] = ()
+    waiting: list[Outcome] = field(default_factory=list)
+    finalists: Sequence[str] = ()
+    settled: frozenset[str] = frozenset()
+
+    @property
+    def left(self) -> float:
+        """Rollouts that can be paid for beside one more call of the optimizer model."""
+        return self.purse.payable(1)
 
     @property
     def done(self) -> bool:
         """Whether nothing can become better, or nothing more can be asked for."""
-        given_up = self.idle >= IDLE and math.isfinite(self.rollouts)
-        return given_up or self.asks == 0 or any(map(self.perfect, self.scores))
-
-    def saturated(self) -> bool:
-        """Whether a candidate has the full reward on all validation rows that are used."""
-        return any(min(scores) >= self.env.reward.high for scores in self.scores.values())
+        return self.purse.questions < 1 or any(map(self.perfect, self.scores))
 
     def perfect(self, name: str) -> bool:
         """Whether a candidate has the full reward on the whole validation split and on every other row, 20 at least, that it
         answered."""
         rewards = [r.reward for (prompt, _), r in self.known.items() if prompt == name]
         enough = len(rewards) >= min(ENOUGH, len(self.env.validation) + len(self.env.train))
-        return not self.unused and enough and min(rewards) >= self.env.reward.high
+        return enough and min(rewards) >= self.env.reward.high
 
     @property
     def best(self) -> Candidate | None:
-        """The best by mean validation score, or its child, and so on, that is ahead of it on all rows that both answered."""
+        """The best by mean validation score, or the other finalist where that is ahead of it on validation and the rows that both
+        answered at the end. With `alpha` its child, and so on, that is ahead of it on all rows that both answered."""
         best, outside = self.archive.incumbent, self.archive.outside
-        for name in self.scores:
+        for name in self.finalists:
+            if best is not None and name not in outside and self.lead(best.id, name, self.settled) > 0:
+                best = self.archive.members[name]
+        for name in self.scores if self.config.alpha is not None else ():
             child = self.archive.members[name]
             if best is None or best.id not in child.parents or name in outside:
                 continue
-            rows = [row for prompt, row in self.known if prompt == name and (best.id, row) in self.known]
-            olds, news = ([self.known[prompt, row] for row in rows] for prompt in (best.id, name))
-            best = child if sum(gains(olds, news)) > 0 else best
+            best = child if self.lead(best.id, name) > 0 else best
         return best
+
+    def lead(self, old: str, new: str, only: Collection[str] | None = None) -> float:
+        """By how much reward one candidate is ahead of another on the rows that both answered, or on those named."""
+        rows = [row for prompt, row in self.known if prompt == new and (old, row) in self.known]
+        rows = rows if only is None else [row for row in rows if row in only]
+        olds, news = ([self.known[prompt, row] for row in rows] for prompt in (old, new))
+        return sum(gains(olds, news))
 
     def take(self, run: Run, outcome: Outcome) -> None:
         """Take in what became of a candidate, and what that cost."""
         child = outcome.candidate
         self.learn([*outcome.training, *outcome.validation])
-        if outcome.ahead > 0 and not outcome.accepted:
-            self.undecided.append(outcome)
-        if self.archive.add(run, child) and outcome.accepted:
+        if not self.archive.add(run, child):
+            return
+        if outcome.accepted:
             self.accept(run, outcome)
+        elif outcome.training and outcome.ahead >= 0:
+            self.waiting.append(outcome)
 
     def accept(self, run: Run, outcome: Outcome) -> None:
         """Make a candidate with its rollouts on validation rows one of the pool."""
@@ -217,28 +231,39 @@ class CandidatePool:
         """Take in rollouts; those that were not known have been paid for."""
         before = len(self.known)
         self.known |= {(r.prompt_id, r.example_id): r for r in rollouts}
-        self.rollouts -= len(self.known) - before
+        self.purse.pay(rollouts=len(self.known) - before)
+
+    def failures(self, parent: Candidate) -> list[Example]:
+        """The training rows that a candidate is known to fail on, their targets by turns."""
+        wrong = [
+            row
+            for row in self.env.train
+            if (known := self.known.get((parent.id, row.id))) is not None
+            and known.reward < self.env.reward.high
+            and answered([known])
+        ]
+        return by_label(wrong)
 
     def batches(self, parent: Candidate) -> list[list[Example]]:
-        """The minibatches for a round of reflections on a parent, as many as can be paid for: first what it was accepted on."""
-        left, size = self.rollouts - len(self.env.validation), self.config.minibatch
-        width = self.width + (self.idle if math.isfinite(left) else 0)
-        rows, batches = list(self.unseen.pop(parent.id, ())), list[list[Example]]()
-        while len(batches) < width:
-            batch = rows[len(batches) * size :][:size] or self.batch([row for b in batches for row in b])
-            left -= sum((parent.id, row.id) not in self.known for row in batch) + len(batch)
-            if not batch or left < 0:
-                break
-            batches.append(batch)
-        return batches
+        """The minibatches of a round of reflections on a parent: of `fresh` rows, first those that it was accepted on. They
+        overlap where these are too few. None where a comparison and a validation cannot be paid for."""
+        left, size = self.left - len(self.env.validation), self.config.minibatch
+        rows = list(self.unseen.pop(parent.id, ()))[: self.fresh]
+        rows += self.draw_rows(self.fresh - len(rows), rows)
+        while rows and left < len(rows) + sum((parent.id, row.id) not in self.known for row in rows):
+            rows.pop()
+        starts = dict.fromkeys(turn * len(rows) // self.width for turn in range(self.width))
+        again = [*rows, *rows]
+        return [again[at : at + min(size, len(rows))] for at in starts if rows]
 
-    def batch(self, but: Sequence[Example]) -> list[Example]:
+    def draw_rows(self, number: int, but: Sequence[Example]) -> list[Example]:
         """The next training examples, none twice and none of those named."""
-        size = min(self.config.minibatch, len(self.env.train) - len(but))
+        taken = {row.id for row in but}
+        number = min(number, len(self.env.train) - len(taken))
         rows: dict[str, Example] = {}
-        while len(rows) < size:
+        while len(rows) < number:
             row = next(self.draw)
-            if row.id not in {other.id for other in but}:
+            if row.id not in taken:
                 rows[row.id] = row
         return list(rows.values())
 
@@ -252,31 +277,24 @@ class CandidatePool:
         return self.archive.members[name]
 
     async def answers(self, run: Run, prompt: Prompt, rows: Sequence[Example]) -> list[Rollout]:
-        """Rollouts of a prompt on training examples; those that are known are not asked for again."""
-        new = [row for row in rows if (prompt.id, row.id) not in self.known]
+        """Rollouts of a prompt on examples; those that are known are not asked for again."""
+        new = list({row.id: row for row in rows if (prompt.id, row.id) not in self.known}.values())
         fresh = {r.example_id: r for r in await self.env.evaluate(run, prompt, new)} if new else {}
         return [fresh.get(row.id) or self.known[prompt.id, row.id] for row in rows]
 
 
-async def widen(run: Run, pool: CandidatePool) -> None:
-    """Score all candidates on more rows of the validation split while one has the full reward on all that are used, as long as
-    that takes no more than a quarter of what is left."""
-    while pool.unused and pool.saturated():
-        size = min(len(pool.unused), max(SMALLEST, len(pool.env.validation)))
-        rows = run.rng.sample(list(pool.unused), size)
-        members = [pool.archive.members[name] for name in pool.scores]
-        if len(rows) * len(members) > pool.rollouts / 4:
-            break
-        prompts = [member.prompt for member in members]
-        answers = await run.map(partial(pool.env.evaluate, examples=rows), prompts)
-        pool.env = replace(pool.env, validation=(*pool.env.validation, *rows))
-        pool.unused = [row for row in pool.unused if row not in rows]
-        everything = []
-        for member, rollouts in zip(members, answers, strict=True):
-            pool.learn(rollouts)
-            pool.scores[member.id] += [r.reward for r in rollouts]
-            everything.append([pool.known[member.id, row.id] for row in pool.env.validation])
-        pool.archive.measured_again(run, pool.env, members, everything)
+async def leave_zero(run: Run, pool: CandidatePool) -> None:
+    """Where the start earned nothing, validate the better one of two prompts that need no optimizer call, if it earns."""
+    size, validation = min(TRIED, len(pool.env.train)), pool.env.validation
+    while size and cost(size) + len(validation) > pool.left / 2:
+        size -= 1
+    rows = minibatch(run.rng, pool.env.train, size, balanced=True)
+    spent = len(pool.archive.members)
+    earning = await from_zero(run, pool.env, pool.archive, pool.start, rows, secrets)
+    pool.purse.pay(rollouts=(len(pool.archive.members) - spent) * len(rows))
+    for candidate in earning[:1]:
+        rollouts = await pool.env.evaluate(run, candidate.prompt, validation)
+        pool.accept(run, Outcome(candidate, True, validation=rollouts))
 
 
 async def reflect(
@@ -284,20 +302,23 @@ async def reflect(
 ) -> list[Child]:
     """The new prompts that reflections on minibatches write, at once, none twice."""
     pool.learn(await pool.answers(run, parent.prompt, [row for batch in batches for row in batch]))
-    jobs: list[tuple[int, Sequence[Example], list[str]]] = []
-    names = editable(pool.start)
+    jobs: list[tuple[int, Sequence[Example], Sequence[Example], list[str]]] = []
+    names, failures, asks = editable(pool.start), pool.failures(parent), pool.purse.questions
     for batch in batches:
-        olds = [pool.known[parent.id, row.id] for row in batch]
+        rows = shown_rows(pool, parent, batch, failures)
+        olds = [pool.known[parent.id, row.id] for row in rows]
         regions = blamed(pool.start, names, names[pool.turns[parent.id] % len(names)], olds)
         pool.turns[parent.id] += 1
-        if pool.asks >= len(regions) and any(r.reward < pool.env.reward.high for r in answered(olds)):
-            jobs.append((pool.reflections, batch, regions))
-            pool.asks, pool.reflections = pool.asks - len(regions), pool.reflections + 1
+        if asks >= len(regions) and any(row in failures for row in rows):
+            jobs.append((pool.reflections, batch, rows, regions))
+            asks, pool.reflections = asks - len(regions), pool.reflections + 1
+    spare = asks >= sum(len(regions) for *_, regions in jobs)
+    policy = replace(pool.policy, attempts=2 if spare else 1, told=lambda n: pool.purse.pay(asks=n))
 
-    async def write(branch: Run, job: tuple[int, Sequence[Example], list[str]]) -> Child:
-        sample, batch, regions = job
+    async def write(branch: Run, job: tuple[int, Sequence[Example], Sequence[Example], list[str]]) -> Child:
+        sample, batch, rows, regions = job
         prompt = parent.prompt
-        question = partial(rewritten, pool=pool, parent=parent, rows=batch, sample=sample)
+        question = partial(rewritten, pool=pool, policy=policy, parent=parent, rows=rows, sample=sample)
         for region, written in zip(regions, await branch.map(question, regions), strict=True):
             prompt = prompt if written is None else moved(pool.start, prompt, region, written)
         return Child(prompt, f"reflection on {', '.join(regions)}", batch)
@@ -309,82 +330,135 @@ async def reflect(
     return new
 
 
+def shown_rows(
+    pool: CandidatePool, parent: Candidate, batch: Sequence[Example], failures: Sequence[Example]
+) -> list[Example]:
+    """The training rows that a reflection shows: failures in the minibatch, then others, their targets by turns, then for each
+    three of these one row of the minibatch that is right."""
+    own = [row for row in failures if row in batch]
+    wrong = [*own, *(row for row in failures if row not in batch)][: pool.config.shown]
+    right = [row for row in batch if row not in failures and answered([pool.known[parent.id, row.id]])]
+    return [*wrong, *right[: min(pool.config.shown - len(wrong), len(wrong) // 3)]]
+
+
 async def rewritten(
-    run: Run, region: str, pool: CandidatePool, parent: Candidate, rows: Sequence[Example], sample: int
+    run: Run,
+    region: str,
+    pool: CandidatePool,
+    policy: LanguagePolicy,
+    parent: Candidate,
+    rows: Sequence[Example],
+    sample: int,
 ) -> Prompt | None:
     """The parent with one region written anew; None without a usable reply."""
     base, focused = parent.prompt.restored(region, pool.start), pool.start.focused(region)
     text, pairs = text_in(focused, parent.prompt), [(row, pool.known[parent.id, row.id]) for row in rows]
-    shown = [show_rollout(row, in_focus(old, focused)) for row, old in pairs if answered([old])]
-    question = reflection(setting(pool.env.description, base, region), text, shown)
-    written = await pool.policy.rewrite(run, base, question, sample=sample, text=text, region=region)
+    shown = [show_rollout(row, in_focus(old, focused)) for row, old in pairs]
+    about = setting(pool.env.description, base, region)
+    question = reflection(about, text, shown, told_answers(pool, parent))
+    written = await policy.rewrite(run, base, question, sample=sample, text=text, region=region)
     fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
     if len(fit) < len(written):
         run.log("copied", len(written) - len(fit))
     return fit[0] if fit else None
 
 
+def told_answers(pool: CandidatePool, parent: Candidate) -> str:
+    """Where targets are labels: all right answers, and which was given for which, by all known rollouts of the parent."""
+    labels = right_answers(pool.env)
+    if not labels:
+        return ""
+    rows = {row.id: row for row in pool.env.train}
+    mine = [rollout for (prompt, _), rollout in pool.known.items() if prompt == parent.id]
+    mistaken = confusions(rows, mine, pool.env.reward.high)
+    listed = "\n".join([ANSWERS, *(f"- {label}" for label in labels)])
+    return listed if not mistaken else "\n".join([listed, "", CONFUSED, *mistaken])
+
+
 def union(pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> Child | None:
     """All that the children of a parent changed, as one child; None where nothing of two of them can be merged."""
     if not children:
         return None
-    prompt, rows = children[0].prompt, [*children[0].rows]
+    prompt, parts = children[0].prompt, 1
+    rows = {row.id: row for row in children[0].rows}
     for child in children[1:]:
         merged = merged_prompt(pool.start, parent.prompt, prompt, child.prompt)
         if merged is not None:
-            prompt, rows = merged, [*rows, *child.rows]
-    known = prompt in pool.archive or len(rows) == len(children[0].rows)
-    return None if known else Child(prompt, "union of reflections", rows, sure=True)
+            prompt, parts = merged, parts + 1
+            rows |= {row.id: row for row in child.rows}
+    return None if parts < 2 or prompt in pool.archive else Child(prompt, UNION, list(rows.values()))
 
 
 async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Sequence[Child]) -> bool:
-    """Compare children with their parent, at once, as far as it can be paid for; validate the better ones. Whether any is."""
-    left, size = pool.rollouts, 2 * pool.config.minibatch
+    """Compare children with their parent, at once, as far as it can be paid for; validate the best of the accepted ones, and
+    without a limit all. The others wait. Whether any is validated."""
+    validation, left = pool.env.validation, pool.left
     jobs: list[tuple[Child, list[list[Example]]]] = []
     taken = [row for child in children for row in child.rows]
     for n, child in enumerate(children):
-        need, later = len(child.rows) + len(pool.env.validation), list[list[Example]]()
-        share = left / (len(children) - n) - need
-        while len(later) < pool.config.looks - 1 and share >= size * (len(later) + 1):
-            later.append(pool.batch(taken))
+        later = list[list[Example]]()
+        share = (left - len(validation)) / (len(children) - n) - len(child.rows)
+        looks = pool.config.looks - 1 if pool.config.alpha is not None else 0
+        while len(later) < looks and share >= 2 * pool.config.minibatch * (len(later) + 1):
+            later.append(pool.draw_rows(pool.config.minibatch, taken))
             taken += later[-1]
-        if left >= need:
+        if left - len(validation) >= len(child.rows):
             jobs.append((child, [rows for rows in later if rows]))
-            left -= need + 2 * sum(map(len, later))
+            left -= len(child.rows) + 2 * sum(map(len, later))
 
     async def outcome(branch: Run, job: tuple[Child, list[list[Example]]]) -> Outcome:
         child, later = job
         both, span = [parent.prompt, child.prompt], pool.env.reward.high - pool.env.reward.low
-        rows = [*child.rows, *(pool.env.validation if child.sure else ())]
         olds = [pool.known[parent.id, row.id] for row in child.rows]
-        every = await pool.answers(branch, child.prompt, rows)
-        news, validated = every[: len(child.rows)], every[len(child.rows) :]
-        verdict = better(olds, news, span, pool.config.alpha)
+        news = await pool.answers(branch, child.prompt, child.rows)
+        verdict = judged(olds, news, span, pool.config.alpha)
         for batch in later:
             if verdict is None:
                 more = await branch.map(partial(pool.answers, rows=batch), both)
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
-                verdict = better(olds, news, span, pool.config.alpha)
+                verdict = judged(olds, news, span, pool.config.alpha)
         candidate = Candidate(child.prompt, (parent.id,), child.operator, mean_score(news))
-        if verdict and not validated:
-            validated = await pool.env.evaluate(branch, child.prompt, pool.env.validation)
-        ahead = sum(gains(olds, news)) if verdict is None else 0.0
-        return Outcome(candidate, bool(verdict), [*olds, *news], validated, child.rows, ahead)
+        return Outcome(candidate, bool(verdict), [*olds, *news], (), child.rows, sum(gains(olds, news)))
 
-    outcomes = await run.map(outcome, jobs)
+    outcomes = sorted(await run.map(outcome, jobs), key=lambda one: -one.ahead / max(1, len(one.rows)))
+    accepted = [one for one in outcomes if one.accepted]
+    chosen = [one.candidate.id for one in (accepted if pool.left == math.inf else accepted[:1])]
     for each in outcomes:
-        pool.take(run, each)
-    return any(each.accepted for each in outcomes)
+        pool.take(run, replace(each, accepted=False))
+    await validate(run, pool, [one for one in pool.waiting if one.candidate.id in chosen])
+    return bool(chosen)
+
+
+def judged(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float | None) -> bool | None:
+    """Whether a child is accepted: it earns more than its parent on the same rows, or by the test; None while undecided."""
+    return sum(gains(olds, news)) > 0 if alpha is None else better(olds, news, span, alpha)
+
+
+async def validate(run: Run, pool: CandidatePool, outcomes: Sequence[Outcome]) -> None:
+    """Validate children that wait, as far as it can be paid for, and make them a part of the pool."""
+    most = min(pool.left / max(1, len(pool.env.validation)), len(outcomes))
+    due = outcomes[: int(most)]
+    ask = partial(pool.answers, rows=pool.env.validation)
+    answers = await run.map(ask, [one.candidate.prompt for one in due])
+    for one, rollouts in zip(due, answers, strict=True):
+        pool.waiting.remove(one)
+        pool.accept(run, replace(one, accepted=True, validation=rollouts))
 
 
 async def decide(run: Run, pool: CandidatePool) -> None:
-    """At the end, validate children that the test left undecided, the one that is furthest ahead first, with what is left."""
-    for outcome in sorted(pool.undecided, key=lambda one: -one.ahead):
-        rows = pool.env.validation
-        if pool.rollouts < len(rows):
-            break
-        validated = await pool.answers(run, outcome.candidate.prompt, rows)
-        pool.accept(run, replace(outcome, accepted=True, validation=validated))
+    """Spend what is left on the choice: validate children that wait, the one that is furthest ahead first; then the two best
+    answer training rows that neither has answered."""
+    await validate(run, pool, sorted(pool.waiting, key=lambda one: -one.ahead / max(1, len(one.rows))))
+    ranked = sorted(pool.scores, key=lambda name: -sum(pool.scores[name]))[:2]
+    if len(ranked) < 2 or math.isinf(pool.purse.payable()):
+        return
+    new = [row for row in pool.env.train if all((name, row.id) not in pool.known for name in ranked)]
+    rows = run.rng.sample(new, min(len(new), int(pool.purse.payable() // 2)))
+    prompts = [pool.archive.members[name].prompt for name in ranked]
+    for rollouts in await run.map(partial(pool.answers, rows=rows), prompts):
+        pool.learn(rollouts)
+    pool.finalists = ranked
+    pool.settled = frozenset(row.id for row in (*rows, *pool.env.validation))
 
 
 async def merge(run: Run, pool: CandidatePool) -> None:
@@ -394,7 +468,7 @@ async def merge(run: Run, pool: CandidatePool) -> None:
     pool.grown = False
     for pair in pairs:
         prompt = None if pair in pool.merged else combined(pool, *pair)
-        if prompt is None or prompt in pool.archive or pool.rollouts < len(rows):
+        if prompt is None or prompt in pool.archive or pool.left < len(rows):
             continue
         pool.merged.add(pair)
         few = contested(run.rng, *(pool.scores[name] for name in pair))
@@ -404,7 +478,8 @@ async def merge(run: Run, pool: CandidatePool) -> None:
         others = await pool.env.evaluate(run, prompt, [rows[i] for i in rest]) if passed else []
         by_row = {r.example_id: r for r in [*tried, *others]}
         validated = [by_row[row.id] for row in rows] if passed else []
-        pool.take(run, Outcome(Candidate(prompt, pair, "merge"), passed, [*tried, *others], validated))
+        pool.learn([*tried, *others])
+        pool.take(run, Outcome(Candidate(prompt, pair, "merge"), passed, (), validated))
         break
 
 
@@ -419,37 +494,43 @@ def combined(pool: CandidatePool, better: str, other: str) -> Prompt | None:
 
 
 def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> CandidatePool:
-    """An empty pool with sizes that a limit pays for: about `CHILDREN` times a minibatch and the validation split."""
-    payable, rounds = payable_rollouts(run, env, writes=True), config.rounds
-    asks = payable_asks(run, env, payable)
-    batch, width, unused = min(config.minibatch, len(env.train)), config.proposals, list[Example]()
-    if payable is not None:
-        each, rounds = max(6, payable // CHILDREN), payable
-        batch = max(1, min(batch, each * 2 // 5))
-        whole, env = (
-            env.validation,
-            cut_validation(run, env, max(1, min(each - batch, (payable - 2 * batch) // 2))),
-        )
-        unused = [row for row in whole if row not in env.validation]
-        width = min(width, (payable // ROUNDS - len(env.validation)) // (2 * batch))
-    width = max(1, width if asks is None else min(width, asks // ROUNDS))
-    config, draw = replace(config, minibatch=batch), endless(run.rng, env.train)
-    left, questions = (math.inf if limit is None else limit for limit in (payable, asks))
-    return CandidatePool(env, policy, start, config, draw, left, questions, rounds, width, unused=unused)
+    """An empty pool, with a minibatch and a number of reflections at once that leave a limit room for several children."""
+    purse, rounds = open_purse(run, env), config.rounds
+    width, payable = config.proposals, purse.payable(1)
+    if purse.questions < math.inf:
+        width = max(1, min(width, int(purse.questions) // ROUNDS))
+    fresh = min(len(env.train), width * config.minibatch)
+    if payable < math.inf:
+        size = affordable_rows(env, payable, int(payable) // 6)
+        rounds, env = int(payable), cut_validation(run, env, size)
+        least = min(config.minibatch, max(LEAST, int(payable) // 16))
+        each = int((payable - size) / ROUNDS - size) // 2
+        fresh = max(1, min(fresh, max(least, each), int(payable - size) // 3))
+    draw = endless(run.rng, env.train)
+    return CandidatePool(env, policy, start, config, draw, purse, rounds, width, fresh)
 
 
-def reflection(about: str, text: str, shown: Sequence[str]) -> str:
-    """The question to the optimizer: the instructions, the rollouts under them, the request (the paper's words)."""
+def reflection(about: str, text: str, shown: Sequence[str], answers: str = "") -> str:
+    """The question to the optimizer: the instructions, the rollouts under them, the right answers, the request."""
     examples = "\n".join(f"<example>\n{rollout}\n</example>" for rollout in shown)
-    return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{EXAMPLES}\n{examples}\n\n{REQUEST}"
+    parts = [
+        f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>",
+        f"{EXAMPLES}\n{examples}",
+        answers,
+        REQUEST,
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
-CHILDREN, ROUNDS, IDLE, ENOUGH = 20, 5, 12, 20
+UNION = "union of reflections"
+ROUNDS, ENOUGH, LEAST = 4, 20, 4
 INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
 EXAMPLES = (
     "The following are examples of different task inputs provided to the assistant along with the assistant's response for "
     "each of them, and some feedback on how the assistant's response could be better:"
 )
+ANSWERS = "All right answers of the task are:"
+CONFUSED = "What the assistant answered instead of what was wanted:"
 REQUEST = (
     "Your task is to improve the prompt of the assistant: write its whole instruction anew. Read the inputs carefully and "
     "identify the input format and infer detailed task description about the task I wish to solve with the assistant. Read "

@@ -14,9 +14,13 @@ from whet.environments.environment import Environment
 from whet.rewards import TARGET_SCORE
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.labels import right_answers
 
 LEAST_EXAMPLES = 8
 SMALLEST = 4
+SMALLEST_VALIDATION = 5
+LEAST_VALIDATION, ROWS_PER_ANSWER = 20, 3
+VALIDATION_SHARE, SMALL_SHARE = 0.1, 0.125
 
 
 @dataclass(frozen=True)
@@ -61,18 +65,73 @@ def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
     return min(bounds) if bounds else None
 
 
+def least_rows(env: Environment) -> int:
+    """The fewest validation rows on which prompts can be told apart: 20, or 3 for each right answer where these are few."""
+    return max(LEAST_VALIDATION, ROWS_PER_ANSWER * len(right_answers(env)))
+
+
+def validation_rows(rollouts: float, env: Environment) -> int:
+    """How many of the validation rows prompts are validated on where so many rollouts can be paid for.
+
+    One validation takes a tenth of them, or up to an eighth where a tenth is fewer than `least_rows`; 5 rows at least.
+    """
+    size = max(rollouts * VALIDATION_SHARE, min(least_rows(env), rollouts * SMALL_SHARE))
+    return min(len(env.validation), max(SMALLEST_VALIDATION, int(size)))
+
+
+def affordable_rows(env: Environment, rollouts: float, wanted: int = 0) -> int:
+    """The validation rows of a search: all that the plan of its run leaves it. Where nobody planned, `least_rows`, but no more than a
+    fifth of the rollouts; or more if more are `wanted`."""
+    return min(len(env.validation), max(1, wanted, int(min(least_rows(env), rollouts / 5))))
+
+
+@dataclass
+class Purse:
+    """What a search that plans as it goes may still spend: rollouts, calls of the optimizer model, `calls` of all roles together
+    where a rollout takes `each` of them. Infinite without a limit."""
+
+    rollouts: float
+    asks: float
+    calls: float = math.inf
+    each: int = 1
+
+    def payable(self, asks: float = 0) -> float:
+        """Rollouts that can be paid for beside so many calls of the optimizer model."""
+        return max(0, min(self.rollouts, (self.calls - asks) / self.each))
+
+    @property
+    def questions(self) -> float:
+        """Calls of the optimizer model that can be paid for."""
+        return max(0, min(self.asks, self.calls))
+
+    def pay(self, *, rollouts: int = 0, asks: int = 0) -> None:
+        """Take what was spent."""
+        self.rollouts, self.asks = self.rollouts - rollouts, self.asks - asks
+        self.calls -= rollouts * self.each + asks
+
+
+def open_purse(run: Run, env: Environment) -> Purse:
+    """The purse of a run at its start."""
+    limits, (task, judge) = run.limits, _calls_each(env)
+    bounds = [limits.task_calls // task] if limits.task_calls is not None else []
+    bounds += [limits.judge_calls // judge] if judge and limits.judge_calls is not None else []
+    asks, calls = (math.inf if limit is None else limit for limit in (limits.optimizer_calls, limits.calls))
+    return Purse(min(bounds, default=math.inf), asks, calls, task + judge)
+
+
 def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes: bool = True) -> SearchPlan:
     """Split the budget: at most two fifths of the rollouts validate (start, leaders of rounds, finalists).
 
-    The validation split is cut, by the run's generator, so that at least three prompts can be compared on
-    it. A small budget is not held back for leaders of many rounds: one for 400 rollouts, at least two.
+    A validation split that is larger than what the plan of a run leaves (`validation_rows`) is cut, by the run's generator, so
+    that at least two or three prompts can be compared on it. A small budget is not held back for leaders of many rounds:
+    one for 400 rollouts, at least two.
     """
     rollouts = payable_rollouts(run, env, writes=writes)
     asks = payable_asks(run, env, rollouts)
     if rollouts is None:
         return SearchPlan(env, None, asks, 1 + rounds + finalists, finalists)
     for_validation = rollouts * 2 // 5
-    size = min(len(env.validation), max(1, for_validation // 3))
+    size = affordable_rows(env, rollouts, for_validation // 3)
     env = cut_validation(run, env, size)
     most = 1 + min(rounds, max(2, rollouts // 400)) + finalists
     validations = min(most, max(2, for_validation // size))

@@ -1,0 +1,46 @@
+"""The right answers of a task whose targets are labels, and which of them a model takes for which."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from whet.environments.environment import Environment
+from whet.rewards.choose import labels_of
+from whet.rewards.targets import targets_of
+from whet.search.minibatch import answered
+from whet.types import Example, Rollout
+
+CONFUSIONS = 8
+_ANSWER = 40
+
+
+def right_answers(env: Environment) -> list[str]:
+    """The right answers of a task as a model must write them, where its targets are labels: few, and each wanted again and
+    again; else none."""
+    if env.labels:
+        return list(env.labels.values())
+    targets = [row.target for row in env.train]
+    return labels_of(targets) if targets and all(isinstance(target, str) for target in targets) else []
+
+
+def by_label(rows: Sequence[Example]) -> list[Example]:
+    """The rows with their targets by turns: the first row of each target, then the second of each."""
+    groups: dict[str, list[Example]] = {}
+    for row in rows:
+        groups.setdefault(str(row.target), []).append(row)
+    most = max(map(len, groups.values()), default=0)
+    return [group[turn] for turn in range(most) for group in groups.values() if turn < len(group)]
+
+
+def confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: float) -> list[str]:
+    """What was wanted and what was answered instead, with how often, a line each, the most frequent first."""
+    counts = Counter(
+        (targets_of(rows[r.example_id])[0].strip(), " ".join(r.output.split())[:_ANSWER])
+        for r in answered(rollouts)
+        if r.reward < high and r.example_id in rows and rows[r.example_id].target is not None
+    )
+    return [
+        f"- wanted {wanted}, answered {given or 'nothing'}: {n} {'time' if n == 1 else 'times'}"
+        for (wanted, given), n in counts.most_common(CONFUSIONS)
+    ]
