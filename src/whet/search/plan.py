@@ -80,8 +80,8 @@ def validation_rows(rollouts: float, env: Environment) -> int:
 
 
 def affordable_rows(env: Environment, rollouts: float, wanted: int = 0) -> int:
-    """The validation rows of a search: all that the plan of its run leaves it. Where nobody planned, `least_rows`, but no more than a
-    fifth of the rollouts; or more if more are `wanted`."""
+    """The validation rows of a search: all that the plan of its run leaves it. Where nobody planned, `least_rows`, but no more
+    than a fifth of the rollouts; or more if more are `wanted`."""
     return min(len(env.validation), max(1, wanted, int(min(least_rows(env), rollouts / 5))))
 
 
