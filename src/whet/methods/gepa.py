@@ -313,7 +313,7 @@ async def reflect(
             jobs.append((pool.reflections, batch, rows, regions))
             asks, pool.reflections = asks - len(regions), pool.reflections + 1
     spare = asks >= sum(len(regions) for *_, regions in jobs)
-    policy = replace(pool.policy, attempts=2 if spare else 1, told=lambda n: pool.purse.pay(asks=n))
+    policy = replace(pool.policy, attempts=2 if spare else 1, charge=lambda n: pool.purse.pay(asks=n))
 
     async def write(branch: Run, job: tuple[int, Sequence[Example], Sequence[Example], list[str]]) -> Child:
         sample, batch, rows, regions = job

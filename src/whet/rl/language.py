@@ -39,13 +39,13 @@ _TASK_TAG = "TASK"
 @dataclass(frozen=True)
 class LanguagePolicy:
     """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply; that of a rewrite may be
-    longer where the text is long. `attempts`: how often a text is asked for at most. `told` is called with the number of
+    longer where the text is long. `attempts`: how often a text is asked for at most. `charge` is called with the number of
     calls that each question took."""
 
     temperature: float = 1.0
     max_tokens: int = 1024
     attempts: int = 2
-    told: Callable[[int], None] = lambda calls: None
+    charge: Callable[[int], None] = lambda calls: None
 
     async def write(
         self, run: Run, question: str, tag: str, n: int = 1, *, sample: int = 0, many: bool = False
@@ -132,7 +132,7 @@ class LanguagePolicy:
 
         outcomes = await run.map(one, range(sample, sample + n))
         kept = [result for results, _ in outcomes for result in results]
-        self.told(len(kept) + sum(len(unusable) for _, unusable in outcomes))
+        self.charge(len(kept) + sum(len(unusable) for _, unusable in outcomes))
         run.log("replies", {"asked": n, "kept": len(kept), **_counts([u for _, us in outcomes for u in us])})
         return kept
 

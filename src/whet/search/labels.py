@@ -41,6 +41,6 @@ def confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: f
         if r.reward < high and r.example_id in rows and rows[r.example_id].target is not None
     )
     return [
-        f"- wanted {wanted}, answered {given or 'nothing'}: {n} {'time' if n == 1 else 'times'}"
-        for (wanted, given), n in counts.most_common(CONFUSIONS)
+        f"- wanted {wanted}, answered {answer or 'nothing'}: {n} {'time' if n == 1 else 'times'}"
+        for (wanted, answer), n in counts.most_common(CONFUSIONS)
     ]
