@@ -427,7 +427,7 @@ async def test_without_merges_and_with_one_region_nothing_is_merged() -> None:
 
 COUNT = 30
 LIMITS = Budget(task_calls=260, optimizer_calls=40)
-FEW = Budget(task_calls=100, optimizer_calls=14)
+FEW = Budget(task_calls=160, optimizer_calls=16)
 """So few that the rules are not all learned before the choice of a parent counts."""
 
 
@@ -468,8 +468,8 @@ def whole(seed: int, limits: Budget) -> float:
 
 def gain(reward: Rules, settings: dict[str, Any], limits: Budget) -> float:
     """The lower end of the interval of what the method is worth above the same with its mechanism switched off."""
-    pairs = [whole(s, limits) - play("gepa", rules_world(reward)(s), s, limits, settings) for s in range(6)]
-    return fmean(pairs) - T_95[6] * stdev(pairs) / 6**0.5
+    pairs = [whole(s, limits) - play("gepa", rules_world(reward)(s), s, limits, settings) for s in range(10)]
+    return fmean(pairs) - T_95[10] * stdev(pairs) / 10**0.5
 
 
 @pytest.mark.long
