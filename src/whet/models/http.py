@@ -1,6 +1,6 @@
 """The HTTP client of endpoints: one request out, an answer or the reason why there is none in.
 
-It speaks HTTP/1.1 on the event loop itself: a call costs it a sixth of the processor time that aiohttp takes, and no call waits
+It speaks HTTP/1.1 on the event loop itself: a call costs it a third of the processor time that aiohttp takes, and no call waits
 for another thread. Errors are values here: an exception that kept the request would keep its headers, and with them the key.
 """
 
