@@ -346,10 +346,11 @@ class ModelClient:
         self.observed.note(self._counted(request), request.n, usage, self.cost(usage), price)
 
     def cost(self, usage: Usage) -> float:
-        """US dollars: what the provider says, else by the price; 0 without either."""
-        if usage.cost_usd is not None:
-            return usage.cost_usd
-        return 0.0 if self.price is None else self.price.cost(usage)
+        """US dollars: what the provider says, else by the price; 0 without either. A provider that says 0 where a price is known
+        may bill elsewhere: the price holds."""
+        if usage.cost_usd or self.price is None:
+            return usage.cost_usd or 0.0
+        return self.price.cost(usage)
 
 
 def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:

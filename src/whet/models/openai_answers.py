@@ -281,7 +281,8 @@ def reported_usage(data: Mapping[str, Any]) -> Usage | None:
     value = data.get("usage")
     if not isinstance(value, dict):
         return None
-    read, written = _tokens(value.get("prompt_tokens")), _tokens(value.get("completion_tokens", 0))
+    read = _tokens(value.get("prompt_tokens", value.get("input_tokens")))
+    written = _tokens(value.get("completion_tokens", value.get("output_tokens", 0)))
     if not read or written is None:
         return None
     thought = _tokens(_detail(value, "completion_tokens_details", "reasoning_tokens")) or 0
@@ -293,7 +294,7 @@ def reported_usage(data: Mapping[str, Any]) -> Usage | None:
     output = written + max(beside, thought if thought > written else 0)
     if not output and _writes(data.get("choices")):
         return None
-    return Usage(read, output, cached, min(max(thought, beside), output), _named_cost(value.get("cost")))
+    return Usage(read, output, cached, min(max(thought, beside), output), _named_cost(value))
 
 
 _CACHED = (
@@ -317,10 +318,20 @@ def _first_count(usage: Mapping[str, Any], places: Sequence[tuple[str, str]]) ->
     return next((count for count in counts if count), 0)
 
 
-def _named_cost(value: Any) -> float | None:
-    """The US dollars that a usage names as its `cost`: a number, or a mapping with the total."""
-    if isinstance(value, dict):
-        value = value.get("total_cost")
+def _named_cost(usage: Mapping[str, Any]) -> float | None:
+    """The US dollars that a usage names as its `cost`: a number, or a mapping with the total. Where a router bills the
+    provider's price elsewhere (the user's own key), `cost` is the router's share, and the provider's comes on top of it.
+    """
+    cost = usage.get("cost")
+    own = _dollars(cost.get("total_cost") if isinstance(cost, dict) else cost)
+    details = usage.get("cost_details")
+    upstream = _dollars(details.get("upstream_inference_cost")) if isinstance(details, dict) else None
+    if own is None or upstream is None:
+        return own
+    return own + upstream if upstream > own else own
+
+
+def _dollars(value: Any) -> float | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and math.isfinite(value) and value >= 0 else None
 
@@ -331,8 +342,8 @@ def _writes(choices: Any) -> bool:
 
 
 def _tokens(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value <= MOST_TOKENS else None
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    return int(value) if whole and 0 <= value <= MOST_TOKENS else None
 
 
 def embeddings(raw: bytes, count: int) -> list[list[float]] | None:

@@ -236,6 +236,7 @@ class ProgramReward:
             return {
                 "error": f"{self.path.name}: {RETURNED} {shown(result)}; expected a number or a dict with `reward`"
             }
+        value = _without_rounding(value, self.low, self.high)
         if not self.low <= value <= self.high:
             return {"error": self._outside(value), "outside": value}
         critique, addressed = named.get(wording), dict[str, str]()
@@ -299,6 +300,10 @@ def _named_values(result: Any) -> Mapping[str, Any]:
 
 def _is_report(value: Any) -> bool:
     return isinstance(value, Mapping) and any(key in value for key in CRITIQUES)
+
+
+_ROUNDING = 1e-9
+"""The share of the range by which sums of floats may miss it."""
 
 
 def program_of_file(
@@ -428,6 +433,12 @@ def _is_critique(value: Any) -> bool:
 
 def _lines(critique: Any) -> str:
     return "\n".join(map(str, critique)) if isinstance(critique, list | tuple) else str(critique)
+
+
+def _without_rounding(value: float, low: float, high: float) -> float:
+    """The value, or the end of the range that it misses by a rounding error: weights that are 1 together sum to 1 + 2e-16."""
+    inside = min(max(value, low), high)
+    return inside if abs(value - inside) <= _ROUNDING * max(abs(low), abs(high), high - low) else value
 
 
 def _number(value: Any) -> float | None:
