@@ -69,7 +69,39 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
             {"prompt_tokens": 9, "completion_tokens": 3, "cost": {"total_cost": 0.5}},
             Usage(9, 3, cost_usd=0.5),
         ),
+        # a router with the user's own key: its share, and what the provider bills on top
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 3,
+                "cost": 0,
+                "cost_details": {"upstream_inference_cost": 0.002},
+            },
+            Usage(9, 3, cost_usd=0.002),
+        ),  # fmt: skip
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 3,
+                "cost": 0.25,
+                "cost_details": {"upstream_inference_cost": 5.0},
+            },
+            Usage(9, 3, cost_usd=5.25),
+        ),  # fmt: skip
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 3,
+                "cost": 0.5,
+                "cost_details": {"upstream_inference_cost": 0.5},
+            },
+            Usage(9, 3, cost_usd=0.5),
+        ),  # fmt: skip
+        # other names, and whole numbers that were written as floats
+        ({"input_tokens": 9, "output_tokens": 3}, Usage(9, 3)),
+        ({"prompt_tokens": 1000.0, "completion_tokens": 3.0}, Usage(1000, 3)),
         # what is odd is not believed
+        ({"prompt_tokens": 9.5, "completion_tokens": 3}, None),
         ({"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 4, "cost": -1}, Usage(9, 3)),
         ({"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": "12", "cost": "free"}, Usage(9, 3)),
         ({"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}, None),

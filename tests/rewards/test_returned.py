@@ -176,3 +176,11 @@ async def test_a_function_with_trace_gets_the_steps() -> None:
         await grade(function, Completion("x"))
     single = [{"role": "task", "name": "", "arguments": {}, "output": "x"}]
     assert seen == [list(steps), single, list(steps), None]
+
+
+async def test_a_sum_of_floats_that_misses_the_range_by_rounding_is_the_end_of_the_range() -> None:
+    """0.55 + 0.05 + 0.3 + 0.1 is 1.0000000000000002: a perfect answer is no error."""
+    for returned, kept in ((0.55 + 0.05 + 0.3 + 0.1, 1.0), (-2e-17, 0.0), (0.5, 0.5)):
+        assert (await grade(lambda example, output, value=returned: value)).value == kept
+    with pytest.raises(RewardFailed):
+        await grade(lambda example, output: 1.001)
