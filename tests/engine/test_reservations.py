@@ -32,8 +32,8 @@ class Thinking:
     simulated = False
     name = "thinking"
 
-    def __init__(self, thought: int, differs: int = 0) -> None:
-        self.thought, self.differs = thought, differs
+    def __init__(self, thought: int, differs: int = 0, named: float | None = None) -> None:
+        self.thought, self.differs, self.named = thought, differs, named
         self.calls: list[int] = []
         self.open = self.most_at_once = 0
         self.first: list[int] = []
@@ -51,7 +51,7 @@ class Thinking:
         right = "closely" in text or number[0] % 2 == 0
         written = self.thought + number[1] % (self.differs + 1)
         self.calls.append(50 + written)
-        return whet.Completion(word if right else "no idea", usage=Usage(50, written, 0, written - 2))
+        return whet.Completion(word if right else "no idea", usage=Usage(50, written, 0, written - 2, self.named))
 
 
 class Writer:
@@ -105,8 +105,10 @@ def test_a_limit_on_tokens_holds_and_is_used(tmp_path: Path, tokens: int, differ
     assert task.most_at_once > 1
 
 
-def test_a_limit_on_dollars_holds_and_is_used(tmp_path: Path) -> None:
-    task, optimizer = Thinking(400, 200), Writer()
+@pytest.mark.parametrize("named", [None, 0.0])
+def test_a_limit_on_dollars_holds_and_is_used(tmp_path: Path, named: float | None) -> None:
+    """Also where the provider names a cost of 0, as a router does that bills elsewhere."""
+    task, optimizer = Thinking(400, 200, named), Writer()
     done = run(tmp_path, task, optimizer, cost_usd=1.0)
     due = sum(50e-6 + (tokens - 50) * 10e-6 for tokens in task.calls) + len(optimizer.calls) * 850e-6
     assert done["usage"]["cost_usd"] == pytest.approx(due)
