@@ -167,7 +167,11 @@ async def test_what_a_killed_evaluation_had_answered_is_paid_once_by_all(tmp_pat
         killed.append(_in_a_process(tmp_path / "one", url, tmp_path))
         assert await asyncio.to_thread(killed[1].wait) == 0
         (result,) = (tmp_path / "runs").glob("one-*/result.json")
-        rows_asked = json.loads(result.read_text())["score"]["n"]
+        told = json.loads(result.read_text())
+        rows_asked = told["score"]["n"]
+        lost = told["usage"]["calls"]["task"] - rows_asked
+        assert 0 < lost <= 6, "counted as spent: four in flight, and two intents written ahead"
+        assert any(w.startswith(f"{lost} call(s) were in flight") for w in told["warnings"])
         paid = calls["task"]
         assert answered and rows_asked <= paid <= rows_asked + 4, (
             "what was in flight at the kill is paid again"

@@ -51,7 +51,9 @@ class Thinking:
         right = "closely" in text or number[0] % 2 == 0
         written = self.thought + number[1] % (self.differs + 1)
         self.calls.append(50 + written)
-        return whet.Completion(word if right else "no idea", usage=Usage(50, written, 0, written - 2, self.named))
+        return whet.Completion(
+            word if right else "no idea", usage=Usage(50, written, 0, written - 2, self.named)
+        )
 
 
 class Writer:

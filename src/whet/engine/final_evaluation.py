@@ -444,7 +444,7 @@ async def execute_evaluation(
             noise = await noise_warnings(run.branch("regrading"), env, rollouts, plan.limits)
     finally:
         core.journal.append([elapsed_row(core)])
-    warnings = [*task.warnings, *uncounted, *tried, *noise, *_failure_warnings({split: rollouts})]
+    warnings = [*task.warnings, *uncounted, *tried, *noise, *_warnings(opened, {split: rollouts})]
     warnings += [*cut_warnings(rollouts, env.generation.max_tokens), *label_warnings(rollouts)]
     if opening is not None:
         warnings.append(
