@@ -78,7 +78,7 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
                 "cost_details": {"upstream_inference_cost": 0.002},
             },
             Usage(9, 3, cost_usd=0.002),
-        ),  # fmt: skip
+        ),
         (
             {
                 "prompt_tokens": 9,
@@ -87,7 +87,7 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
                 "cost_details": {"upstream_inference_cost": 5.0},
             },
             Usage(9, 3, cost_usd=5.25),
-        ),  # fmt: skip
+        ),
         (
             {
                 "prompt_tokens": 9,
@@ -96,7 +96,7 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
                 "cost_details": {"upstream_inference_cost": 0.5},
             },
             Usage(9, 3, cost_usd=0.5),
-        ),  # fmt: skip
+        ),
         # other names, and whole numbers that were written as floats
         ({"input_tokens": 9, "output_tokens": 3}, Usage(9, 3)),
         ({"prompt_tokens": 1000.0, "completion_tokens": 3.0}, Usage(1000, 3)),

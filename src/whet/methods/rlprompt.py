@@ -30,8 +30,8 @@ Differences from the paper:
    pieces. States and output matrix are brought to unit scale, because the initialisation presumes it.
 9. The result is the best on validation examples among the greedy prompt, the best on training examples and
    the start; the paper takes the greedy prompt.
-10. `replay` earlier prompts join each update (off-policy, as in Guo et al. 2021, arXiv:2106.07704); the published code of RLPrompt
-   learns from the prompts just sampled alone, which is the default.
+10. `replay` earlier prompts join each update (off-policy, as in Guo et al. 2021, arXiv:2106.07704); the published code of
+   RLPrompt learns from the prompts just sampled alone, which is the default.
 11. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
