@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +41,7 @@ from whet.instructions.questions import (
 from whet.replies import array, closed, json_values
 from whet.run import Run
 from whet.search.copies import Copies
+from whet.search.labels import by_turns
 from whet.types import JSON, Completion, Message, Request
 
 ROLE = "optimizer"
@@ -168,12 +170,9 @@ async def _packs(
 
 def _mixed(critiques: Sequence[Critique]) -> list[int]:
     """The places of critiques, those of different labels by turns; the label that is missed most often comes first."""
-    places: dict[str, list[int]] = {}
-    for place, one in enumerate(critiques):
-        places.setdefault(one.wanted, []).append(place)
-    dealt = sorted(places.values(), key=len, reverse=True)
-    turns = sorted((turn, group) for group, own in enumerate(dealt) for turn in range(len(own)))
-    return [dealt[group][turn] for turn, group in turns]
+    missed = Counter(one.wanted for one in critiques)
+    places = sorted(range(len(critiques)), key=lambda place: -missed[critiques[place].wanted])
+    return by_turns(places, lambda place: critiques[place].wanted)
 
 
 def _held(critiques: Sequence[Critique], size: int) -> int:

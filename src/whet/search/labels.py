@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import TypeVar
 
 from whet.environments.environment import Environment
 from whet.rewards.choose import labels_of
 from whet.rewards.targets import targets_of
 from whet.search.minibatch import answered
 from whet.types import Example, Rollout
+
+T = TypeVar("T")
 
 CONFUSIONS = 8
 _ANSWER = 40
@@ -26,11 +30,19 @@ def right_answers(env: Environment) -> list[str]:
 
 def by_label(rows: Sequence[Example]) -> list[Example]:
     """The rows with their targets by turns: the first row of each target, then the second of each."""
-    groups: dict[str, list[Example]] = {}
-    for row in rows:
-        groups.setdefault(str(row.target), []).append(row)
-    most = max(map(len, groups.values()), default=0)
-    return [group[turn] for turn in range(most) for group in groups.values() if turn < len(group)]
+    return by_turns(rows, lambda row: str(row.target))
+
+
+def by_turns(items: Sequence[T], group_of: Callable[[T], str]) -> list[T]:
+    """The items of several groups by turns: the first of each group, in the order in which groups begin, then the second of each.
+
+    >>> by_turns(["a1", "a2", "b1", "c1", "b2"], lambda item: item[0])
+    ['a1', 'b1', 'c1', 'a2', 'b2']
+    """
+    groups: dict[str, list[T]] = {}
+    for item in items:
+        groups.setdefault(group_of(item), []).append(item)
+    return [item for turn in zip_longest(*groups.values()) for item in turn if item is not None]
 
 
 def confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: float) -> list[str]:

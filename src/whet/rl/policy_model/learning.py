@@ -90,6 +90,15 @@ def _predictions(body: Backbone, samples: Sequence[Sample], reference: bool) -> 
         shared = _shared(body, samples, reference)
         if shared is not None:
             return shared
+    longest = max(1, *(len(sample.tokens) for sample in samples))
+    logits: Tensor = _read_whole(body, samples, reference, logits_to_keep=longest + 1)[0].logits[:, :-1]
+    return logits
+
+
+def _read_whole(
+    body: Backbone, samples: Sequence[Sample], reference: bool, **options: Any
+) -> tuple[Any, int]:
+    """What the network says of prompts and tokens together, and the width of the prompts, which are padded on the left."""
     prompts, read = body.weights.padded([sample.prompt for sample in samples], left=True)
     tokens, written = body.weights.padded([sample.tokens for sample in samples])
     mask = torch.cat([read, written], 1)
@@ -98,11 +107,10 @@ def _predictions(body: Backbone, samples: Sequence[Sample], reference: bool) -> 
             input_ids=torch.cat([prompts, tokens], 1),
             attention_mask=mask,
             position_ids=positions(mask),
-            logits_to_keep=tokens.shape[1] + 1,
             use_cache=False,
+            **options,
         )
-    logits: Tensor = out.logits[:, :-1]
-    return logits
+    return out, prompts.shape[1]
 
 
 def _shared(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tensor | None:
@@ -143,19 +151,8 @@ def _shared(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tenso
 @torch.no_grad()
 def states(body: Backbone, samples: Sequence[Sample]) -> list[Tensor]:
     """The reference policy's last hidden state before each response token of each sample: float32 (T, d), on the CPU."""
-    prompts, read = body.weights.padded([sample.prompt for sample in samples], left=True)
-    tokens, written = body.weights.padded([sample.tokens for sample in samples])
-    mask = torch.cat([read, written], 1)
-    with _network(body, True) as network:
-        out = network(
-            input_ids=torch.cat([prompts, tokens], 1),
-            attention_mask=mask,
-            position_ids=positions(mask),
-            logits_to_keep=1,
-            use_cache=False,
-            output_hidden_states=True,
-        )
-    hidden = out.hidden_states[-1][:, prompts.shape[1] - 1 : -1].float().cpu()
+    out, width = _read_whole(body, samples, True, logits_to_keep=1, output_hidden_states=True)
+    hidden = out.hidden_states[-1][:, width - 1 : -1].float().cpu()
     return [row[: len(sample.tokens)] for row, sample in zip(hidden, samples, strict=True)]
 
 
