@@ -109,7 +109,7 @@ async def test_answers_are_in_the_cache_before_the_run_ends(tmp_path: Path) -> N
 
     async with odd_server(task=handle) as (url, _calls):
         await evaluate(url, tmp_path, concurrency=1)
-    assert len(seen) > 5 and seen[-1] > 0, "the writer may be at the last answers still"
+    assert len(seen) == 3 and seen[-1] > 0, "the writer may be at the last answers still"
 
 
 async def test_the_text_says_how_old_answers_from_the_cache_are(tmp_path: Path) -> None:
@@ -170,11 +170,11 @@ async def test_what_a_killed_evaluation_had_answered_is_paid_once_by_all(tmp_pat
         told = json.loads(result.read_text())
         rows_asked = told["score"]["n"]
         lost = told["usage"]["calls"]["task"] - rows_asked
-        assert 0 < lost <= 6, "counted as spent: four in flight, and two intents written ahead"
+        assert 0 < lost <= 6, "counted as spent: four in flight, and two on their way to or from the disk"
         assert any(w.startswith(f"{lost} call(s) were in flight") for w in told["warnings"])
         paid = calls["task"]
-        assert answered and rows_asked <= paid <= rows_asked + 4, (
-            "what was in flight at the kill is paid again"
+        assert answered and rows_asked <= paid <= rows_asked + 6, (
+            "four in flight at the kill, and two whose answer was on its way to the disk"
         )
         other = _in_a_process(tmp_path / "two", url, tmp_path)
         assert await asyncio.to_thread(other.wait) == 0

@@ -2,8 +2,8 @@
 
 Appends go to one writer thread in order, so that after any crash the file holds a prefix of what was
 appended. A caller waits only where it must: `commit` waits for the disk (the intent of a paid call, before
-it is sent), `written` for the file system, which is what survives a kill (an answer, before its place is given to
-another call). Appends are ordered: everything appended before a durable intent is durable too.
+it is sent), `written` for the file system, which is what survives a kill (an answer, before another
+intent is written in its stead). Appends are ordered: everything appended before a durable intent is durable too.
 
 Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
 (content -> completions, shared by positions that ask the same), both with a checksum of the row, `calls` (one row per
