@@ -367,7 +367,7 @@ BAD = {
     ),
     "uneven": (
         ["--from", "uneven.csv"],
-        "uneven.csv:3: 1 cells, but the header has 2 columns (divided by semicolons)",
+        "uneven.csv:3: 1 cell, but the header has 2 columns (divided by semicolons)",
     ),
     "a template": (["--from", "blocks.yaml"], "{% if text %}"),
     "only programs": (["--from", "programs.yaml"], "no test has an assertion"),

@@ -174,7 +174,7 @@ def test_files(tmp_path: Path) -> None:
         ("f.jsonl", "", "f.jsonl:1: there are no rows"),
         ("f.csv", "comment\n", "f.csv:1: there are no rows"),
         ("f.csv", "comment,comment\na,b\n", 'f.csv:1: the column "comment" appears twice'),
-        ("f.csv", "comment,rating\na\n", "f.csv:2: 1 cells"),
+        ("f.csv", "comment,rating\na\n", "f.csv:2: 1 cell"),
         ("f.csv", 'comment\n"a\n', "f.csv:2: not valid CSV"),
         ("f.csv", "input,comment\nq,ok\n,\nq,\n", "f.csv:4: the row says nothing"),
         ("f.txt", "x", "feedback files end in"),

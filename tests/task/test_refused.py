@@ -235,7 +235,7 @@ ROWS = {
     "json empty": Case("data.json:1", ("no rows", "Write"), files=data("data.json", data_json=" \n")),
     "missing cell's place": Case(
         "data.csv:5",
-        ("1 cells", "2 columns", "Quote"),
+        ("1 cell", "2 columns", "Quote"),
         files=data("data.csv", data_csv="input,target\n\na,b\n\nc\n"),
     ),
     "NaN": Case("data.jsonl:1", ("NaN", "null"), files={"data.jsonl": '{"input": "a", "target": NaN}'}),

@@ -99,7 +99,7 @@ INIT: Mapping[str, Case] = {
     "column twice": table("a,a,b\n1,2,3\n", "e.csv:1", '"a" appears twice'),
     "cells too many": table("input,target\na,1\nb,2,3\n", "e.csv:3", "3 cells"),
     "a cell without a column name": table("input,,target\na,,1\nb,c,2\n", "e.csv:3", "column 2", "no name"),
-    "table in UTF-16": table((TABLE + "a\n").encode("utf-16"), "e.csv:14", "1 cells"),
+    "table in UTF-16": table((TABLE + "a\n").encode("utf-16"), "e.csv:14", "1 cell"),
     "table in UTF-16 that is cut": table(TABLE.encode("utf-16")[:-1], "e.csv:1", "UTF-16"),
     "table of no character set": table("input,target\nä\x81,1\n".encode("latin-1"), "e.csv:2", "UTF-8"),
     "table packed": table(b"\x1f\x8b\x08\0\0\0\0\0", "e.csv:1", "UTF-8"),

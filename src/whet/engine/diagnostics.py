@@ -55,7 +55,7 @@ def end_of_method(core: Core, start: str) -> str:
     if any(e.name == EVENT for e in events):
         why = "the start prompt is right on every row, and there is nothing to learn from"
     elif steps:
-        why = f"all of its {quantity(steps, 'step')} are made"
+        why = f"{quantity(steps, 'step')} of training are done"
     elif requested and not kept:
         why = f"the optimizer model wrote nothing usable ({quantity(requested, 'text')} asked for)"
     elif _asked_nothing(core):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.storable import shown
 from whet.task.files import decode_marked, decode_text, read_bytes
 
@@ -157,7 +157,7 @@ def _fit(cells: list[str], header: Sequence[str], where: str, delimiter: str) ->
     if len(cells) != len(header):
         word = {"\t": "a tab", ",": "a comma"}.get(delimiter, f'"{delimiter}"')
         raise UsageError(
-            f"{where}: {len(cells)} cells, but the header has {len(header)} columns (divided by "
+            f"{where}: {quantity(len(cells), 'cell')}, but the header has {quantity(len(header), 'column')} (divided by "
             f'{DELIMITERS.get(delimiter, word)}). Quote a cell that contains {word}, a quote or a line end: "...".'
         )
     return cells
