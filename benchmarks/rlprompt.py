@@ -124,10 +124,10 @@ async def learn(seed: int, env: Environment, start: Prompt, config: Config, test
     result = await rlprompt(run, dataclasses.replace(env, model=model), None, start, config)
     seconds = time.perf_counter() - began
     last: Any = [value for name, value in run.logged if name == "step"][-1]
-    frozen = model.seconds + last["body_seconds"]
+    frozen = model.seconds + last["backbone_seconds"]
     figures = await judge(env, result, test)
     print(
-        f"  update {last['update_seconds']:.1f} s, body {last['body_seconds']:.1f} s, {result.prompt.region_text()!r}"
+        f"  update {last['update_seconds']:.1f} s, body {last['backbone_seconds']:.1f} s, {result.prompt.region_text()!r}"
     )
     return Outcome(len(run.signals), seconds, frozen / seconds, run.signals, figures)
 
