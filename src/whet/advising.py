@@ -10,6 +10,7 @@ from typing import Any
 from whet.arguments import checked
 from whet.blocking import blocking
 from whet.doctor import graded
+from whet.engine.assemble import NONE as NO_MODEL
 from whet.engine.openings import Opening, OpeningLedger
 from whet.engine.progress import Progress
 from whet.errors import UsageError, quantity
@@ -21,7 +22,7 @@ from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
 from whet.rewards.program import programs_of
 from whet.running import evaluate_task, optimize_task
 from whet.stats import clusters_of, fewest_clusters, opening_alpha, rows_for_gain, smallest_gain
-from whet.task import Task, labels_of, task_of
+from whet.task import ModelSpec, Task, labels_of, task_of
 from whet.task.examples import input_hash
 from whet.task.memory import TaskKeywords
 from whet.task.roles import changed_spec, model_of, with_base_url
@@ -79,24 +80,27 @@ async def aadvise(
     task: Any,
     *,
     lm: RoleModel = None,
+    optimizer_lm: RoleModel = None,
+    judge_lm: RoleModel = None,
     base_url: str | None = None,
 ) -> Advice:
     """Whether a search may pay for a task, which methods fit, in order, and what to do first. Nothing is paid or written.
 
     `task`: a folder or a Task. `lm`: the task model, where the task names none; one that is simulated or in this process
-    answers at most 50 validation rows, another one is not asked. Raises UsageError for a task that cannot be used.
+    answers at most 50 validation rows, another one is not asked. `optimizer_lm` and `judge_lm` are those of the run that is
+    planned. Raises UsageError for a task that cannot be used.
     """
     known = task_of(task, TaskKeywords())
-    options = Options(lm=lm, base_url=base_url)
+    options = Options(lm=lm, optimizer_lm=optimizer_lm, judge_lm=judge_lm, base_url=base_url)
     test, reward = _test(known), await _reward(known)
     plan, missing = await _plan(known, options)
     model = await _model(known, "task", options)
     start = None
     if missing is None and reward["problem"] is None:
         start = await _measured(known, options, model)
-    facts = _facts(known, model, reward["critiques"])
+    facts = _facts(known, options, model, reward["critiques"])
     fitting, unfit = _methods(facts)
-    named = lm is not None or known.models["task"].named
+    named = _spec(known, "task", options).named
     verdict, pays = _verdict(test, reward, start)
     return Advice(
         {
@@ -185,8 +189,7 @@ async def _plan(task: Task, options: Options) -> tuple[dict[str, Any] | None, st
 
 async def _model(task: Task, role: str, options: Options) -> LanguageModel | None:
     """The model of a role, to look at and not to ask; None where none is named, or where it cannot be had."""
-    spec = changed_spec(task.models[role], options.lm if role == "task" else None, role)
-    spec = with_base_url(spec, options.base_url, None)
+    spec = _spec(task, role, options)
     if not spec.named and role == "task" and task.labels:
         spec = dataclasses.replace(spec, address="embedded/encoder")
     if not spec.named:
@@ -199,10 +202,20 @@ async def _model(task: Task, role: str, options: Options) -> LanguageModel | Non
     return model
 
 
+def _spec(task: Task, role: str, options: Options) -> ModelSpec:
+    """The model of a role, as the task and the person who asks say it."""
+    first = changed_spec(task.models["task"], options.lm, "task")
+    if role == "task":
+        return with_base_url(first, options.base_url, None)
+    choice = {"optimizer": options.optimizer_lm, "judge": options.judge_lm}[role]
+    spec = changed_spec(task.models[role], None if choice == NO_MODEL else choice, role)
+    return with_base_url(spec, options.base_url, first)
+
+
 async def _measured(task: Task, options: Options, model: LanguageModel | None) -> dict[str, Any] | None:
     """The mean of the start prompt on some validation rows, by models whose calls cost nothing; None where one of them does."""
     models = [model]
-    if JUDGE in task.reward.needs and task.models["judge"].named:
+    if JUDGE in task.reward.needs and _spec(task, "judge", options).named:
         models.append(await _model(task, "judge", options))
     if any(one is None or not (one.local or one.simulated) for one in models):
         return None
@@ -213,14 +226,15 @@ async def _measured(task: Task, options: Options, model: LanguageModel | None) -
     return {**evaluation["score"], "simulated": evaluation["simulated"]}
 
 
-def _facts(task: Task, model: LanguageModel | None, critiques: str) -> _Facts:
+def _facts(task: Task, options: Options, model: LanguageModel | None, critiques: str) -> _Facts:
     single = task.world is None and task.program is None
     scores = bool(task.labels) and single and model is not None and model.can_score
     limits = [n for n in (task.budget.calls, task.budget.task_calls) if n is not None]
     return _Facts(
         trainable=len(task.train) >= POLICY_ROWS and min(limits, default=POLICY_CALLS) >= POLICY_CALLS,
         default=default_method(model, scores),
-        optimizer=task.models["optimizer"].named or model is None or model.can_generate,
+        optimizer=options.optimizer_lm != NO_MODEL
+        and (_spec(task, "optimizer", options).named or model is None or model.can_generate),
         scores=scores,
         local=single and model is not None and model.local,
         policy=task.models[POLICY].named,

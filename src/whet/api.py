@@ -185,7 +185,7 @@ async def acompare(
     methods: Sequence[MethodChoice],
     *,
     seeds: int = 1,
-    transfer: str | None = None,
+    transfer: RoleModel = None,
     reader: str = READER,
     on_run: Callable[[str, int, Progress], None] = lambda method, seed, progress: None,
     data: Any = None,

@@ -30,7 +30,7 @@ from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter
 from whet.methods import POLICY, get_method
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
-from whet.options import Options
+from whet.options import Options, RoleModel
 from whet.search.archive import Candidate, candidate_of
 from whet.task import Task
 from whet.task.spec import with_gate
@@ -49,7 +49,7 @@ class RunMeasurements:
     task: Task
     options: Options
     root: Path
-    transfer: str | None = None
+    transfer: RoleModel = None
     reader: str = READER
     start: dict[str, Any] | None = None
     other: TransferModel | None = None
@@ -86,7 +86,9 @@ class RunMeasurements:
         except (UsageError, ReplayDiverged) as error:
             lost: dict[str, Any] = {"reason": str(error)}
             return {**result, "readability": {"perplexity": None, **lost}} | (
-                {} if self.other is None else {"transfer": {"model": self.transfer, "test": None, **lost}}
+                {}
+                if self.other is None
+                else {"transfer": {"model": self.other.address, "test": None, **lost}}
             )
         row = {**result, "readability": await self._read(plan, env, candidate)}
         if self.other is not None:

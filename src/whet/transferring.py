@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ async def _tried(
     others: list[TransferModel] = []
     try:
         for model in models:
-            others.append(transfer_model(trials.task, options, Budget(), model))
+            others.append(transfer_model(trials.task, replace(options, lm=model), Budget(), model))
         _refuse_twice([other.address for other in others])
         plans = [trials.plan(other) for other in others]
         for other, plan in zip(others, plans, strict=True):

@@ -56,16 +56,17 @@ ROLES = dict.fromkeys(
     ],
     "a key of the mapping that lm=, optimizer_lm= or judge_lm= takes; what a program names is trusted",
 )
+MOVED = dict.fromkeys(["transfer_options", "transfer_base_url"], "a key of the mapping that transfer= takes")
 OPTIONS_ONLY: dict[str, dict[str, str]] = {
     "optimize": {"as_json": "prints to_dict()", **ROLES},
-    "compare": {"as_json": "prints to_dict()", **ROLES},
+    "compare": {"as_json": "prints to_dict()", **ROLES, **MOVED},
     "evaluate": {"as_json": "prints to_dict()", **{k: v for k, v in ROLES.items() if "optimizer" not in k}},
     "report": {"as_json": "prints to_dict()"},
     "runs": {"as_json": "prints to_dict()"},
 }
 OPTIONS_ONLY["learn"] = {
     "as_json": "prints to_dict()",
-    "optimizer_options": ROLES["optimizer_options"],
+    **{name: ROLES[name] for name in ("optimizer_options", "optimizer_base_url", "trust_host")},
     "yes": "confirm=, the answer of a person",
     **dict.fromkeys(["watch", "once", "database"], "the live learner, which is a service"),
 }

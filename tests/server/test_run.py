@@ -120,7 +120,7 @@ def test_the_first_start_locks_production_and_the_log_says_so(sqlite_url: str) -
 
 
 def test_the_learner_in_the_server_works_without_a_person_where_it_may(
-    sqlite_url: str, tmp_path: Path
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = write_reviews(tmp_path, prompt=PROMPT)
     goal = tmp_path / "goal.json"
@@ -136,10 +136,12 @@ def test_the_learner_in_the_server_works_without_a_person_where_it_may(
             live.traffic.add([asked], [said])
     options = ["--gate", f"*={task}", "--lm", LM, "--experiment", str(goal), "--every", "0.1"]
     options += ["--runs", str(tmp_path / "runs"), "--optimizer-lm", "openai/reader"]
-    function = ("--function", "tests.live.reader:answer")
+    options += ["--optimizer-option", "key_variable=READER_KEY"]
+    monkeypatch.setenv("READER_KEY", "the-key-of-the-reader")
+    function = ("--function", "tests.live.reader:answer", "--api-key", "the-key-of-the-reader")
     with (
         server_thread(*function) as url,
-        process(sqlite_url, *options, "--base-url", url) as (started, port, said),
+        process(sqlite_url, *options, "--optimizer-base-url", url) as (started, port, said),
     ):
         client = Client(port, first_token(started))
         with open_live(sqlite_url) as live:  # requests would fill the pipe of the log, which nobody reads

@@ -8,7 +8,19 @@ from typing import Any
 
 import click
 
-from whet.cli.common import examples, json_option, print_result, visible, warn
+from whet.cli.common import (
+    JUDGES,
+    WRITES,
+    examples,
+    json_option,
+    judge_options,
+    model_options,
+    optimizer_options,
+    print_result,
+    role_choices,
+    visible,
+    warn,
+)
 from whet.cli.interrupt import run
 
 BEST = 4
@@ -28,19 +40,18 @@ _CRITIQUES = {
     ),
 )
 @click.argument("task")
-@click.option(
-    "--lm", metavar="ADDR", help="Task model (default: the task's own). One behind an endpoint is not asked."
-)
-@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
+@model_options("Task model (default: the task's own). One behind an endpoint is not asked.")
+@optimizer_options(WRITES)
+@judge_options(JUDGES)
 @json_option
-def advise(task: str, lm: str | None, base_url: str | None, as_json: bool) -> None:
+def advise(task: str, as_json: bool, **options: Any) -> None:
     """Whether a search may pay for the task folder TASK, which methods fit, and what to do first.
 
     Nothing is paid or written. A model that runs in this process answers at most 50 validation rows.
     """
     from whet.advising import aadvise
 
-    print_result(run(aadvise(Path(task), lm=lm, base_url=base_url)), as_json, show)
+    print_result(run(aadvise(Path(task), **role_choices(options))), as_json, show)
 
 
 def show(values: Mapping[str, Any]) -> None:

@@ -139,40 +139,47 @@ trust_option = click.option(
 )
 
 
-def model_options(help_text: str) -> Callable[[Command], Command]:
-    """--lm, --base-url, --lm-option and --trust-host."""
+def model_options(help_text: str, *, several: bool = False) -> Callable[[Command], Command]:
+    """--lm, --base-url, --lm-option and --trust-host; `several`: --lm is said once or more, and the others hold for all."""
     return options(
-        click.option("--lm", metavar="ADDR", help=help_text),
+        click.option("--lm", metavar="ADDR", help=help_text, multiple=several, required=several),
         click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
         option_of_role("task", "--lm-option", "task_options"),
         trust_option,
     )
 
 
-optimizer_options = options(
-    click.option(
-        "--optimizer-lm",
-        metavar="ADDR",
-        help='Model that writes (default: the task model; "none" forbids one).',
-    ),
-    click.option(
-        "--optimizer-base-url", metavar="URL", help="Endpoint of the optimizer model, where it has its own."
-    ),
-    option_of_role("optimizer", "--optimizer-option", "optimizer_options"),
-)
-judge_options = options(
-    click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the task model)."),
-    click.option(
-        "--judge-base-url", metavar="URL", help="Endpoint of the judge model, where it has its own."
-    ),
-    option_of_role("judge", "--judge-option", "judge_options"),
-)
+def options_of_role(role: str, option: str, help_text: str) -> Callable[[Command], Command]:
+    """The address of a role's model by `option`, and --ROLE-base-url and --ROLE-option."""
+    return options(
+        click.option(option, metavar="ADDR", help=help_text),
+        click.option(
+            f"--{role}-base-url", metavar="URL", help=f"Endpoint of the {role} model, where it has its own."
+        ),
+        option_of_role(role, f"--{role}-option", f"{role}_options"),
+    )
+
+
+def optimizer_options(help_text: str) -> Callable[[Command], Command]:
+    """--optimizer-lm, --optimizer-base-url and --optimizer-option."""
+    return options_of_role("optimizer", "--optimizer-lm", help_text)
+
+
+def judge_options(help_text: str) -> Callable[[Command], Command]:
+    """--judge-lm, --judge-base-url and --judge-option."""
+    return options_of_role("judge", "--judge-lm", help_text)
+
+
+WRITES = 'Model that writes (default: the task model; "none" forbids one).'
+JUDGES = "Model that judges (default: the task model)."
+_ROLES = {"task": "lm", "optimizer": "optimizer_lm", "judge": "judge_lm", "transfer": "transfer"}
+"""The parameter with the model of each role that a command line names."""
 
 
 def role_choices(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a command with the models of its roles as Python programs give them."""
     words = dict(values)
-    for role, name in (("task", "lm"), ("optimizer", "optimizer_lm"), ("judge", "judge_lm")):
+    for role, name in _ROLES.items():
         chosen, base_url = words.pop(f"{role}_options", {}), words.pop(f"{role}_base_url", None)
         if chosen or base_url:
             words[name] = with_options(words[name], base_url, chosen)

@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from whet.cli.common import (
+    JUDGES,
+    WRITES,
     emit,
     examples,
     json_option,
@@ -47,8 +49,8 @@ _COLORS = {OK: "green", WARN: "yellow", FAIL: "red"}
 )
 @click.argument("task", required=False)
 @model_options("Task model to examine (default: the task's own).")
-@optimizer_options
-@judge_options
+@optimizer_options(WRITES)
+@judge_options(JUDGES)
 @click.option("--no-calls", is_flag=True, help="Call no model: nothing is paid.")
 @click.option(
     "--timeout",

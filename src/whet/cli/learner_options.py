@@ -9,18 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import Command, options
-from whet.errors import UsageError
+from whet.cli.common import Command, judge_options, option_of_role, options
+from whet.errors import UsageError, parameter
 
 if TYPE_CHECKING:
     from whet.live.learner import LearnerConfig
 
-NAMES = ("gates", "lm", "gate_calls", "every", "experiment", "group")
+NAMES = (
+    "gates",
+    "lm",
+    "task_options",
+    "judge_lm",
+    "judge_base_url",
+    "judge_options",
+    "gate_calls",
+    "every",
+    "experiment",
+    "group",
+)
 """The parameters that `learner_options` adds."""
 
 
 def learner_options(when: str = "") -> Callable[[Command], Command]:
-    """--gate, --lm, --max-gate-calls, --experiment, --group-by-meaning and --every; each help text begins with `when`."""
+    """--gate, the models that answer and judge there, --max-gate-calls, --experiment, --group-by-meaning and --every; help
+    texts begin with `when`."""
 
     def help_text(text: str) -> str:
         return when + text if when else text[0].upper() + text[1:]
@@ -29,6 +41,7 @@ def learner_options(when: str = "") -> Callable[[Command], Command]:
         "the model that answers as the prompts would: at the gate, and for the answers that a proposal shows."
     )
     gate = help_text("the task folder that a prompt ('*': every one) is gated on.")
+    judges = help_text("the model that judges at the gate (default: the task's own).")
     calls = help_text("limit on model calls of one attempt at the gate.")
     experiment = help_text("what an experiment with a learned version measures (JSON).")
     group = help_text("put likely neighbours together while no model reads them (whet[embedded]).")
@@ -40,6 +53,8 @@ def learner_options(when: str = "") -> Callable[[Command], Command]:
     return options(
         click.option("--gate", "gates", multiple=True, metavar="NAME=TASK", help=gate),
         click.option("--lm", metavar="ADDR", help=help_text(answers)),
+        option_of_role("task", "--lm-option", "task_options"),
+        judge_options(judges),
         click.option("--max-gate-calls", "gate_calls", type=click.IntRange(min=1), metavar="N", help=calls),
         click.option("--experiment", metavar="FILE", callback=_read, help=experiment),
         click.option("--group-by-meaning", "group", is_flag=True, help=group),
@@ -57,10 +72,15 @@ def _read(context: click.Context, parameter: click.Parameter, file: str | None) 
 
 
 def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> LearnerConfig:
-    """What the learner works with: these options, `optimizer_lm`, `base_url` and `most_calls`; journals go to `root`.
-    Raises UsageError."""
+    """What the learner works with: these options, `optimizer_lm`, `base_url` and `most_calls`, the models as `role_choices`
+    gives them; journals go to `root`. Raises UsageError."""
     from whet.live.learner import GateConfig, LearnerConfig
 
+    optimizer, answerer = chosen["optimizer_lm"], chosen["lm"]
+    if isinstance(optimizer, Mapping) and "address" not in optimizer:
+        raise UsageError(
+            f"{parameter('optimizer_lm')} names no model, and other options say how it is asked. Add its address."
+        )
     gates = {}
     for gate in chosen["gates"]:
         name, equals, folder = gate.rpartition("=")
@@ -71,7 +91,12 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
         if not Path(folder).is_dir():
             raise UsageError(f"{folder}: there is no such task folder.")
         gates[name] = GateConfig(
-            Path(folder), chosen["lm"], base_url=chosen["base_url"], calls=chosen["gate_calls"], root=root
+            Path(folder),
+            answerer,
+            judge_lm=chosen["judge_lm"],
+            base_url=chosen["base_url"],
+            calls=chosen["gate_calls"],
+            root=root,
         )
     if chosen["experiment"] is not None:
         from whet.live.experiments import read
@@ -81,12 +106,12 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
         arms = [{"version": 1}, {"version": 2}]
         read({**chosen["experiment"], "prompt": "any", "label": "production", "arms": arms})
     return LearnerConfig(
-        chosen["optimizer_lm"],
+        optimizer,
         chosen["base_url"],
         chosen["most_calls"],
         gates,
         chosen["experiment"],
         root,
-        chosen["lm"],
+        None if isinstance(answerer, Mapping) and "address" not in answerer else answerer,
         group=chosen["group"],
     )

@@ -12,19 +12,21 @@ import click
 
 import whet
 from whet.cli.common import (
+    JUDGES,
+    WRITES,
     emit,
     examples,
     json_option,
     judge_options,
     model_options,
     optimizer_options,
-    option_of_role,
     options,
+    options_of_role,
     output,
     print_result,
     role_choices,
     settings_of,
-    with_options,
+    trust_option,
 )
 from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
 from whet.cli.interrupt import run as run_stoppable
@@ -84,10 +86,10 @@ _run_options = options(
     _model_options,
     _WAITING,
     _DRY_RUN,
-    optimizer_options,
+    optimizer_options(WRITES),
     click.option("--policy", metavar="ADDR", help=_POLICY),
     click.option("--processes", type=_CALLS, default=1, show_default=True, metavar="N", help=_PROCESSES),
-    judge_options,
+    judge_options(JUDGES),
     click.option(
         "--max-calls", type=int, metavar="N", help="Limit on model calls, retries and sealed test included."
     ),
@@ -220,7 +222,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     help="train, validation or test (test is counted).",
 )
 @_ALPHA
-@judge_options
+@judge_options(JUDGES)
 @click.option("--out", metavar="DIR")
 @_DRY_RUN
 @json_option
@@ -248,8 +250,8 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 @click.argument("task")
 @click.option("--methods", required=True, metavar="A,B,C", help="Methods, separated by commas.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, metavar="K")
-@click.option(
-    "--transfer", metavar="ADDR", help="Another model: try each found prompt, unchanged, on the sealed rows."
+@options_of_role(
+    "transfer", "--transfer", "Another model: try each found prompt, unchanged, on the sealed rows."
 )
 @click.option(
     "--reader",
@@ -277,13 +279,9 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 )
 @click.argument("prompt", required=False)
 @click.argument("feedback", nargs=-1)
-@click.option(
-    "--optimizer-lm",
-    metavar="ADDR",
-    help="Model that reads the comments and writes instructions (default none: you write them).",
-)
+@optimizer_options("Model that reads the comments and writes instructions (default none: you write them).")
 @click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
-@option_of_role("optimizer", "--optimizer-option", "optimizer_options")
+@trust_option
 @click.option(
     "--region", metavar="NAME", help='The fence to learn in (default "instructions", else the first).'
 )
@@ -319,14 +317,13 @@ def learn(
     """
     from whet.cli import learn as learning
 
-    options["optimizer_lm"] = with_options(options["optimizer_lm"], None, options.pop("optimizer_options"))
     watching = {name: options.pop(name) for name in _WATCH}
     if watching["watch"]:
         if prompt or undo or yes or dry_run or options["accepted"]:
             raise UsageError(
                 "--watch learns from the traffic of a database. Leave PROMPT and the options of files out."
             )
-        learning.watch({**options, **watching}, once=watching["once"], as_json=as_json)
+        learning.watch(role_choices({**options, **watching}), once=watching["once"], as_json=as_json)
         return
     if prompt is None:
         raise UsageError("Name the file of a prompt, or say --watch.")
@@ -338,7 +335,7 @@ def learn(
     if not feedback:
         raise UsageError("Name at least one feedback file, or --undo.")
     options["accepted"] = frozenset(options["accepted"])
-    chosen = {**options, "prompt": prompt, "feedback": feedback}
+    chosen = {**role_choices(options), "prompt": prompt, "feedback": feedback}
     learning.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
 
 

@@ -11,12 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import Command, DatabaseGroup, emit, examples, json_option, open_here, options
+from whet.cli.common import (
+    Command,
+    DatabaseGroup,
+    emit,
+    examples,
+    json_option,
+    open_here,
+    optimizer_options,
+    options,
+    role_choices,
+    trust_option,
+)
 from whet.cli.learner_options import NAMES, learner_config, learner_options
 
 if TYPE_CHECKING:
     from whet.live.server import Access, User
 
+_READER = ("optimizer_lm", "optimizer_base_url", "optimizer_options", "base_url", "most_calls")
 _LEARNER = tuple(name for name in NAMES if name != "every")
 _DATABASE = click.option(
     "--database",
@@ -68,12 +80,9 @@ _BY = "command line"
 @click.option(
     "--learn/--no-learn", default=True, show_default=True, help="Learn from the feedback in this server."
 )
-@click.option(
-    "--optimizer-lm",
-    metavar="ADDR",
-    help="Model that reads feedback and writes instructions (default: none; people write them).",
-)
+@optimizer_options("Model that reads feedback and writes instructions (default: none; people write them).")
 @click.option("--base-url", metavar="URL", help="OpenAI-compatible endpoint of the models.")
+@trust_option
 @click.option(
     "--max-optimizer-calls",
     "most_calls",
@@ -132,8 +141,8 @@ def serve(
     from whet.live.server import ServeOptions, quotas
     from whet.live.server import serve as run
 
-    chosen = {name: values.pop(name) for name in ("optimizer_lm", "base_url", "most_calls", *_LEARNER)}
-    config = learner_config(chosen, Path(values["runs"])) if learn else None
+    chosen = {name: values.pop(name) for name in (*_READER, *_LEARNER)}
+    config = learner_config(role_choices(chosen), Path(values["runs"])) if learn else None
     limits = replace(quotas(rows, sent_bytes, kept_bytes), address_connections=connections)
     options = ServeOptions(learner=config, every=every, limits=limits, **values)
     run(options, partial(click.echo, err=True), click.echo)

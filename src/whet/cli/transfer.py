@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-from whet.cli.common import examples, json_option, print_result, show_table, warn
+from whet.cli.common import (
+    examples,
+    json_option,
+    judge_options,
+    model_options,
+    print_result,
+    role_choices,
+    show_table,
+    warn,
+    with_options,
+)
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import interval
 
@@ -22,10 +32,7 @@ from whet.cli.show import interval
     ),
 )
 @click.argument("run")
-@click.option(
-    "--lm", "lms", multiple=True, required=True, metavar="ADDR", help="Task model; may be repeated."
-)
-@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint, for all of them.")
+@model_options("Task model; may be repeated. What the other options say of it holds for all.", several=True)
 @click.option(
     "--split",
     default="validation",
@@ -34,16 +41,17 @@ from whet.cli.show import interval
     help="train, validation or test (test is counted, for each model).",
 )
 @click.option("--task", metavar="DIR", help="The run's task folder, where it has moved.")
-@click.option("--judge-lm", metavar="ADDR", help="Model that judges (default: the judge of the run).")
+@judge_options("Model that judges (default: the judge of the run).")
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written.")
 @json_option
-def transfer(run: str, lms: tuple[str, ...], task: str | None, as_json: bool, **options: Any) -> None:
+def transfer(run: str, lm: tuple[str, ...], task: str | None, as_json: bool, **options: Any) -> None:
     """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged."""
     from whet.transferring import atransfer
 
-    place = None if task is None else Path(task)
-    result = run_stoppable(atransfer(run, list(lms), task=place, **options))
+    place, how = None if task is None else Path(task), options.pop("task_options")
+    models = [with_options(address, None, how) for address in lm]
+    result = run_stoppable(atransfer(run, models, task=place, **role_choices(options)))
     print_result(result, as_json, show)
 
 

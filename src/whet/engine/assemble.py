@@ -213,9 +213,11 @@ def transfer_model(
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
     """
     usual = _task_spec(task, options)
-    own = with_base_url(
-        changed_spec(task.models.get(TRANSFER, ModelSpec()), choice, TRANSFER), options.base_url, None
-    )
+    own = _role_spec(task, TRANSFER, choice, options)
+    if not own.named:
+        raise UsageError(
+            f"{parameter('transfer')} names no model, and other options say how it is asked. Add its address."
+        )
     defaults = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
     spec = replace(
         own, **defaults, temperature=usual.temperature if own.temperature is None else own.temperature

@@ -121,7 +121,7 @@ async def learning_run(
             {**identity, "models": {"optimizer": model.address}, **_options(model)},
         )
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
-        clients = {"optimizer": ModelClient(model, AdaptiveLimiter(CONCURRENCY), spec.price, writes=True)}
+        clients = {"optimizer": _client(model, spec)}
         if progress is not None:
             progress.planned(_plan_of(clients, most))
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
@@ -161,6 +161,14 @@ async def learning_run(
         await asyncio.to_thread(replace_file, folder / "result.json", orjson.dumps(done))
     finally:
         await model.close()
+
+
+def _client(model: LanguageModel, spec: ModelSpec) -> ModelClient:
+    """The client of the model, with the prices and bounds that its spec states."""
+    limiter = AdaptiveLimiter(spec.concurrency or CONCURRENCY)
+    return ModelClient(
+        model, limiter, spec.price, spec.requests_per_minute, writes=True, bound=spec.max_tokens
+    )
 
 
 def _plan_of(clients: Mapping[str, ModelClient], most: int) -> dict[str, Any]:

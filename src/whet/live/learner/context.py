@@ -26,8 +26,11 @@ from whet.live.registry.registry_store import ROLLBACK
 from whet.live.registry.values import REJECTED
 from whet.live.traffic import Traffic
 from whet.live.traffic.erase import erased_after
+from whet.options import RoleModel
 from whet.prompt.events import REJECTED as REJECTED_RULE
 from whet.prompt.fence import DEFAULT_REGION
+from whet.task import ModelSpec
+from whet.task.roles import changed_spec, with_base_url
 
 if TYPE_CHECKING:
     from whet.live.experiments import Experiments
@@ -134,15 +137,23 @@ class LearnerConfig:
     (None: nothing is shown). `embed` puts likely neighbours before the optimizer together; with `group` the embedded encoder
     does so for a person."""
 
-    optimizer_lm: str | None = None
+    optimizer_lm: RoleModel = None
     base_url: str | None = None
     calls: int = 20
     gates: Mapping[str, GateConfig] = field(default_factory=dict)
     experiment: Mapping[str, Any] | None = None
     root: Path = Path("runs")
-    lm: str | None = None
+    lm: RoleModel = None
     embed: Embed | None = None
     group: bool = False
+
+    @property
+    def reader_url(self) -> str | None:
+        """The base URL of the model that reads, where `base_url` moves it: not where the model `lm` is another provider's."""
+        if not self.reader:
+            return None
+        asked, answers = (changed_spec(ModelSpec(), lm, "task") for lm in (self.optimizer_lm, self.lm))
+        return with_base_url(asked, self.base_url, answers).base_url
 
     @property
     def reader(self) -> str:

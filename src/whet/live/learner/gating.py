@@ -38,7 +38,7 @@ from whet.feedback.prompt_file import replace_file
 from whet.live.registry.proposals import PROBES
 from whet.live.traffic import Filter, StoredInference
 from whet.methods import get_method
-from whet.options import Options
+from whet.options import Options, RoleModel
 from whet.prompt import Prompt
 from whet.run import Budget, Run
 from whet.stats import Improvement
@@ -63,19 +63,20 @@ _MORE = "What was answered is kept; give the gate more calls (--max-gate-calls).
 
 @dataclass(frozen=True)
 class GateConfig:
-    """Where and how a prompt is gated: its task folder, and the task model where the task names none. `calls` bounds the calls
-    of one attempt, judgements included; `root` is where the journals go."""
+    """Where and how a prompt is gated: its task folder, and task model and judge in the place of the task's own. `calls` bounds
+    the calls of one attempt, judgements included; `root` is where the journals go."""
 
     task: Path
-    lm: str | None = None
+    lm: RoleModel = None
     base_url: str | None = None
     calls: int | None = None
     root: Path = Path("runs")
+    judge_lm: RoleModel = None
 
     @property
     def options(self) -> Options:
         """The options of a run that asks the task model and the judge only."""
-        return Options(_METHOD, self.lm, "none", base_url=self.base_url, root=self.root)
+        return Options(_METHOD, self.lm, "none", self.judge_lm, base_url=self.base_url, root=self.root)
 
 
 async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:

@@ -113,9 +113,9 @@ async def model_session(
     left behind is discarded here."""
     task = f"{name.replace('/', '-').replace(' ', '_')}-{content_hash(name)[:8]}-{step}"
     calls = config.calls if most is None else most
-    address = config.reader or NONE
+    lm = config.optimizer_lm if config.reader and config.optimizer_lm is not None else NONE
     whole = {**identity, "task": task}
-    async with learning_run(address, config.base_url, config.root, whole, calls, cached=False) as session:
+    async with learning_run(lm, config.reader_url, config.root, whole, calls, cached=False) as session:
         for folder in config.root.glob(f"learn-{glob.escape(task)}-*"):
             if str(folder) != session.folder:
                 discard(str(folder))

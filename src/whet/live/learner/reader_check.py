@@ -20,10 +20,8 @@ def reader_of(config: LearnerConfig) -> LanguageModel | None:
     that cannot be used."""
     if not config.reader:
         return None
-    choice = config.optimizer_lm or ""
-    return model_of(
-        with_base_url(changed_spec(ModelSpec(), choice, "optimizer"), config.base_url, None), "optimizer"
-    )
+    spec = changed_spec(ModelSpec(), config.optimizer_lm, "optimizer")
+    return model_of(with_base_url(spec, config.reader_url, None), "optimizer")
 
 
 def check_reader(config: LearnerConfig) -> None:
