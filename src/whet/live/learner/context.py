@@ -152,8 +152,8 @@ class LearnerConfig:
         """The base URL of the model that reads, where `base_url` moves it: not where the model `lm` is another provider's."""
         if not self.reader:
             return None
-        asked, answers = (changed_spec(ModelSpec(), lm, "task") for lm in (self.optimizer_lm, self.lm))
-        return with_base_url(asked, self.base_url, answers).base_url
+        reader, answerer = (changed_spec(ModelSpec(), lm, "task") for lm in (self.optimizer_lm, self.lm))
+        return with_base_url(reader, self.base_url, answerer).base_url
 
     @property
     def reader(self) -> str:
