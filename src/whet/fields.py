@@ -3,58 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
 
 from whet.errors import UsageError, did_you_mean
 from whet.storable import is_number, shown
 
-_MOST = math.inf
-BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(
-        ("batch", "beam", "buckets", "budget", "candidates", "chain", "clean", "edits"), (1, _MOST)
-    ),
-    **dict.fromkeys(
-        ("epochs", "errors", "examples", "finalists", "gradients", "group", "hidden"), (1, _MOST)
-    ),
-    **dict.fromkeys(("k", "length", "longest", "max_tokens", "memory", "n", "patience", "pool"), (1, _MOST)),
-    **dict.fromkeys(("principles", "problems", "programs", "prompts", "protegi.minibatch"), (1, _MOST)),
-    **dict.fromkeys(("questions", "recent", "retries", "rewrites", "rollouts", "samples"), (1, _MOST)),
-    **dict.fromkeys(
-        (
-            "successors",
-            "tasks",
-            "tokens",
-            "top_k",
-            "turns",
-            "vocabulary",
-            "looks",
-            "proposals",
-            "shown",
-            "sets",
-            "instructions",
-            "trials",
-            "full",
-        ),
-        (1, _MOST),
-    ),
-    **dict.fromkeys(("additions", "alpha", "c", "checks", "clip_high", "entropy", "exemplars"), (0, _MOST)),
-    **dict.fromkeys(("format", "iterations", "keyword", "kl", "loops", "lr", "minibatch"), (0, _MOST)),
-    **dict.fromkeys(
-        ("paraphrases", "rank", "rounds", "scale", "shots", "steps", "target_kl", "merges"), (0, _MOST)
-    ),
-    **dict.fromkeys(("temperature", "warmup", "critic_lr", "replay"), (0, _MOST)),
-    **dict.fromkeys(("bootstrap.k", "mipro.k", "simba.k", "draw"), (0, _MOST)),
-    **dict.fromkeys(("gepa.minibatch", "mipro.minibatch", "simba.minibatch"), (1, _MOST)),
-    **dict.fromkeys(("clip_low", "crossover", "top_p", "threshold", "trace"), (0, 1)),
-}
-"""Lowest and highest value of every number that a method of whet takes as a setting, by its name, or by METHOD.NAME."""
-ABOVE = frozenset({"alpha", "target_kl", "top_p"})
-"""Settings that the lowest value itself is refused for."""
+PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+NonNegativeInt: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+PositiveFloat: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+NonNegativeFloat: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+PositiveProbability: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 T = TypeVar("T")
 
@@ -85,25 +50,31 @@ class Kind:
 
 
 def check_bounds(config: Any, what: str = "") -> None:
-    """Refuse a number of a method's config outside its bounds by a UsageError; `what` names the method.
-
-    The settings of another package's method are its own business.
-    """
-    package, _, method = type(config).__module__.rpartition(".")
-    if package.partition(".")[0] != "whet":
-        return
-    for field in dataclasses.fields(config):
-        name, value = field.name, getattr(config, field.name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+    """Refuse a number of a config outside the bounds beside its field by a UsageError; `what` names the method."""
+    for name, meta in bounds_of(type(config)).items():
+        value = getattr(config, name)
+        if value is None or isinstance(value, bool):
             continue
-        low, high = BOUNDS.get(f"{method}.{name}") or BOUNDS[name]
+        low, high = (meta.ge if meta.gt is None else meta.gt), meta.le
         usable = is_number(value)
-        if usable and low <= value <= high and not (value == low and name in ABOVE):
+        if usable and low <= value and not (value == low and meta.gt is not None) and (high is None or value <= high):
             continue
-        least = f"above {low:g}" if name in ABOVE else f"{low:g} or more"
-        most = f" and at most {high:g}" if high < _MOST else ""
+        least = f"{low:g} or more" if meta.gt is None else f"above {low:g}"
+        most = "" if high is None else f" and at most {high:g}"
         finite = "" if usable else "below 2^63 and " if isinstance(value, int) else "finite and "
         raise UsageError(f"{what}{name} must be {finite}{least}{most}; this is {shown(value)}.")
+
+
+def bounds_of(cls: type[Any]) -> dict[str, msgspec.Meta]:
+    """The bounds of a dataclass's numbers by field: the `msgspec.Meta` of an annotation such as `PositiveInt | None`."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    known = {}
+    for field in dataclasses.fields(cls):
+        for hint in (hints[field.name], *typing.get_args(hints[field.name])):
+            for meta in getattr(hint, "__metadata__", ()):
+                if isinstance(meta, msgspec.Meta):
+                    known[field.name] = meta
+    return known
 
 
 def options_of(cls: type[Any], fixed: Collection[str]) -> dict[str, Kind]:

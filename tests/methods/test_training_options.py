@@ -16,7 +16,6 @@ from benchmarks.simulated.clause_tasks import write_task
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.fields import BOUNDS
 from whet.methods import get_method
 from whet.methods.method import configure
 from whet.models.addresses import resolve
@@ -95,18 +94,6 @@ def test_unusable_settings_are_refused_before_anything_is_paid(name: str, option
     ((setting, value),) = options.items()
     with pytest.raises(UsageError, match=f"{setting} must be .* this is {value}"):
         configure(get_method(name), options)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_number_among_the_settings_has_bounds(name: str) -> None:
-    method = get_method(name)
-    numbers = {
-        key
-        for key, value in vars(method.config()).items()
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-    }
-    assert numbers <= {*BOUNDS}
-    configure(method, {key: BOUNDS[key][0] or 0.5 for key in numbers & {*BOUNDS} if key in ("lr", "kl")})
 
 
 async def test_no_texts_are_sampled_where_none_are_asked_for(world: tuple[Environment, Prompt, Any]) -> None:

@@ -3,7 +3,6 @@ before the first call."""
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import sys
 import threading
@@ -22,7 +21,7 @@ from tests.wrong_inputs.folders import DATA, FEEDBACK, PROMPTS, REWARDS, TASKS
 from tests.wrong_inputs.starting import INIT, LOOKS, MORE
 from whet.cli.main import main
 from whet.errors import UsageError
-from whet.fields import BOUNDS
+from whet.fields import bounds_of, check_bounds
 from whet.methods import METHODS, get_method
 from whet.models.addresses import resolve
 from whet.types import Completion, Request, Usage
@@ -124,13 +123,13 @@ def test_a_wrong_input_is_told_before_anything_is_paid(
 def test_every_number_of_every_method_has_bounds() -> None:
     for name in METHODS:
         config = get_method(name).config
-        for field, hint in typing.get_type_hints(config).items():
-            if {int, float} & {hint, *typing.get_args(hint)}:
-                low, high = BOUNDS.get(f"{name}.{field}") or BOUNDS[field]
-                value = getattr(config(), field)
-                assert value is None or low <= value <= high, (name, field)
-    used = {f.name for name in METHODS for f in dataclasses.fields(get_method(name).config)}
-    assert {name.rpartition(".")[2] for name in BOUNDS} <= used
+        numbers = {
+            field
+            for field, hint in typing.get_type_hints(config).items()
+            if {int, float} & {hint, *typing.get_args(hint)}
+        }
+        assert numbers == set(bounds_of(config)), name
+        check_bounds(config())
 
 
 ROWS = [{"input": f"q{n}", "target": str(n % 2)} for n in range(12)]

@@ -35,6 +35,7 @@ import numpy as np
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
+from whet.fields import NonNegativeInt, PositiveInt
 from whet.models.gradients import MARK, MarkedPrompt, Wanted, WordGradients, word_gradients
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
@@ -53,15 +54,15 @@ LEAST, FEWEST = 16, 8  # examples of a batch and candidates, as far as a limit o
 class Config:
     """Settings of AutoPrompt."""
 
-    iterations: int = 60
+    iterations: NonNegativeInt = 60
     """Rounds (the paper: 180 for sentiment, 1,000 for facts)."""
-    length: int = 5
+    length: PositiveInt = 5
     """Words of a prompt (T; the paper: 3 to 7)."""
-    k: int = 20
+    k: PositiveInt = 20
     """Words tried in a round: those that the gradient ranks first (the paper: 10 to 100)."""
-    batch: int = 128
+    batch: PositiveInt = 128
     """Examples of a gradient, and of the scores that follow."""
-    finalists: int = 8
+    finalists: PositiveInt = 8
     """Prompts validated at the end."""
 
 

@@ -41,6 +41,7 @@ import torch
 from torch import Tensor
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rl.advantages import grpo
@@ -63,19 +64,19 @@ Choice = list[list[int]]
 class Config:
     """Settings of BDPL."""
 
-    k: int = 16
+    k: PositiveInt = 16
     """Prompts sampled in a step."""
-    length: int = 4
+    length: PositiveInt = 4
     """Words of a definition."""
-    steps: int = 32
+    steps: NonNegativeInt = 32
     """Updates of the policy; steps x k prompts are sampled."""
-    vocabulary: int = 30
+    vocabulary: PositiveInt = 30
     """Words that may define a label: those most typical of its training inputs."""
-    lr: float = 0.7
+    lr: NonNegativeFloat = 0.7
     """Adam's rate."""
-    examples: int | None = None
+    examples: PositiveInt | None = None
     """Training examples that each prompt is scored on; none means all of them."""
-    finalists: int = 16
+    finalists: PositiveInt = 16
     """Prompts validated at the end."""
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
@@ -40,15 +41,15 @@ from whet.types import mean_score
 class Config:
     """Settings of bootstrap."""
 
-    sets: int = 16
+    sets: PositiveInt = 16
     """Sets of demonstrations to score."""
-    k: int = 4
+    k: NonNegativeInt = 4
     """Demonstrations in a set at most."""
-    threshold: float = 1.0
+    threshold: Probability = 1.0
     """A rollout is a demonstration from this share of the reward's range on."""
-    examples: int = 50
+    examples: PositiveInt = 50
     """Training examples that each set is scored on; as many again are rolled out twice over to find demonstrations."""
-    finalists: int = 3
+    finalists: PositiveInt = 3
     """Sets measured on validation examples at the end."""
 
 

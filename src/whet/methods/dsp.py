@@ -41,6 +41,7 @@ from whet.environments import Actor
 from whet.environments.environment import Environment, recast
 from whet.environments.episodes import ActorAction, ActorObservation, Conversation
 from whet.errors import UsageError
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
 from whet.prompt import Prompt
 from whet.replies import unwrapped, without_thought
 from whet.rewards.text import targets_of
@@ -67,29 +68,29 @@ _WORD = re.compile(r"[^\W_]{3,}", re.UNICODE)
 class Config(Training):
     """Settings of DSP; the others are those of every training."""
 
-    steps: int = 60
+    steps: NonNegativeInt = 60
     """Updates by reinforcement learning."""
-    group: int = 8
+    group: PositiveInt = 8
     """Hints sampled for one input."""
-    top_p: float = 0.9
+    top_p: PositiveProbability = 0.9
     """Sampling is among the likeliest tokens that make up this share."""
-    max_tokens: int = 32
+    max_tokens: PositiveInt = 32
     """Bound on a hint."""
-    kl: float = 0.005
+    kl: NonNegativeFloat = 0.005
     """First weight of the divergence from the supervised model."""
-    target_kl: float = 0.5
+    target_kl: PositiveFloat = 0.5
     """Divergence per token, in nats, that the weight is adapted to."""
-    questions: int = 8
+    questions: PositiveInt = 8
     """Inputs of a step."""
-    warmup: int = 0
+    warmup: NonNegativeInt = 0
     """Supervised steps before; each on `questions` inputs."""
     column: str = "keywords"
     """Column of the rows that may hold the keywords of the supervised stage."""
-    keyword: float | None = None
+    keyword: NonNegativeFloat | None = None
     """Weight of the reward for keywords; none: 0.1 where all rows have targets, else 0."""
     relative: bool = False
     """Whether the reward is the difference to the answer without a hint."""
-    checks: int = 4
+    checks: NonNegativeInt = 4
     """Times that the system is validated on the way."""
 
 

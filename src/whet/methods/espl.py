@@ -47,6 +47,7 @@ from whet.environments import play
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.prompt import Prompt
 from whet.rl.language import LanguagePolicy
 from whet.rl.policy_actor import PolicyActor, samples_of
@@ -83,21 +84,21 @@ class Config(MultiTurnTraining):
 
     mode: Literal["both", "rl", "evolution"] = "both"
     """What learns: the principles, the weights, or both."""
-    steps: int = 40
+    steps: NonNegativeInt = 40
     """Steps; each updates the weights and may add two programs."""
-    group: int = 5
+    group: PositiveInt = 5
     """Answers to one problem under one program."""
-    problems: int = 8
+    problems: PositiveInt = 8
     """Problems of a step."""
-    programs: int = 3
+    programs: PositiveInt = 3
     """Programs that answer in a step (K)."""
-    recent: int = 5
+    recent: PositiveInt = 5
     """They are chosen among the newest so many."""
-    pool: int = 100
+    pool: PositiveInt = 100
     """Programs kept."""
-    crossover: float = 0.2
+    crossover: Probability = 0.2
     """Probability of a crossover in a step (pc)."""
-    principles: int = 8
+    principles: PositiveInt = 8
     """Principles of a program at most."""
     mutator: Literal["policy", "optimizer"] = "policy"
     """Who writes the operations."""
@@ -107,9 +108,9 @@ class Config(MultiTurnTraining):
     """How rewards become advantages: the mean is taken off, nothing is divided."""
     loss: Literal["ppo", "importance"] = "importance"
     """Loss of a token."""
-    temperature: float = 0.7
+    temperature: NonNegativeFloat = 0.7
     """Of sampling."""
-    checks: int = 4
+    checks: NonNegativeInt = 4
     """Times that a program with the present weights is validated."""
 
 

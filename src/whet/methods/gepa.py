@@ -48,6 +48,7 @@ from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
+from whet.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from whet.instructions.guard import secrets
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
@@ -70,25 +71,25 @@ from whet.types import Example, Rollout, mean_score
 class Config:
     """Settings of GEPA."""
 
-    rounds: int = 50
+    rounds: NonNegativeInt = 50
     """Rounds at most where no limit on calls is given."""
-    proposals: int = 4
+    proposals: PositiveInt = 4
     """Reflections on a parent at the same time. Under a limit on calls at most as many as leave five rounds."""
-    minibatch: int = 8
+    minibatch: PositiveInt = 8
     """Training examples that a parent answers anew for a reflection, and on which its child is compared with it."""
-    shown: int = 8
+    shown: PositiveInt = 8
     """Rollouts that a reflection shows at most: failures first."""
     union: bool = True
     """What the reflections of a round changed is merged by line and tried as one child first."""
-    alpha: float | None = None
+    alpha: PositiveFloat | None = None
     """None: a child is accepted where it earns more on the minibatch. A number: at this p-value of the paired test."""
-    looks: int = 3
+    looks: PositiveInt = 3
     """With `alpha`: minibatches on which an undecided child is compared at most."""
-    merges: int = 5
+    merges: NonNegativeInt = 5
     """Merges of two candidates at most."""
     parent: Literal["front", "best", "random"] = "front"
     """Who is reflected on: by frequency on the front per example, the best mean, or anybody."""
-    tokens: int = 2048
+    tokens: PositiveInt = 2048
     """Tokens of the optimizer's reply at most; where the text is long, about twice its length."""
 
 

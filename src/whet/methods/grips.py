@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
@@ -51,23 +52,23 @@ from whet.types import Example, Rollout, mean_score
 class Config:
     """Settings of GrIPS."""
 
-    iterations: int = 10
+    iterations: NonNegativeInt = 10
     """Rounds (n)."""
-    candidates: int = 5
+    candidates: PositiveInt = 5
     """Texts tried in a round (m)."""
-    chain: int = 1
+    chain: PositiveInt = 1
     """Edits made one after another for each text (l)."""
-    patience: int = 2
+    patience: PositiveInt = 2
     """The search stops when this many rounds in a row bring no gain (P)."""
-    examples: int = 100
+    examples: PositiveInt = 100
     """Training examples that a text is scored on, balanced over targets (|S|)."""
-    entropy: float = 10.0
+    entropy: NonNegativeFloat = 10.0
     """Weight of the entropy of predicted labels."""
     level: Level = "phrase"
     """Unit of an edit: word, phrase or sentence."""
     annealing: bool = False
     """Accept a worse text now and then."""
-    finalists: int = 3
+    finalists: PositiveInt = 3
     """Texts measured on validation examples at the end."""
 
 

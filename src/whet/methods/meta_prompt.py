@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -46,15 +47,15 @@ from whet.types import Example, Rollout, mean_score
 class Config:
     """Settings of the one-call rewrite."""
 
-    loops: int = 20
+    loops: NonNegativeInt = 20
     """Rounds of answering and rewriting."""
-    rollouts: int = 40
+    rollouts: PositiveInt = 40
     """Training examples answered in a round, all shown to the optimizer in one call."""
-    longest: int = 6000
+    longest: PositiveInt = 6000
     """Characters of each input, output and critique that are shown."""
-    tokens: int = 2048
+    tokens: PositiveInt = 2048
     """Tokens of the optimizer's reply at most; where the text is long, about twice its length."""
-    finalists: int = 3
+    finalists: PositiveInt = 3
     """Texts measured on validation examples at the end."""
 
 

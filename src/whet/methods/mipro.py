@@ -34,6 +34,7 @@ from statistics import fmean
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
@@ -61,17 +62,17 @@ from whet.types import Example, mean_score
 class Config:
     """Settings of MIPRO."""
 
-    instructions: int = 6
+    instructions: PositiveInt = 6
     """Texts of each region to choose from, that of the start among them."""
-    sets: int = 6
+    sets: PositiveInt = 6
     """Sets of demonstrations to choose from, the empty one among them."""
-    k: int = 4
+    k: NonNegativeInt = 4
     """Demonstrations in a set at most; 0 for instructions only."""
-    trials: int | None = None
+    trials: PositiveInt | None = None
     """Combinations to observe; none means the paper's number, which grows with the choices and the texts."""
-    minibatch: int = 35
+    minibatch: PositiveInt = 35
     """Training examples of a trial."""
-    full: int = 5
+    full: PositiveInt = 5
     """Trials between two validations."""
     choice: Literal["tpe", "random"] = "tpe"
     """How combinations are chosen."""

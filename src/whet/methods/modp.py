@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives
 from whet.rl import LanguagePolicy, setting
@@ -49,17 +50,17 @@ from whet.types import Example, Rollout, mean_score
 class Config:
     """Settings of MODP."""
 
-    rounds: int = 20
+    rounds: NonNegativeInt = 20
     """Rounds of one direction each (N)."""
-    edits: int = 2
+    edits: PositiveInt = 2
     """Edits tried in a round."""
-    examples: int = 40
+    examples: PositiveInt = 40
     """Training examples of the sample S, the same for all prompts."""
-    exemplars: int = 4
+    exemplars: NonNegativeInt = 4
     """Rows shown with an edit, those that are worst on the objective it is aimed at."""
-    patience: int = 3
+    patience: PositiveInt = 3
     """Rounds without an acceptance before the search goes on from another prompt of the front (P)."""
-    finalists: int = 3
+    finalists: PositiveInt = 3
     """Prompts of the front measured on validation examples at the end."""
 
 

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.rl.language import TAG
@@ -46,21 +47,21 @@ from whet.types import Example
 class Config:
     """Settings of OPRO."""
 
-    steps: int = 200
+    steps: NonNegativeInt = 200
     """Rounds of writing and scoring."""
-    samples: int = 8
+    samples: PositiveInt = 8
     """Texts written in a step."""
-    memory: int = 20
+    memory: PositiveInt = 20
     """Scored texts shown to the optimizer, the best ones, in ascending order."""
-    exemplars: int = 3
+    exemplars: NonNegativeInt = 3
     """Training examples shown to the optimizer, drawn anew in each step."""
-    examples: int = 50
+    examples: PositiveInt = 50
     """Training examples that each text is scored on (about the paper's fifth of a BBH task)."""
-    buckets: int = 100
+    buckets: PositiveInt = 100
     """Scores are shown as whole numbers from 0 to this."""
-    longest: int = 500
+    longest: PositiveInt = 500
     """Longer texts, in characters, are dropped unless the start is more than half as long."""
-    finalists: int = 3
+    finalists: PositiveInt = 3
     """Texts measured on validation examples at the end."""
 
 

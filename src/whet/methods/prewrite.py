@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
 from whet.rl.score_book import Leaders, rewarded, rewrite_of, untrained, written_text
@@ -47,21 +48,21 @@ from whet.types import Message
 class Config(Training):
     """Settings of PRewrite; the others are those of every training."""
 
-    steps: int = 60
+    steps: NonNegativeInt = 60
     """Updates of the rewriter."""
-    group: int = 16
+    group: PositiveInt = 16
     """Rewrites sampled in a step."""
-    kl: float = 0.01
+    kl: NonNegativeFloat = 0.01
     """Weight of the divergence from the frozen rewriter (beta)."""
-    max_tokens: int = 128
+    max_tokens: PositiveInt = 128
     """Bound on a rewrite."""
-    examples: int | None = 16
+    examples: PositiveInt | None = 16
     """Training examples that the rewrites of a step are scored on."""
     inference: Literal["greedy", "search"] = "search"
     """greedy: PRewrite-I; search: PRewrite-S."""
-    rewrites: int = 10
+    rewrites: PositiveInt = 10
     """Rewrites that PRewrite-S chooses from (n)."""
-    checks: int = 4
+    checks: NonNegativeInt = 4
     """Times that the greedy rewrite is validated on the way."""
 
 

@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.replies import between, unwrapped, without_thought
 from whet.rl.language import TAG
@@ -54,23 +55,23 @@ from whet.types import Example, Message, Rollout
 class Config(Training):
     """Settings of PRL; the others are those of every training."""
 
-    steps: int = 60
+    steps: NonNegativeInt = 60
     """Updates of the adapters; 0: the best of `prompts` prompts of the untrained policy."""
-    group: int = 8
+    group: PositiveInt = 8
     """Completions of a step (G; the paper: 4)."""
-    temperature: float = 0.9
+    temperature: NonNegativeFloat = 0.9
     """Of sampling."""
-    max_tokens: int = 256
+    max_tokens: PositiveInt = 256
     """Bound on a completion, its reasoning included."""
-    examples: int | None = 16
+    examples: PositiveInt | None = 16
     """Training examples that the prompts of a step are scored on."""
     think: bool = True
     """Whether the model reasons before it answers."""
-    format: float = 1.0
+    format: NonNegativeFloat = 1.0
     """Weight of the format's part of the reward."""
-    checks: int = 4
+    checks: NonNegativeInt = 4
     """Evaluations: each samples `prompts` prompts and validates them."""
-    prompts: int = 4
+    prompts: PositiveInt = 4
     """Prompts sampled at an evaluation (the paper: 10)."""
 
 

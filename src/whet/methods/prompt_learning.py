@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import judged, of_people
 from whet.instructions.manager import InstructionManager
@@ -44,13 +45,13 @@ from whet.types import Example, Rollout
 class Config:
     """Settings of prompt learning."""
 
-    rollouts: int = 40
+    rollouts: PositiveInt = 40
     """Training examples a round at most; under a limit on calls as many as show each missing requirement about four times."""
-    rounds: int = 12
+    rounds: NonNegativeInt = 12
     """Rounds at most where no limit on task calls is given."""
-    clean: int = 2
+    clean: PositiveInt = 2
     """Without limits the search ends after so many rounds in a row without a change."""
-    tokens: int | None = None
+    tokens: PositiveInt | None = None
     """Tokens that all instructions together may cost in every call; none means no bound."""
     consolidate: bool = True
     """Whether instructions are compared with each other."""

@@ -44,6 +44,7 @@ from whet.environments.advice import STOPS, Consulting
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn, task_model
 from whet.errors import UsageError, parameter
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.replies import between
 from whet.rewards.text import f1_score, targets_of
@@ -65,21 +66,21 @@ ASK, ANSWER = "interaction_prompt", "answer"
 class Config(MultiTurnTraining):
     """Settings of Prompt-R1; the others are those of every training."""
 
-    steps: int = 60
+    steps: NonNegativeInt = 60
     """Updates of the small model."""
-    group: int = 5
+    group: PositiveInt = 5
     """Conversations about one question (n)."""
-    kl: float = 0.001
+    kl: NonNegativeFloat = 0.001
     """Weight of the divergence from the first weights."""
-    max_tokens: int = 256
+    max_tokens: PositiveInt = 256
     """Bound on one turn of the small model."""
-    questions: int = 8
+    questions: PositiveInt = 8
     """Questions of a step."""
-    turns: int = 5
+    turns: PositiveInt = 5
     """Turns of a conversation at most, the answer included."""
     reward: Literal["reward", "f1"] = "reward"
     """How an answer is rewarded: by the task, or by token F1 with the target."""
-    checks: int = 4
+    checks: NonNegativeInt = 4
     """Times that the system is validated on the way."""
 
     @property

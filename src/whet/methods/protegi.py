@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -50,25 +51,25 @@ from whet.types import Example, Rollout
 class Config:
     """Settings of ProTeGi."""
 
-    rounds: int = 6
+    rounds: NonNegativeInt = 6
     """Rounds of expansion and selection (r)."""
-    beam: int = 4
+    beam: PositiveInt = 4
     """Prompts that survive a round (b)."""
-    minibatch: int = 64
+    minibatch: PositiveInt = 64
     """Training examples on which errors are looked for, the same for all prompts of a round."""
-    gradients: int = 4
+    gradients: PositiveInt = 4
     """Criticisms of each prompt, each leading to one edit (m)."""
-    errors: int = 4
+    errors: PositiveInt = 4
     """Errors shown to the critic at once."""
-    paraphrases: int = 2
+    paraphrases: NonNegativeInt = 2
     """Paraphrases of each edit and of the prompt itself (p)."""
-    successors: int = 8
+    successors: PositiveInt = 8
     """New prompts kept of each prompt, at random."""
     bandit: Rule = "ucb"
     """How the beam is chosen: ucb, ucb_e, successive_rejects, successive_halving or brute_force."""
-    budget: int = 2048
+    budget: PositiveInt = 2048
     """Evaluations of one example that a selection may cost (B)."""
-    c: float = 1.0
+    c: NonNegativeFloat = 1.0
     """Exploration of the two UCB rules."""
 
 

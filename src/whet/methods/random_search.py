@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.fields import PositiveInt
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
@@ -42,21 +43,21 @@ from whet.search.vocabulary import vocabulary
 class Config:
     """Settings of random search."""
 
-    n: int = 400
+    n: PositiveInt = 400
     """Prompts to score."""
     space: Literal["auto", "tokens", "phrases", "definitions"] = "auto"
     """What is drawn; auto means tokens where the task model scores labels, phrases elsewhere."""
-    length: int = 5
+    length: PositiveInt = 5
     """Words of a token prompt, or of a definition."""
-    vocabulary: int = 1000
+    vocabulary: PositiveInt = 1000
     """Words to draw tokens, or each definition, from."""
-    edits: int = 4
+    edits: PositiveInt = 4
     """Most phrase edits in one prompt."""
-    examples: int | None = None
+    examples: PositiveInt | None = None
     """Training examples that each prompt is scored on; none means all of them."""
-    batch: int = 64
+    batch: PositiveInt = 64
     """Prompts scored at once."""
-    finalists: int = 5
+    finalists: PositiveInt = 5
     """Prompts validated at the end."""
 
     @property

@@ -38,6 +38,7 @@ from dataclasses import dataclass
 
 from whet.environments.environment import Environment
 from whet.environments.multiturn import attempts
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.score_book import ScoreBook, written_text
@@ -54,19 +55,19 @@ from whet.types import Example, Message, Rollout
 class Config(Training):
     """Settings of Retroformer; the others are those of every training."""
 
-    steps: int = 60
+    steps: NonNegativeInt = 60
     """Updates of the reflecting model, the warm-up included."""
-    kl: float = 0.02
+    kl: NonNegativeFloat = 0.02
     """Weight of the divergence from the reference."""
-    tasks: int = 4
+    tasks: PositiveInt = 4
     """Training examples that are attempted in a step."""
-    retries: int = 1
+    retries: PositiveInt = 1
     """Further attempts at an example that is not solved."""
-    warmup: int = 0
+    warmup: NonNegativeInt = 0
     """Steps at the beginning that imitate the reflections that helped."""
-    examples: int | None = None
+    examples: PositiveInt | None = None
     """Training examples that a reflection is scored on at the end; none means all of them."""
-    finalists: int = 3
+    finalists: PositiveInt = 3
     """Reflections validated at the end; twice as many are scored."""
 
 

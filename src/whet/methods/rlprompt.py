@@ -48,6 +48,7 @@ import numpy as np
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError, parameter
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rl.score_book import ScoreBook
@@ -71,29 +72,29 @@ Signal = Literal["auto", "reward", "gap", "likelihood", "accuracy+likelihood"]
 class Config:
     """Settings of RLPrompt."""
 
-    k: int = 16
+    k: PositiveInt = 16
     """Prompts sampled in a step."""
-    length: int = 5
+    length: PositiveInt = 5
     """Words of a prompt (T)."""
-    steps: int = 300
+    steps: NonNegativeInt = 300
     """Updates of the policy; steps x k prompts are sampled."""
-    vocabulary: int = 1000
+    vocabulary: PositiveInt = 1000
     """Words to choose from: those of the training inputs first, then common ones."""
-    top_k: int = 256
+    top_k: PositiveInt = 256
     """Words that may be sampled at one place: the likeliest ones."""
-    lr: float = 2e-3
+    lr: NonNegativeFloat = 2e-3
     """Adam's rate."""
-    entropy: float = 0.5
+    entropy: NonNegativeFloat = 0.5
     """Entropy of a word at the end of training, as a share of that of the uniform distribution."""
     update: Literal["steered", "sql"] = "steered"
     """steered: centred values, a temperature that follows the entropy; sql: the paper's, values as they are, temperature 1."""
-    replay: int = 0
+    replay: NonNegativeInt = 0
     """Earlier prompts that each update learns from as well."""
     reward: Signal = "auto"
     """What a prompt is trained for; auto: accuracy+likelihood if the task counts right labels, else its reward."""
-    examples: int | None = None
+    examples: PositiveInt | None = None
     """Training examples that each prompt is scored on; none means all of them."""
-    finalists: int = 32
+    finalists: PositiveInt = 32
     """Prompts validated at the end."""
 
 

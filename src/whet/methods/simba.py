@@ -32,6 +32,7 @@ from statistics import fmean, quantiles
 
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
@@ -61,21 +62,21 @@ from whet.types import Example, Rollout, mean_score
 class Config:
     """Settings of SIMBA."""
 
-    steps: int = 8
+    steps: NonNegativeInt = 8
     """Minibatches."""
-    minibatch: int = 32
+    minibatch: PositiveInt = 32
     """Training examples of a step."""
-    samples: int = 6
+    samples: PositiveInt = 6
     """Rollouts of each example, by prompts drawn from the pool."""
-    candidates: int = 6
+    candidates: PositiveInt = 6
     """New prompts of a step."""
-    k: int = 4
+    k: NonNegativeInt = 4
     """Demonstrations in a prompt at most."""
-    temperature: float = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Temperature of the samples."""
-    draw: float = 0.2
+    draw: NonNegativeFloat = 0.2
     """Temperature at which a prompt is drawn, as a share of the reward's range."""
-    finalists: int = 7
+    finalists: PositiveInt = 7
     """Winners of steps that are validated at the end at most."""
 
 

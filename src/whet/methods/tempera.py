@@ -42,6 +42,7 @@ import numpy as np
 
 from whet.environments.environment import Environment, recast
 from whet.errors import UsageError
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.rl.blob import read
@@ -71,25 +72,25 @@ GAP = Gap(wrong=1.8, right=2.0)
 class Config:
     """Settings of TEMPERA."""
 
-    steps: int = 60
+    steps: NonNegativeInt = 60
     """Updates of the actor-critic."""
-    n: int = 32
+    n: PositiveInt = 32
     """Inputs of an update, each edited once (N)."""
-    edits: int = 4
+    edits: PositiveInt = 4
     """Edits of a prompt at most (T; the paper: 8)."""
-    shots: int = 2
+    shots: NonNegativeInt = 2
     """Demonstrations in a prompt (S; the paper: 4)."""
-    pool: int = 8
+    pool: PositiveInt = 8
     """Demonstrations to choose from (P; the paper: 16)."""
     words: str = ""
     """Other words for the labels: sets separated by `;`, each with one word for every label, separated by `,`."""
-    additions: int = 0
+    additions: NonNegativeInt = 0
     """Words that may be added to the instruction: the most useful ones of the vocabulary."""
-    scale: float = 1.0
+    scale: NonNegativeFloat = 1.0
     """Reward for one unit of score."""
-    lr: float = 2e-3
+    lr: NonNegativeFloat = 2e-3
     """Adam's rate."""
-    entropy: float = 0.01
+    entropy: NonNegativeFloat = 0.01
     """Weight of the entropy bonus."""
 
 

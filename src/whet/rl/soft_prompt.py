@@ -22,6 +22,7 @@ from torch import Tensor
 
 from whet.environments.environment import Environment, recast
 from whet.errors import UsageError, parameter
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
 from whet.models.huggingface_score import forced, log_likelihood, read_answers
@@ -50,15 +51,15 @@ CLIP = 1.0  # bound on the norm of the gradient
 class SoftPromptConfig:
     """The settings that both methods have. A network without units means free parameters; p-tuning always has one."""
 
-    steps: int = 200
+    steps: NonNegativeInt = 200
     """Updates of the virtual tokens."""
-    tokens: int = 8
+    tokens: PositiveInt = 8
     """Virtual tokens (n)."""
-    batch: int = 16
+    batch: PositiveInt = 16
     """Examples of an update."""
-    lr: float = 5e-3
+    lr: NonNegativeFloat = 5e-3
     """Adam's rate."""
-    hidden: int = 128
+    hidden: PositiveInt = 128
     """Units of the network that computes the virtual tokens."""
 
 

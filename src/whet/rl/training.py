@@ -11,7 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from whet.environments.episodes import Trajectory
-from whet.fields import check_bounds
+from whet.fields import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveProbability,
+    Probability,
+    check_bounds,
+)
 from whet.rl import advantages as estimators
 from whet.rl.advantages import Rows
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
@@ -27,39 +35,39 @@ Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
 class Training:
     """Settings that every method with trained weights shares; a method's config adds its own and other defaults."""
 
-    steps: int = 60
+    steps: NonNegativeInt = 60
     """Updates of the policy."""
-    group: int = 8
+    group: PositiveInt = 8
     """Texts sampled for one question (G)."""
-    lr: float = 3e-4
+    lr: NonNegativeFloat = 3e-4
     """Adam's rate."""
-    temperature: float = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Of sampling."""
-    top_p: float = 1.0
+    top_p: PositiveProbability = 1.0
     """Sampling is among the likeliest tokens that make up this share."""
-    max_tokens: int = 64
+    max_tokens: PositiveInt = 64
     """Bound on a sampled text."""
-    rank: int = 8
+    rank: NonNegativeInt = 8
     """Of the adapters (LoRA); 0 trains all weights of a small model."""
-    alpha: float = 16.0
+    alpha: PositiveFloat = 16.0
     """The adapters' output is scaled by alpha / rank."""
     advantage: Advantage = "grpo"
     """How rewards become advantages: by comparison in the group, or by a learned critic (gae)."""
-    trace: float = 0.95
+    trace: Probability = 0.95
     """How far a reward reaches back with advantage=gae (lambda): 0 to the token before, 1 to all of them."""
-    critic_lr: float = 0.01
+    critic_lr: NonNegativeFloat = 0.01
     """Adam's rate of the critic (advantage=gae)."""
     loss: Literal["ppo", "importance"] = "ppo"
     """Loss of a token."""
-    clip_low: float = 0.2
+    clip_low: Probability = 0.2
     """The importance ratio is clipped below 1 minus this (ppo)."""
-    clip_high: float = 0.2
+    clip_high: NonNegativeFloat = 0.2
     """The importance ratio is clipped above 1 plus this (ppo)."""
-    epochs: int = 1
+    epochs: PositiveInt = 1
     """Passes over the samples of a step."""
-    minibatch: int = 0
+    minibatch: NonNegativeInt = 0
     """Samples of one gradient step; 0 means all."""
-    kl: float = 0.0
+    kl: NonNegativeFloat = 0.0
     """Weight of the divergence from the reference policy: a term of the loss, with advantage=gae of the reward."""
 
     def __post_init__(self) -> None:
