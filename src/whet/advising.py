@@ -14,7 +14,7 @@ from whet.engine.assemble import NONE as NO_MODEL
 from whet.engine.openings import Opening, OpeningLedger
 from whet.engine.progress import Progress
 from whet.errors import UsageError, quantity
-from whet.methods import LABEL_SCORES, LOCAL, METHODS, OPTIMIZER, POLICY, default_method
+from whet.methods import LABEL_SCORES, LOCAL, METHODS, OBJECTIVES, OPTIMIZER, POLICY, default_method
 from whet.models.language_model import LanguageModel
 from whet.options import Options, RoleModel
 from whet.results import Advice
@@ -35,25 +35,6 @@ WORSE = 0.05
 WORTH = 0.1
 """Gain, of the reward's range, that a test should be able to show."""
 OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
-
-ORDER: Mapping[str, str] = {
-    "modp": "several objectives: one change at a time, aimed at what lacks most",
-    "prompt_learning": "critiques become managed instructions",
-    "gepa": "reflection on failures, and a front of prompts for each row",
-    "protegi": "it criticises failures itself",
-    "opro": "a number is enough: it reads the history of scores",
-    "bdpl": "labels are scored: readable words that define them",
-    "rlprompt": "labels are scored: a network chooses the words",
-    "tempera": "labels are scored: each input its own edits",
-    "simba": "rows that are answered rightly at times",
-    "mipro": "instruction and demonstrations chosen together",
-    "bootstrap": "demonstrations from good answers; cheap",
-    "grips": "a long prompt: phrases are cut and swapped, without a model that writes",
-    "meta_prompt": "the plain baseline: one call rewrites the whole text",
-    "random_search": "the control: what does not beat it has learned nothing",
-}
-"""Methods without trained language models, and what speaks for each; the order where nothing else says."""
-
 
 POLICY_ROWS, POLICY_CALLS = 64, 1_000
 """Training rows, and calls where they are limited, from which on a policy with weights is advised: 60 steps of 16 rollouts."""
@@ -247,13 +228,9 @@ def _facts(task: Task, options: Options, model: LanguageModel | None, critiques:
 def _methods(facts: _Facts) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Methods that fit, the best first, each with a reason; and the others with what they lack."""
     lacks = {name: _lacks(name, facts) for name in METHODS}
-    reasons = {
-        **ORDER,
-        **{name: METHODS[name].title.partition(": ")[2] for name in METHODS if name not in ORDER},
-    }
-    fitting = sorted((name for name in reasons if not lacks[name]), key=lambda name: _rank(name, facts))
+    fitting = sorted((name for name in METHODS if not lacks[name]), key=lambda name: _rank(name, facts))
     return (
-        [{"name": name, "why": reasons[name]} for name in fitting],
+        [{"name": name, "why": METHODS[name].when} for name in fitting],
         [{"name": name, "lacks": what} for name, what in lacks.items() if what],
     )
 
@@ -263,9 +240,8 @@ def _rank(name: str, facts: _Facts) -> tuple[int, int]:
     needs = METHODS[name].needs
     if name == facts.default:
         return 0, 0
-    own = (facts.scores and LABEL_SCORES in needs) or POLICY in needs or (name == "modp")
-    place = list(ORDER).index(name) if name in ORDER else len(ORDER)
-    return (1 if own else 3 if LOCAL in needs else 2), place
+    own = (facts.scores and LABEL_SCORES in needs) or POLICY in needs or OBJECTIVES in needs
+    return (1 if own else 3 if LOCAL in needs else 2), METHODS[name].rank
 
 
 def _lacks(name: str, facts: _Facts) -> str:
@@ -273,9 +249,8 @@ def _lacks(name: str, facts: _Facts) -> str:
     entry = METHODS[name]
     if facts.program and not entry.trains.startswith("nothing"):
         return "a single prompt: the task has a program"
-    if name == "modp" and not facts.objectives:
-        return "`objectives:`"
     for need, there, words in (
+        (OBJECTIVES, facts.objectives, "`objectives:`"),
         (OPTIMIZER, facts.optimizer, "a model that writes (--optimizer-lm)"),
         (LABEL_SCORES, facts.scores, "`labels:` and a model in this process that scores them"),
         (LOCAL, facts.local, "a task model in this process (hf/..., embedded/...)"),

@@ -57,7 +57,12 @@ def check_bounds(config: Any, what: str = "") -> None:
             continue
         low, high = (meta.ge if meta.gt is None else meta.gt), meta.le
         usable = is_number(value)
-        if usable and low <= value and not (value == low and meta.gt is not None) and (high is None or value <= high):
+        if (
+            usable
+            and low <= value
+            and not (value == low and meta.gt is not None)
+            and (high is None or value <= high)
+        ):
             continue
         least = f"{low:g} or more" if meta.gt is None else f"above {low:g}"
         most = "" if high is None else f" and at most {high:g}"

@@ -17,6 +17,8 @@ import orjson
 from tests.crash.test_every_boundary import SETTINGS, write_task
 from whet import api
 from whet.engine.journal import read_rows
+from whet.engine.run_folder import version_of
+from whet.methods import get_method
 from whet.testing.server import server_process
 
 FOLDER = Path(__file__).parent / "golden"
@@ -48,6 +50,7 @@ def record(method: str) -> dict[str, Any]:
         effects = read_rows(journal, query)
         results = read_rows(journal, "SELECT digest, value FROM results ORDER BY digest")
     return {
+        "version": version_of(get_method(method)),
         "answer": {key: result[key] for key in ANSWER},
         "effects": [[*row[:3], None if row[3] is None else row[3].decode(), *row[4:]] for row in effects],
         "results": [[digest, value.decode()] for digest, value in results],

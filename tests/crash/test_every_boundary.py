@@ -17,37 +17,13 @@ from typing import Any
 
 import pytest
 
+from tests.methods.settings import settings_of_tests
 from tests.serving import server_thread
+from whet.methods import METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL
 
 ROOT = Path(__file__).parents[2]
 CONCURRENCY = 3
-SETTINGS: dict[str, dict[str, Any]] = {
-    "prompt_learning": {"rounds": 2, "rollouts": 3},
-    "random_search": {"n": 3, "finalists": 1},
-    "grips": {"iterations": 1, "candidates": 2, "finalists": 1},
-    "opro": {"steps": 2, "samples": 2, "finalists": 1},
-    "meta_prompt": {"loops": 2, "rollouts": 2, "finalists": 1},
-    "bootstrap": {"sets": 2, "k": 1, "examples": 1, "threshold": 0.0, "finalists": 1},
-    "simba": {"steps": 1, "minibatch": 3, "samples": 2, "candidates": 2, "finalists": 1},
-    "mipro": {
-        "trials": 2,
-        "minibatch": 1,
-        "instructions": 2,
-        "sets": 2,
-        "full": 1,
-        "choice": "random",
-    },
-    "gepa": {"rounds": 2, "proposals": 2, "minibatch": 1, "looks": 2},
-    "protegi": {
-        "rounds": 1,
-        "beam": 1,
-        "gradients": 1,
-        "paraphrases": 1,
-        "successors": 2,
-        "budget": 8,
-        "minibatch": 3,
-    },
-}
+SETTINGS = settings_of_tests("SWEEP")
 
 
 def write_task(folder: Path) -> None:
@@ -122,6 +98,12 @@ def test_a_kill_at_any_boundary_changes_nothing(
 ) -> None:
     """`make test` kills two methods at each seventeenth boundary, `make test-long` all of them at each one."""
     sweep(tmp_path, served, method, SETTINGS[method], every)
+
+
+def test_every_method_that_only_calls_models_is_killed() -> None:
+    assert set(SETTINGS) == {
+        name for name, entry in METHODS.items() if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL}
+    }
 
 
 def test_a_limit_that_sets_the_sizes_sets_the_same_after_a_kill(

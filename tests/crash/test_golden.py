@@ -15,7 +15,9 @@ import pytest
 from tests.crash.golden import ANSWER, FOLDER, NOBODY, optimize
 from tests.crash.test_every_boundary import ROOT, SETTINGS, write_task
 from whet.engine.journal import Journal
+from whet.engine.run_folder import version_of
 from whet.errors import ReplayDiverged
+from whet.methods import get_method
 
 
 def restore(folder: Path, golden: dict[str, Any]) -> None:
@@ -51,9 +53,21 @@ def replay(folder: Path, method: str) -> None:
     assert set(golden["answer"]) == set(ANSWER)
 
 
+RAISE = """
+{method} no longer does what it did in the journal that was recorded under its version {version}. If that is meant, raise
+`version` in its ENTRY, or that of the block in whet.methods.method.BLOCKS, and record: python -m tests.crash.golden {method}
+"""
+
+
 @pytest.mark.parametrize("method", SETTINGS)
 def test_a_recorded_journal_replays_without_a_call(tmp_path: Path, method: str) -> None:
-    replay(tmp_path, method)
+    recorded = json.loads((FOLDER / f"{method}.json").read_text())["version"]
+    assert recorded == version_of(get_method(method)), f"record: python -m tests.crash.golden {method}"
+    try:
+        replay(tmp_path, method)
+    except Exception as error:
+        error.add_note(RAISE.format(method=method, version=recorded))
+        raise
 
 
 REPLAYS = """

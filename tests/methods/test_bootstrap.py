@@ -18,6 +18,11 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Example
 
+CONFORMANCE = {"sets": 5, "examples": 12, "finalists": 2}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"sets": 2, "k": 1, "examples": 1, "threshold": 0.0, "finalists": 1}
+"""Settings of a run that is killed at every boundary."""
+
 LIMITS = Budget(task_calls=500)
 
 

@@ -8,72 +8,40 @@ import sys
 import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.methods.settings import settings_of_tests
 
-from whet.errors import BudgetExceeded
-from whet.methods import OPTIMIZER, Method, MethodEntry
+from whet.errors import BudgetExceeded, UsageError
+from whet.methods import METHODS, OBJECTIVES, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, MethodEntry, get_method
 from whet.prompt import Prompt
 from whet.search.archive import Archive, Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.simulated_task import SOURCE
 
 
-class TestRandomSearch(MethodConformance):
-    method = "random_search"
-    settings = MappingProxyType({"n": 10, "batch": 8, "finalists": 2})
+def suite_of(name: str) -> type[MethodConformance]:
+    """The conformance suite of a method of the table, skipped where a package that the method needs is missing."""
+    suite = type(f"Test_{name}", (MethodConformance,), {"method": name, "settings": CONFORMANCE[name]})
+    try:
+        get_method(name)
+    except UsageError as missing:
+        return pytest.mark.skip(reason=str(missing))(suite)
+    return suite
 
 
-class TestOPRO(MethodConformance):
-    method = "opro"
-    settings = MappingProxyType({"steps": 3, "samples": 4, "examples": 12})
+CONFORMANCE = settings_of_tests("CONFORMANCE")
+globals().update({f"Test_{name}": suite_of(name) for name in CONFORMANCE})
 
 
-class TestMetaPrompt(MethodConformance):
-    method = "meta_prompt"
-    settings = MappingProxyType({"loops": 3, "rollouts": 12})
-
-
-class TestProTeGi(MethodConformance):
-    method = "protegi"
-    settings = MappingProxyType(
-        {"rounds": 2, "beam": 2, "minibatch": 12, "gradients": 2, "successors": 4, "budget": 80}
-    )
-
-
-class TestBootstrap(MethodConformance):
-    method = "bootstrap"
-    settings = MappingProxyType({"sets": 5, "examples": 12, "finalists": 2})
-
-
-class TestGEPA(MethodConformance):
-    method = "gepa"
-    settings = MappingProxyType({"rounds": 4, "proposals": 2, "minibatch": 6})
-
-
-class TestSIMBA(MethodConformance):
-    method = "simba"
-    settings = MappingProxyType({"steps": 2, "minibatch": 8, "samples": 3, "candidates": 3})
-
-
-@pytest.mark.skipif(find_spec("optuna") is None, reason="mipro needs optuna: pip install 'whet[mipro]'")
-class TestMIPRO(MethodConformance):
-    method = "mipro"
-    settings = MappingProxyType({"trials": 4, "minibatch": 8, "instructions": 3, "sets": 3, "full": 2})
-
-
-class TestMODP(MethodConformance):
-    method = "modp"
-    settings = MappingProxyType({"rounds": 4, "edits": 2, "examples": 12})
-
-
-class TestGrIPS(MethodConformance):
-    method = "grips"
-    settings = MappingProxyType({"iterations": 4, "candidates": 3, "examples": 12})
+def test_every_method_that_only_calls_models_is_judged_by_the_suite() -> None:
+    assert set(CONFORMANCE) == {
+        name
+        for name, entry in METHODS.items()
+        if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL, OBJECTIVES}
+    } - {"prompt_learning"}
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_
 from whet.testing.simulators import load
 from whet.types import Completion, Example, Request, Reward, Rollout
 
+CONFORMANCE = {"rounds": 4, "proposals": 2, "minibatch": 6}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"rounds": 2, "proposals": 2, "minibatch": 1, "looks": 2}
+"""Settings of a run that is killed at every boundary."""
+
 START = Prompt.parse(SOURCE)
 GOOD = "Sort carefully: evidence, tone, a single word."
 SMALL: dict[str, Any] = {"rounds": 6, "proposals": 1, "minibatch": 8}

@@ -20,6 +20,11 @@ from whet.testing.simulated_task import Answers, ConstantReward, review_world
 from whet.testing.simulators import load
 from whet.types import Example, Rollout
 
+CONFORMANCE = {"iterations": 4, "candidates": 3, "examples": 12}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"iterations": 1, "candidates": 2, "finalists": 1}
+"""Settings of a run that is killed at every boundary."""
+
 SOURCE = """\
 You sort reviews.
 <!-- whet:begin -->

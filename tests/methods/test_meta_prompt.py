@@ -25,6 +25,11 @@ from whet.testing.simulated_task import SOURCE, Answers, review_world, reviews
 from whet.testing.simulators import choose, load, shuffled
 from whet.types import Completion, Example, Reward
 
+CONFORMANCE = {"loops": 3, "rollouts": 12}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"loops": 2, "rollouts": 2, "finalists": 1}
+"""Settings of a run that is killed at every boundary."""
+
 START = Prompt.parse(SOURCE)
 GOOD = "Sort carefully: evidence, tone, a single word."
 BETTER = "Sort carefully: evidence, tone."

@@ -24,6 +24,11 @@ from whet.testing.paired_benchmark import T_95, KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward
 
+CONFORMANCE = {"trials": 4, "minibatch": 8, "instructions": 3, "sets": 3, "full": 2}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"trials": 2, "minibatch": 1, "instructions": 2, "sets": 2, "full": 1, "choice": "random"}
+"""Settings of a run that is killed at every boundary."""
+
 pytest.importorskip("optuna", reason="mipro needs optuna: pip install 'whet[mipro]'")
 
 SMALL: dict[str, Any] = {"instructions": 4, "sets": 4, "trials": 8, "minibatch": 20, "full": 3}

@@ -21,6 +21,9 @@ from whet.testing.simulated_task import Answers
 from whet.testing.simulators import chance, choose
 from whet.types import Completion, Example, Reward, Usage
 
+CONFORMANCE = {"rounds": 4, "edits": 2, "examples": 12}
+"""Settings of a run in the conformance suite."""
+
 AIMS = ("polite", "short", "exact", "safe", "cited")
 WORDS = {aim: [f"{aim}{i}" for i in range(4)] for aim in AIMS}
 START = Prompt.parse(

@@ -23,6 +23,11 @@ from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
+CONFORMANCE = {"steps": 3, "samples": 4, "examples": 12}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"steps": 2, "samples": 2, "finalists": 1}
+"""Settings of a run that is killed at every boundary."""
+
 START = Prompt.parse(SOURCE)
 SCORE = re.compile(r"</INSTRUCTION>\nScore: (-?\d+)$", re.MULTILINE)
 

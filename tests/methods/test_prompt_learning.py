@@ -24,6 +24,9 @@ from whet.run import Budget, MemoryRun, Run
 from whet.testing.methods import MethodConformance
 from whet.types import Completion, Example, Request, Reward
 
+SWEEP = {"rounds": 2, "rollouts": 3}
+"""Settings of a run that is killed at every boundary."""
+
 START = Prompt.parse("You write letters.\n<!-- whet:begin -->\nBe {brief}.\n<!-- whet:end -->\nSign them.")
 UNITS = ("words", "commas", "verbs")
 PARTS = (

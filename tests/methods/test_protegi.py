@@ -25,6 +25,19 @@ from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_
 from whet.testing.simulators import chance, load
 from whet.types import Completion, Example, Reward
 
+CONFORMANCE = {"rounds": 2, "beam": 2, "minibatch": 12, "gradients": 2, "successors": 4, "budget": 80}
+"""Settings of a run in the conformance suite."""
+SWEEP = {
+    "rounds": 1,
+    "beam": 1,
+    "gradients": 1,
+    "paraphrases": 1,
+    "successors": 2,
+    "budget": 8,
+    "minibatch": 3,
+}
+"""Settings of a run that is killed at every boundary."""
+
 START = Prompt.parse(SOURCE)
 SMALL: dict[str, Any] = {
     "rounds": 2,

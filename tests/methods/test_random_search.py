@@ -16,6 +16,11 @@ from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
+CONFORMANCE = {"n": 10, "batch": 8, "finalists": 2}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"n": 3, "finalists": 1}
+"""Settings of a run that is killed at every boundary."""
+
 START = Prompt.parse(SOURCE)
 
 

@@ -22,6 +22,11 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward
 from whet.types import Completion, Example, Reward, Rollout
 
+CONFORMANCE = {"steps": 2, "minibatch": 8, "samples": 3, "candidates": 3}
+"""Settings of a run in the conformance suite."""
+SWEEP = {"steps": 1, "minibatch": 3, "samples": 2, "candidates": 2, "finalists": 1}
+"""Settings of a run that is killed at every boundary."""
+
 SMALL: dict[str, Any] = {"steps": 3, "minibatch": 16, "samples": 4, "candidates": 4}
 LIMITS = Budget(task_calls=800)
 

@@ -26,7 +26,7 @@ from whet.engine.journal import Connect, Journal, check_row, checksum, connect, 
 from whet.engine.model_client import ModelClient
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, UsageError, WhetError, parameter
-from whet.methods import Method
+from whet.methods import BLOCKS, Method
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS
 from whet.sources import source_hash
@@ -77,7 +77,7 @@ class RunPlan:
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
             "method": self.method.entry.name,
-            "source": method_hash(self.method),
+            "version": version_of(self.method),
             "config": asdict(self.config),
             "limits": self.limits.as_json(),
             "seed": self.seed,
@@ -93,10 +93,17 @@ class RunPlan:
         return {k: v for k, value in usual.items() if (v := getattr(self.task, k)) != value}
 
 
-def method_hash(method: Method) -> str:
-    """What identifies the code of a method, 16 hex digits: its source file, or its coroutine where that stands in a script
-    or a notebook."""
+def version_of(method: Method) -> str:
+    """What pins the behaviour of a method: its `VERSION` and those of the blocks that it uses, such as `2, search 1, rl 1`.
+
+    A method without a version has the hash of its source instead, 16 hex digits: that of its file, or of its coroutine where
+    that stands in a script or a notebook.
+    """
     module = sys.modules.get(method.coroutine.__module__)
+    if method.entry.version is not None:
+        names = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
+        used = [block for block in BLOCKS if any(name.startswith(f"whet.{block}") for name in names)]
+        return ", ".join([f"{method.entry.version}", *(f"{block} {BLOCKS[block]}" for block in used)])
     if module is None or module.__name__ == "__main__" or not getattr(module, "__file__", None):
         return source_hash(method.coroutine)
     return hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:16]

@@ -60,7 +60,7 @@ class Trial:
             "fingerprint": self.plan.task.fingerprint,
             "method": TRANSFER,
             "prompt": self.candidate.id,
-            **({} if system is None else {"of": {k: known[k] for k in ("method", "source", "config")}}),
+            **({} if system is None else {"of": {k: known[k] for k in ("method", "version", "config")}}),
             "seed": self.seed,
             "models": dict(self.addresses),
             "generation": dict(self.generation),

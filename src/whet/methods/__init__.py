@@ -1,7 +1,7 @@
-"""The table of methods. One published algorithm is one file of this folder; nothing here imports them early.
+"""The table of methods. One published algorithm is one file of this folder, which declares its `ENTRY`.
 
-`whet.methods.NAME.Config(...)` is a method with its settings, for `whet.optimize(method=...)`. A method of your own is a
-coroutine under `register`.
+The table is read from the sources: no method is imported before it is used. `whet.methods.NAME.Config(...)` is a method with
+its settings, for `whet.optimize(method=...)`. A method of your own is a coroutine under `register`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,36 @@ import importlib
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
 from whet.fields import check_bounds
 from whet.methods.method import (
+    BLOCKS,
     LABEL_SCORES,
     LOCAL,
+    OBJECTIVES,
     OPTIMIZER,
     OPTIMIZER_OPTIONAL,
     POLICY,
     Method,
     MethodEntry,
+    Need,
     configure,
     load,
     load_plugin,
+    read_entries,
 )
 from whet.models.language_model import LanguageModel
 
 __all__ = [
+    "BLOCKS",
     "LABEL_SCORES",
     "LOCAL",
     "METHODS",
+    "OBJECTIVES",
     "OPTIMIZER",
     "OPTIMIZER_OPTIONAL",
     "POLICY",
@@ -53,195 +60,8 @@ MethodChoice: TypeAlias = str | Method | Any
 C = TypeVar("C", bound=Callable[..., Awaitable[Any]])
 _REGISTERED: dict[str, Method] = {}
 
-METHODS: dict[str, MethodEntry] = {
-    entry.name: entry
-    for entry in (
-        MethodEntry(
-            "prompt_learning",
-            "Prompt learning: critiques become managed instructions",
-            "this tool's own; the idea: Arize AI, 2025",
-            needs=(OPTIMIZER,),
-            edits_all=True,
-        ),
-        MethodEntry(
-            "meta_prompt",
-            "One-call rewrite: all critiques of a batch, the whole text anew",
-            "the way of Arize AI's SDK, 2025",
-            needs=(OPTIMIZER,),
-        ),
-        MethodEntry("random_search", "Random search: the control"),
-        MethodEntry(
-            "bootstrap",
-            "Bootstrap: demonstrations from good answers, the cheap control",
-            "Khattab et al., ICLR 2024",
-            "2310.03714",
-            edits_all=True,
-        ),
-        MethodEntry(
-            "rlprompt",
-            "RLPrompt: soft Q-learning over prompt tokens",
-            "Deng et al., EMNLP 2022",
-            "2205.12548",
-            needs=(LABEL_SCORES,),
-            trains="an MLP on a frozen encoder",
-            extra="embedded",
-        ),
-        MethodEntry(
-            "bdpl",
-            "BDPL: a policy learns which words define each label",
-            "Diao et al., TMLR 2023",
-            "2201.08531",
-            needs=(LABEL_SCORES,),
-            trains="a distribution over words for each label",
-            extra="embedded",
-            space="definitions",
-            edits_all=True,
-        ),
-        MethodEntry(
-            "opro",
-            "OPRO: a model reads the score history",
-            "Yang et al., ICLR 2024",
-            "2309.03409",
-            needs=(OPTIMIZER,),
-        ),
-        MethodEntry(
-            "protegi",
-            "ProTeGi: textual gradients and a beam",
-            "Pryzant et al., EMNLP 2023",
-            "2305.03495",
-            needs=(OPTIMIZER,),
-        ),
-        MethodEntry(
-            "gepa",
-            "GEPA: reflection, and a front of prompts per example",
-            "Agrawal et al., 2025",
-            "2507.19457",
-            needs=(OPTIMIZER,),
-            edits_all=True,
-        ),
-        MethodEntry(
-            "modp",
-            "MODP: one directed change at a time, for several objectives",
-            "Nema et al., 2025",
-            "2504.18722",
-            needs=(OPTIMIZER,),
-        ),
-        MethodEntry(
-            "grips",
-            "GrIPS: phrase edits without a model",
-            "Prasad et al., EACL 2023",
-            "2203.07281",
-            needs=(OPTIMIZER_OPTIONAL,),
-        ),
-        MethodEntry(
-            "simba",
-            "SIMBA: demonstrations and rules where answers differ most",
-            "DSPy, 2025",
-            needs=(OPTIMIZER,),
-            edits_all=True,
-        ),
-        MethodEntry(
-            "mipro",
-            "MIPRO: instructions and demonstrations chosen together",
-            "Opsahl-Ong et al., EMNLP 2024",
-            "2406.11695",
-            needs=(OPTIMIZER,),
-            extra="mipro",
-            edits_all=True,
-        ),
-        MethodEntry(
-            "prewrite",
-            "PRewrite: a trained rewriter of the instruction",
-            "Kong et al., ACL 2024",
-            "2401.08189",
-            needs=(POLICY,),
-            trains="a language model that rewrites the prompt (LoRA)",
-            extra="train",
-        ),
-        MethodEntry(
-            "prl",
-            "PRL: a trained model reasons and writes the prompt",
-            "Batorski et al., 2025",
-            "2505.14412",
-            needs=(POLICY,),
-            trains="a language model that writes the prompt (LoRA)",
-            extra="train",
-        ),
-        MethodEntry(
-            "dsp",
-            "DSP: a trained hint for every input",
-            "Li et al., NeurIPS 2023",
-            "2302.11520",
-            needs=(POLICY,),
-            trains="a small language model that hints at every input (LoRA)",
-            extra="train",
-        ),
-        MethodEntry(
-            "espl",
-            "E-SPL: principle lists and weights, learned together",
-            "E-SPL, 2026",
-            "2602.14697",
-            needs=(POLICY, OPTIMIZER_OPTIONAL),
-            trains="the model that answers (LoRA), and principles in its prompt",
-            extra="train",
-            bound="its trained weights are what answers",
-        ),
-        MethodEntry(
-            "prompt_r1",
-            "Prompt-R1: a small model consults a large frozen one",
-            "2025",
-            "2511.01016",
-            needs=(POLICY,),
-            trains="the small model (LoRA)",
-            extra="train",
-        ),
-        MethodEntry(
-            "retroformer",
-            "Retroformer: a model learns to write reflections",
-            "Yao et al., ICLR 2024",
-            "2308.02151",
-            needs=(POLICY,),
-            trains="the reflecting model (LoRA)",
-            extra="train",
-        ),
-        MethodEntry(
-            "autoprompt",
-            "AutoPrompt: gradients choose the words of the prompt",
-            "Shin et al., EMNLP 2020",
-            "2010.15980",
-            needs=(LOCAL,),
-        ),
-        MethodEntry(
-            "prefix",
-            "Prefix tuning: trained keys and values, not a text",
-            "Li and Liang, ACL 2021",
-            "2101.00190",
-            needs=(LOCAL,),
-            trains="virtual tokens in front of a frozen model",
-            extra="train",
-            bound="its vectors belong to one model's weights",
-        ),
-        MethodEntry(
-            "ptuning",
-            "P-tuning: prompt tuning with reparameterised embeddings, not a text",
-            "Liu et al., 2021",
-            "2103.10385",
-            needs=(LOCAL,),
-            trains="virtual tokens in front of a frozen model",
-            extra="train",
-            bound="its vectors belong to one model's weights",
-        ),
-        MethodEntry(
-            "tempera",
-            "TEMPERA: each input gets its own edits of the prompt",
-            "Zhang et al., ICLR 2023",
-            "2211.11890",
-            needs=(LABEL_SCORES,),
-            trains="a small actor-critic on frozen embeddings",
-            extra="embedded",
-        ),
-    )
-}
+METHODS: dict[str, MethodEntry] = read_entries(Path(__file__).parent)
+"""The methods of whet by name, in the order of their rank."""
 
 
 def get_method(name: str) -> Method:
@@ -279,7 +99,7 @@ def register(
     *,
     name: str | None = None,
     title: str = "",
-    needs: Sequence[str] = (),
+    needs: Sequence[Need] = (),
     check: Callable[..., Any] | None = None,
 ) -> Callable[[C], C]:
     """Make a coroutine `(run, env, policy, start, config) -> Candidate` a method, by its name and by its config.

@@ -36,6 +36,7 @@ import numpy as np
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.fields import NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.models.gradients import MARK, MarkedPrompt, Wanted, WordGradients, word_gradients
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
@@ -46,6 +47,17 @@ from whet.search.edits import with_words
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out, validate_finalists, validate_leader
 from whet.types import JSON, Example, Score, content_hash
+
+ENTRY = MethodEntry(
+    "autoprompt",
+    "AutoPrompt: gradients choose the words of the prompt",
+    version=1,
+    rank=260,
+    when="you ask what words chosen by gradients can reach on one model",
+    paper="Shin et al., EMNLP 2020",
+    arxiv="2010.15980",
+    needs=("local",),
+)
 
 LEAST, FEWEST = 16, 8  # examples of a batch and candidates, as far as a limit on calls allows
 

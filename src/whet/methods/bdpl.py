@@ -42,6 +42,7 @@ from torch import Tensor
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rl.advantages import grpo
@@ -52,6 +53,21 @@ from whet.search.archive import Archive, Candidate
 from whet.search.definitions import Definitions, defining_words
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit
+
+ENTRY = MethodEntry(
+    "bdpl",
+    "BDPL: a policy learns which words define each label",
+    version=1,
+    rank=60,
+    when="a small model scores labels, and people must be able to read the prompt",
+    paper="Diao et al., TMLR 2023",
+    arxiv="2201.08531",
+    needs=("label_scores",),
+    trains="a distribution over words for each label",
+    extra="embedded",
+    space="definitions",
+    edits_all=True,
+)
 
 CLIP = 5.0  # joint norm of a gradient
 

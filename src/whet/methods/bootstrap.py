@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
@@ -35,6 +36,17 @@ from whet.search.demonstrations import demonstrations, labelled, random_set, wit
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists
 from whet.types import mean_score
+
+ENTRY = MethodEntry(
+    "bootstrap",
+    "Bootstrap: demonstrations from good answers, the cheap control",
+    version=1,
+    rank=110,
+    when="the form of an answer is easier to show than to describe; a cheap control",
+    paper="Khattab et al., ICLR 2024",
+    arxiv="2310.03714",
+    edits_all=True,
+)
 
 
 @dataclass(frozen=True)

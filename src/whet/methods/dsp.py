@@ -42,6 +42,7 @@ from whet.environments.environment import Environment, recast
 from whet.environments.episodes import ActorAction, ActorObservation, Conversation
 from whet.errors import UsageError
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import unwrapped, without_thought
 from whet.rewards.text import targets_of
@@ -56,6 +57,19 @@ from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout, Score
 from whet.words import fold, mentions
+
+ENTRY = MethodEntry(
+    "dsp",
+    "DSP: a trained hint for every input",
+    version=1,
+    rank=220,
+    when="each input needs a hint of its own",
+    paper="Li et al., NeurIPS 2023",
+    arxiv="2302.11520",
+    needs=("policy",),
+    trains="a small language model that hints at every input (LoRA)",
+    extra="train",
+)
 
 SOFT_STEP, HORIZON, KEYWORD = 0.2, 0.1, 0.1
 SEPARATOR = ";"

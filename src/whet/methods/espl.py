@@ -48,6 +48,7 @@ from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.language import LanguagePolicy
 from whet.rl.policy_actor import PolicyActor, samples_of
@@ -71,6 +72,20 @@ from whet.search.edits import apply
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
+
+ENTRY = MethodEntry(
+    "espl",
+    "E-SPL: principle lists and weights, learned together",
+    version=1,
+    rank=230,
+    when="the model that answers may itself be trained",
+    paper="E-SPL, 2026",
+    arxiv="2602.14697",
+    needs=("policy", "optimizer_optional"),
+    trains="the model that answers (LoRA), and principles in its prompt",
+    extra="train",
+    bound="its trained weights are what answers",
+)
 
 SHOWN = 4  # problems in one question
 EACH = 2  # right answers, and wrong ones, to each of them

@@ -50,6 +50,7 @@ from whet.environments.environment import Environment
 from whet.environments.program import in_focus
 from whet.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from whet.instructions.guard import secrets
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -65,6 +66,18 @@ from whet.search.plan import Purse, affordable_rows, cut_validation, open_purse
 from whet.search.regions import blamed
 from whet.search.text_merge import merged_prompt
 from whet.types import Example, Rollout, mean_score
+
+ENTRY = MethodEntry(
+    "gepa",
+    "GEPA: reflection, and a front of prompts per example",
+    version=1,
+    rank=20,
+    when="the reward says what is wrong, and the instruction should stay one text",
+    paper="Agrawal et al., 2025",
+    arxiv="2507.19457",
+    needs=("optimizer",),
+    edits_all=True,
+)
 
 
 @dataclass(frozen=True)

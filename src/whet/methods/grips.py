@@ -38,6 +38,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
@@ -46,6 +47,17 @@ from whet.search.edits import Edit, Kind, Level, apply, random_edit, spans, subs
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
+
+ENTRY = MethodEntry(
+    "grips",
+    "GrIPS: phrase edits without a model",
+    version=1,
+    rank=120,
+    when="a long prompt has grown over time, and part of it does harm",
+    paper="Prasad et al., EACL 2023",
+    arxiv="2203.07281",
+    needs=("optimizer_optional",),
+)
 
 
 @dataclass(frozen=True)

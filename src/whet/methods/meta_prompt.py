@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -41,6 +42,16 @@ from whet.search.edits import text_in
 from whet.search.minibatch import answered, minibatch, mistakes, show_rollout
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
+
+ENTRY = MethodEntry(
+    "meta_prompt",
+    "One-call rewrite: all critiques of a batch, the whole text anew",
+    version=1,
+    rank=130,
+    when="you want a plain baseline: one call rewrites the whole text",
+    paper="the way of Arize AI's SDK, 2025",
+    needs=("optimizer",),
+)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -9,27 +10,36 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from whet.errors import UsageError, did_you_mean
 from whet.fields import Kind, check_bounds
 from whet.plugins import Plugin
 from whet.storable import shown
 
-OPTIMIZER = "optimizer"
-OPTIMIZER_OPTIONAL = "optimizer_optional"
-LABEL_SCORES = "label_scores"
-POLICY = "policy"
-LOCAL = "local"
-NEEDS = (OPTIMIZER, OPTIMIZER_OPTIONAL, LABEL_SCORES, POLICY, LOCAL)
+OPTIMIZER: Final = "optimizer"
+OPTIMIZER_OPTIONAL: Final = "optimizer_optional"
+LABEL_SCORES: Final = "label_scores"
+POLICY: Final = "policy"
+LOCAL: Final = "local"
+OBJECTIVES: Final = "objectives"
+Need: TypeAlias = Literal["optimizer", "optimizer_optional", "label_scores", "policy", "local", "objectives"]
+NEEDS = get_args(Need)
+BLOCKS: Mapping[str, int] = {"instructions": 1, "rl": 1, "search": 1}
+"""Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""
 
 
 @dataclass(frozen=True)
 class MethodEntry:
     """One row of the table of methods.
 
+    `version`: raised with every change that can change what a run of the method does; a run goes on only under the version
+    that began it. None pins a run to the bytes of the method's source instead. `rank`: where the method stands in tables and
+    in advice, the lowest first. `when`: the situation in which to choose it.
     `needs`: `optimizer` (a model that writes), `optimizer_optional` (used when there is one), `label_scores` (a task
-    model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process).
+    model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process),
+    `objectives` (a task with several of them).
     `trains`: what learns, in words. `extra`: the package extra it needs. `bound`: why what it trains cannot be used
     with another task model; empty where it can. `space`: the space of `random_search` that its prompts come from, where that is
     not the one that random search chooses by itself. `edits_all`: it edits every region of a prompt itself (a
@@ -41,7 +51,10 @@ class MethodEntry:
     title: str
     paper: str = "-"
     arxiv: str = "-"
-    needs: tuple[str, ...] = ()
+    version: int | None = None
+    rank: int = 1000
+    when: str = ""
+    needs: tuple[Need, ...] = ()
     trains: str = "nothing: search"
     extra: str = ""
     bound: str = ""
@@ -64,6 +77,22 @@ class Method:
     config: type[Any]
     deploy: Callable[..., Any] | None = None
     check: Callable[..., Any] | None = None
+
+
+def read_entries(folder: Path) -> dict[str, MethodEntry]:
+    """Read `ENTRY = MethodEntry(...)` of every method in a folder from the source, because some methods import torch.
+
+    The values are literals, and an empty line follows. Returns the entries by name, in the order of their rank.
+    """
+    entries = []
+    for path in folder.glob("*.py"):
+        _, declared, rest = path.read_text(encoding="utf-8").partition("\nENTRY = MethodEntry")
+        if declared and path.name != Path(__file__).name:
+            call = ast.parse(f"MethodEntry{rest.partition(chr(10) * 2)[0]}", mode="eval").body
+            assert isinstance(call, ast.Call)
+            named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+            entries.append(MethodEntry(*map(ast.literal_eval, call.args), **named))
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.rank)}
 
 
 def load(entry: MethodEntry) -> Method:

@@ -36,6 +36,7 @@ from typing import Literal
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -56,6 +57,19 @@ from whet.search.plan import SearchPlan, fit
 from whet.search.regions import prompt_of_region
 from whet.search.surrogate import Observed, check_optuna, suggest
 from whet.types import Example, mean_score
+
+ENTRY = MethodEntry(
+    "mipro",
+    "MIPRO: instructions and demonstrations chosen together",
+    version=1,
+    rank=100,
+    when="instruction and demonstrations both matter",
+    paper="Opsahl-Ong et al., EMNLP 2024",
+    arxiv="2406.11695",
+    needs=("optimizer",),
+    extra="mipro",
+    edits_all=True,
+)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives
 from whet.rl import LanguagePolicy, setting
@@ -44,6 +45,17 @@ from whet.search.front import Front, aims_of, vectors_of
 from whet.search.minibatch import answered, minibatch, show_rollout
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
+
+ENTRY = MethodEntry(
+    "modp",
+    "MODP: one directed change at a time, for several objectives",
+    version=1,
+    rank=50,
+    when="several objectives count at once: right, short, cheap",
+    paper="Nema et al., 2025",
+    arxiv="2504.18722",
+    needs=("optimizer", "objectives"),
+)
 
 
 @dataclass(frozen=True)

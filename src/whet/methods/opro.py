@@ -32,6 +32,7 @@ from dataclasses import dataclass
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.rl.language import TAG
@@ -41,6 +42,17 @@ from whet.search.edits import text_in
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example
+
+ENTRY = MethodEntry(
+    "opro",
+    "OPRO: a model reads the score history",
+    version=1,
+    rank=40,
+    when="the reward is only a number, and a strong model may write",
+    paper="Yang et al., ICLR 2024",
+    arxiv="2309.03409",
+    needs=("optimizer",),
+)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
 from whet.rl.score_book import Leaders, rewarded, rewrite_of, untrained, written_text
@@ -42,6 +43,19 @@ from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit
 from whet.types import Message
+
+ENTRY = MethodEntry(
+    "prewrite",
+    "PRewrite: a trained rewriter of the instruction",
+    version=1,
+    rank=200,
+    when="many prompts are to be rewritten, now and later, by a rewriter with weights",
+    paper="Kong et al., ACL 2024",
+    arxiv="2401.08189",
+    needs=("policy",),
+    trains="a language model that rewrites the prompt (LoRA)",
+    extra="train",
+)
 
 
 @dataclass(frozen=True)

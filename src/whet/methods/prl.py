@@ -38,6 +38,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import between, unwrapped, without_thought
 from whet.rl.language import TAG
@@ -49,6 +50,19 @@ from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit
 from whet.types import Example, Message, Rollout
+
+ENTRY = MethodEntry(
+    "prl",
+    "PRL: a trained model reasons and writes the prompt",
+    version=1,
+    rank=210,
+    when="many prompts are to be written, now and later, by a writer that reasons first",
+    paper="Batorski et al., 2025",
+    arxiv="2505.14412",
+    needs=("policy",),
+    trains="a language model that writes the prompt (LoRA)",
+    extra="train",
+)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import judged, of_people
 from whet.instructions.manager import InstructionManager
 from whet.instructions.regions import managers_of
+from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
 from whet.prompt.events import to_json
@@ -39,6 +40,17 @@ from whet.search.archive import Archive, Candidate
 from whet.search.evidence import Evidence
 from whet.search.minibatch import endless
 from whet.types import Example, Rollout
+
+ENTRY = MethodEntry(
+    "prompt_learning",
+    "Prompt learning: critiques become managed instructions",
+    version=1,
+    rank=10,
+    when="the reward says in words what is wrong, or people comment",
+    paper="this tool's own; the idea: Arize AI, 2025",
+    needs=("optimizer",),
+    edits_all=True,
+)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn, task_model
 from whet.errors import UsageError, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import between
 from whet.rewards.text import f1_score, targets_of
@@ -57,6 +58,19 @@ from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Rollout
+
+ENTRY = MethodEntry(
+    "prompt_r1",
+    "Prompt-R1: a small model consults a large frozen one",
+    version=1,
+    rank=240,
+    when="a small model is to use a large frozen model well",
+    paper="2025",
+    arxiv="2511.01016",
+    needs=("policy",),
+    trains="the small model (LoRA)",
+    extra="train",
+)
 
 TOLERANCE = 1e-6
 ASK, ANSWER = "interaction_prompt", "answer"

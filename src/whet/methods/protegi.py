@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -45,6 +46,17 @@ from whet.search.edits import text_in
 from whet.search.minibatch import minibatch, mistakes, show_rollout
 from whet.search.plan import SearchPlan, share_out, validate_finalists, validate_leader
 from whet.types import Example, Rollout
+
+ENTRY = MethodEntry(
+    "protegi",
+    "ProTeGi: textual gradients and a beam",
+    version=1,
+    rank=30,
+    when="wrong answers show what the prompt lacks",
+    paper="Pryzant et al., EMNLP 2023",
+    arxiv="2305.03495",
+    needs=("optimizer",),
+)
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.soft_prompt import SoftPromptConfig, deploy_soft_prompt, train_soft_prompt
 from whet.run import Run
 from whet.search.archive import Candidate
+
+ENTRY = MethodEntry(
+    "ptuning",
+    "P-tuning: prompt tuning with reparameterised embeddings, not a text",
+    version=1,
+    rank=280,
+    when="you ask what a readable prompt gives up against trained embeddings",
+    paper="Liu et al., 2021",
+    arxiv="2103.10385",
+    needs=("local",),
+    trains="virtual tokens in front of a frozen model",
+    extra="train",
+    bound="its vectors belong to one model's weights",
+)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.fields import PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
@@ -37,6 +38,14 @@ from whet.search.edits import PHRASES, Kind, apply, random_edit, with_words
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.search.vocabulary import vocabulary
+
+ENTRY = MethodEntry(
+    "random_search",
+    "Random search: the control",
+    version=1,
+    rank=140,
+    when="you want a control: a method that does not beat it has learned nothing",
+)
 
 
 @dataclass(frozen=True)

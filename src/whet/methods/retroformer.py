@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from whet.environments.environment import Environment
 from whet.environments.multiturn import attempts
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.score_book import ScoreBook, written_text
@@ -49,6 +50,19 @@ from whet.search.edits import apply, text_in
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out, validate_finalists
 from whet.types import Example, Message, Rollout
+
+ENTRY = MethodEntry(
+    "retroformer",
+    "Retroformer: a model learns to write reflections",
+    version=1,
+    rank=250,
+    when="the model gets a second attempt after a failure",
+    paper="Yao et al., ICLR 2024",
+    arxiv="2308.02151",
+    needs=("policy",),
+    trains="the reflecting model (LoRA)",
+    extra="train",
+)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ import numpy as np
 from whet.environments.environment import Environment
 from whet.errors import UsageError, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rl.score_book import ScoreBook
@@ -59,6 +60,19 @@ from whet.search.minibatch import minibatch
 from whet.search.plan import fit
 from whet.search.vocabulary import vocabulary
 from whet.types import JSON
+
+ENTRY = MethodEntry(
+    "rlprompt",
+    "RLPrompt: soft Q-learning over prompt tokens",
+    version=1,
+    rank=70,
+    when="a small model scores labels, and the prompt may be any words",
+    paper="Deng et al., EMNLP 2022",
+    arxiv="2205.12548",
+    needs=("label_scores",),
+    trains="an MLP on a frozen encoder",
+    extra="embedded",
+)
 
 SHAPE = 5.0  # rewards reach the loss as 5 z, the paper's affine map of [0, 1] to [0, 5]
 GAIN, DAMPING = 1.0, 10.0  # of the temperature's controller

@@ -34,6 +34,7 @@ from whet.environments.environment import Environment
 from whet.environments.program import in_focus
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
@@ -56,6 +57,17 @@ from whet.search.plan import (
     validate_leader,
 )
 from whet.types import Example, Rollout, mean_score
+
+ENTRY = MethodEntry(
+    "simba",
+    "SIMBA: demonstrations and rules where answers differ most",
+    version=1,
+    rank=90,
+    when="the model answers the same input correctly only some of the time",
+    paper="DSPy, 2025",
+    needs=("optimizer",),
+    edits_all=True,
+)
 
 
 @dataclass(frozen=True)

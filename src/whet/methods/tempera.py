@@ -43,6 +43,7 @@ import numpy as np
 from whet.environments.environment import Environment, recast
 from whet.errors import UsageError
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.rl.blob import read
@@ -62,6 +63,19 @@ from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.search.vocabulary import vocabulary
 from whet.types import JSON, Completion, Example, Message, Rollout, Score, content_hash, mean_score
+
+ENTRY = MethodEntry(
+    "tempera",
+    "TEMPERA: each input gets its own edits of the prompt",
+    version=1,
+    rank=80,
+    when="the best prompt differs from input to input, and a small model scores labels",
+    paper="Zhang et al., ICLR 2023",
+    arxiv="2211.11890",
+    needs=("label_scores",),
+    trains="a small actor-critic on frozen embeddings",
+    extra="embedded",
+)
 
 CHECKS = 6  # times that the weights are validated on the way
 GAP = Gap(wrong=1.8, right=2.0)

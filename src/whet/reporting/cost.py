@@ -102,7 +102,7 @@ def reproduction(record: Record) -> Section:
         ("Run", record.name),
         ("whet", str(header.get("whet", "–"))),
         ("Task", f"{header.get('task', '–')} (fingerprint {header.get('fingerprint', '–')})"),
-        ("Method", f"{header.get('method', '–')} (source {header.get('source', '–')})"),
+        ("Method", f"{header.get('method', '–')} (version {header.get('version', '–')})"),
         ("Seed", str(header.get("seed", "–"))),
         *((f"Model: {role}", str(address)) for role, address in side(header, "models").items()),
         *((f"Limit: {k.replace('_', ' ')}", _plain(v)) for k, v in limits.items()),
