@@ -41,6 +41,7 @@ METHOD = Method(MethodEntry("same", "One fixed wording", "Nobody, 2026"), same, 
 WITHOUT_DEFAULT = Method(MethodEntry("same", ""), same, lambda wording: wording)
 NEEDY = Method(MethodEntry("same", "", needs=("luck",)), same, Config)
 OTHER_NAME = Method(MethodEntry("another", ""), same, Config)
+VERSIONED = Method(MethodEntry("same", "", version=1), same, Config)
 PLAIN = Method(MethodEntry("same", ""), lambda *arguments: None, Config)
 """
 MODEL = """
@@ -376,6 +377,29 @@ def test_an_environment_that_cannot_be_used_is_refused_with_its_line(
     assert f"{task / 'task.yaml'}:4: " in message and said in message
 
 
+def test_a_method_with_a_version_is_pinned_to_it_and_not_to_its_bytes(site: Path) -> None:
+    install(site, "loud-tools", {plugins.MODELS: {"loud": "loud_tools:Loud"}}, MODEL)
+    install(site, "same-tools", {plugins.METHODS: {"same": "same_tools:VERSIONED"}}, METHOD)
+    task, out = write_task(site.parent / "task", ""), site.parent / "run"
+    options: dict[str, Any] = {"method": "same", "lm": "loud/x", "budget": Budget(calls=200)}
+    first = api.optimize(task, run=out, **options)
+    source = site / "same_tools.py"
+    for edit, refused in (
+        ("# a comment", False),
+        ('VERSIONED = Method(MethodEntry("same", "", version=2), same, Config)', True),
+    ):
+        source.write_text(f"{source.read_text()}\n{edit}\n")
+        del sys.modules["same_tools"]
+        importlib.invalidate_caches()
+        (out / "result.json").unlink()
+        if refused:
+            with pytest.raises(UsageError, match="differs in version"):
+                api.optimize(task, run=out, **options)
+        else:
+            again = api.optimize(task, run=out, **options)
+            assert again["best"] == first["best"] and again["usage"]["calls"] == first["usage"]["calls"]
+
+
 def test_a_run_resumes_and_forks_with_the_code_of_its_method_pinned(site: Path) -> None:
     install(site, "loud-tools", {plugins.MODELS: {"loud": "loud_tools:Loud"}}, MODEL)
     install(site, "same-tools", {plugins.METHODS: {"same": "same_tools:METHOD"}}, METHOD)
@@ -400,7 +424,7 @@ def test_a_run_resumes_and_forks_with_the_code_of_its_method_pinned(site: Path) 
     del sys.modules["same_tools"]
     importlib.invalidate_caches()
     (out / "result.json").unlink()
-    with pytest.raises(UsageError, match="differs in source"):
+    with pytest.raises(UsageError, match="differs in version"):
         api.optimize(task, run=out, **options)
     forked = api.optimize(task, run=site.parent / "forked", fork=out, **options)
     assert forked["best"]["id"] == first["best"]["id"] and len(asked) == paid
