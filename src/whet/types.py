@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 
 ROLES = ("task", "optimizer", "judge")
+EMBEDDING = "embedding"
+"""The role of the model that embeds; its calls count as those of the optimizer."""
 
 NO_ANSWER = ("provider:", "budget:")
 """Boundaries of errors that say nothing about a prompt: the provider did not answer, or the limits paid for no answer."""

@@ -412,7 +412,7 @@ async def test_packs_go_out_at_once_within_the_calls_and_neighbours_share_one() 
 async def test_an_embedding_decides_who_is_a_neighbour() -> None:
     import numpy as np
 
-    async def embed(texts: Any) -> Any:
+    async def embed(run: Any, texts: Any) -> Any:
         return np.array([[1.0, 0.0] if t in ("aaa", "zzz") else [0.0, 1.0] for t in texts])
 
     run, optimizer = run_with(constant(form(no_demand=[1])))

@@ -22,6 +22,7 @@ from whet.options import RoleModel
 from whet.task import ModelSpec, Task
 from whet.task.roles import changed_spec, check_consent, model_key, model_of, with_base_url
 from whet.task.spec import POLICY
+from whet.types import EMBEDDING
 from whet.version import __version__
 
 NONE = "none"
@@ -70,7 +71,7 @@ def endpoints_of(
         first = replace(first, address="embedded/encoder")
     choices = {"task": lm, "optimizer": optimizer_lm, "judge": judge_lm}
     for role in dict.fromkeys((*choices, *models)):
-        if role == POLICY:
+        if role in (POLICY, EMBEDDING):  # it answers no chat
             continue
         choice = choices.get(role)
         spec = first if role == "task" else changed_spec(models.get(role, ModelSpec()), choice, role)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -23,6 +23,7 @@ from whet.methods import (
     default_method,
     get_method,
 )
+from whet.models.addresses import split_address
 from whet.models.callable import ModelChoice
 from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
@@ -32,6 +33,7 @@ from whet.run import Budget
 from whet.task import ModelSpec, Task
 from whet.task.roles import changed_spec, identity_of, model_key, model_of, taken_by_task_model, with_base_url
 from whet.task.spec import SECOND, TRANSFER
+from whet.types import EMBEDDING
 
 Models: TypeAlias = dict[tuple[Any, ...], LanguageModel]
 
@@ -51,6 +53,10 @@ class Choices(Protocol):
     def optimizer_lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
     @property
     def judge_lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def config(self) -> Any: ...
     @property
     def policy(self) -> str | None: ...
     @property
@@ -130,6 +136,7 @@ def assemble(task: Task, options: Choices, limits: Budget, models: Models | None
     policy = choose_policy(task, options, get_method(method), model.address)
     clients = {"task": _client(model, spec, options)} | _other_clients(task, options, method, models, spec)
     clients |= _second_client(task, options, models, clients.get("judge"))
+    clients |= _embedding_client(task, options, method, spec)
     _check_prices(clients, limits)
     addresses = {role: client.model.address for role, client in clients.items()}
     if policy is not None:
@@ -335,6 +342,43 @@ def _second_client(
             "another rubric."
         )
     return {SECOND: replace(client, counts_as="judge")}
+
+
+def _embedding_client(
+    task: Task, options: Choices, method: str, task_spec: ModelSpec
+) -> dict[str, ModelClient]:
+    """The client of the embedding at an endpoint that the method's setting names, if it names one; its calls count as the
+    optimizer's. It is reached as the task model where both are of one provider, unless the task says otherwise."""
+    address = _embedding_address(task, options, method)
+    if address == NONE:
+        return {}
+    from whet.models.embeddings import EmbeddingModel, at_provider
+
+    if not at_provider(address):
+        return {}
+    spec = _role_spec(task, EMBEDDING, address, options)
+    beside = task_spec.address or ""
+    if beside and split_address(address)[0] == split_address(beside)[0]:
+        names = [
+            name for name in ("base_url", "key_variable", "headers", "timeout") if not getattr(spec, name)
+        ]
+        shared = {name: getattr(task_spec, name) for name in names}
+        spec = replace(spec, **shared, overrides=spec.overrides | (task_spec.overrides & set(names)))
+    client = _client(EmbeddingModel(model_of(spec, EMBEDDING)), spec, options)
+    return {EMBEDDING: replace(client, counts_as="optimizer")}
+
+
+def _embedding_address(task: Task, options: Choices, method: str) -> str:
+    """What the setting `embedding` of the method says; `none` for a method that has no such setting."""
+    usual = getattr(get_method(method).config, EMBEDDING, NONE)
+    own = task.settings if options.method in (None, task.method) else {}
+    settings = {EMBEDDING: usual, **own, **options.settings}
+    has = any(field.name == EMBEDDING for field in fields(get_method(method).config))
+    return (
+        str(getattr(options.config, EMBEDDING, NONE) if options.config else settings[EMBEDDING])
+        if has
+        else NONE
+    )
 
 
 def _role_spec(

@@ -9,17 +9,17 @@ import itertools
 import unicodedata
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whet.run import Run
 from whet.search.copies import compatible
-from whet.types import JSON
 
 Vectors: TypeAlias = NDArray[np.float64]
-Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Vectors]]
+Embed: TypeAlias = Callable[[Run, Sequence[str]], Awaitable[Vectors]]
+"""Vectors of texts, shape (texts, width), recorded in the run."""
 
 _SIZE = 4096
 _GRAM = 3
@@ -75,18 +75,10 @@ def nearest(vectors: Vectors, others: Vectors, k: int) -> list[list[int]]:
 
 
 async def arranged(run: Run, texts: Sequence[str], embed: Embed | None) -> tuple[list[int], list[float]]:
-    """The order in which each text is followed by the nearest one that is left, and how close each is to the next.
-
-    An embedding is asked once in the life of a run.
-    """
-
-    async def compute() -> JSON:
-        vectors = trigrams(texts) if embed is None else normal(np.asarray(await embed(texts), float))
-        order = ordered(vectors)
-        return [list(order), [round(float(vectors[a] @ vectors[b]), 6) for a, b in itertools.pairwise(order)]]
-
-    order, close = cast(Any, await compute() if embed is None else await run.effect("neighbours", compute))
-    return order, close
+    """The order in which each text is followed by the nearest one that is left, and how close each is to the next."""
+    vectors = trigrams(texts) if embed is None else normal(np.asarray(await embed(run, texts), float))
+    order = ordered(vectors)
+    return order, [round(float(vectors[a] @ vectors[b]), 6) for a, b in itertools.pairwise(order)]
 
 
 def grouped(vectors: Vectors, least: float) -> list[list[int]]:

@@ -70,7 +70,8 @@ class Config:
     measure: bool = True
     """Whether instructions are rewritten, tried without and rolled back by what they achieve."""
     embedding: str = NONE
-    """How likely neighbours are put before the model together: none (by character trigrams), embedded/encoder or openai/NAME."""
+    """How likely neighbours are put before the model together: none (by character trigrams), embedded/encoder, or openai/NAME,
+    ollama/NAME, ... at its endpoint."""
 
 
 def check(env: Environment, config: Config) -> None:

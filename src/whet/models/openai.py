@@ -29,6 +29,7 @@ from whet.models.openai_wire import (
     garbled,
     http_error,
     limits_of,
+    loads,
     refused_features,
     request_body,
     wants_stream,
@@ -36,7 +37,7 @@ from whet.models.openai_wire import (
 from whet.models.output_bounds import OutputBounds, TokenLimits
 from whet.models.providers import PROVIDERS
 from whet.models.request_options import RequestOptions
-from whet.types import Completion, Request, content_hash
+from whet.types import Completion, Request, Usage, content_hash
 
 DEFAULT_TIMEOUT = 120.0
 
@@ -319,10 +320,11 @@ class OpenAIModel(AnswersOnly):
             client = self._clients[loop] = HttpClient(self._url, headers, self._timeout)
         return client
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text, in order, in one HTTP call to `/embeddings`. Raises ProviderError, as `generate` does."""
-        body = encode({"model": self._name, "input": list(texts)})
-        answer = await self._post(body, str(self._endpoint.url("embeddings")))
+    async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Usage]:
+        """One vector a text, in order, in one HTTP call to `/embeddings`, and the tokens that it took. Raises ProviderError, as
+        `generate` does."""
+        body = {"model": self._name, "input": list(texts), **(self._options.extra_body or {})}
+        answer = await self._post(encode(body), str(self._endpoint.url("embeddings")))
         if isinstance(answer, ProviderError):
             raise answer
         if isinstance(answer, Failure):
@@ -332,7 +334,11 @@ class OpenAIModel(AnswersOnly):
             raise ProviderError(
                 f"{self.address}: the answer holds no vectors of {len(texts)} texts.", status=200
             )
-        return vectors
+        usage = reported_usage(loads(answer))
+        if usage is None:
+            self._note({"usage"})
+            usage = Usage(sum(self.count_tokens(text) for text in texts))
+        return vectors, usage
 
     async def close(self) -> None:
         """Close the connections of the running event loop. Each loop that used the model closes its own."""

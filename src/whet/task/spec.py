@@ -23,7 +23,7 @@ from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
 from whet.storable import is_number
 from whet.task.tree import Node
-from whet.types import ROLES, Example
+from whet.types import EMBEDDING, ROLES, Example
 
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5
@@ -236,8 +236,8 @@ def check_gate(alpha: float, minimum_effect: float, reward: RewardFunction) -> N
 
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
-    """One ModelSpec for each role; roles that the file does not name get the default, `transfer` and `second` none."""
-    roles = (*ROLES, POLICY, TRANSFER, SECOND)
+    """One ModelSpec for each role; what the file does not name gets the default, `transfer`, `second` and `embedding` none."""
+    roles = (*ROLES, POLICY, TRANSFER, SECOND, EMBEDDING)
     models = {role: ModelSpec() for role in (*ROLES, POLICY)}
     if node is None:
         return models
