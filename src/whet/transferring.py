@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from whet.arguments import checked
 from whet.blocking import blocking
 from whet.comparison import found_candidate
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
+from whet.engine.budget import answers_of
 from whet.engine.forecast import forecast_evaluation
 from whet.engine.openings import OpeningLedger, run_id
 from whet.engine.pairs import example_clusters
 from whet.engine.progress import Progress
 from whet.engine.run_folder import RunPlan, read_header, task_folder
-from whet.engine.transfer import TRANSFER, TransferTest, compared
-from whet.errors import UsageError, did_you_mean, parameter
+from whet.engine.transfer import TRANSFER, TransferTest, compared, left
+from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, quantity
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
 from whet.options import Options, RoleModel
@@ -44,6 +46,7 @@ async def atransfer(
     judge_lm: RoleModel = None,
     base_url: str | None = None,
     concurrency: int | None = None,
+    budget: Budget | None = None,
     root: str | Path = "runs",
     dry_run: bool = False,
     on_plan: OnPlan = lambda model, plan: None,
@@ -54,12 +57,14 @@ async def atransfer(
     `run`: its folder, or its name below `root`. `lms`: addresses, LanguageModels, functions, or dicts as under `models` in
     task.yaml. `task`: the task of the run, where its folder has moved or it was made in memory. `split`: train, validation or
     test; each model is an opening of the sealed test, and it is counted. `judge_lm`: by default the judge of the run. Prompts
-    are answered below `run`, in the folder `transfer`; the same call again pays nothing. `dry_run`: plan and stop.
+    are answered below `run`, in the folder `transfer`; the same call again pays nothing. `budget`: limits for all models
+    together, over all sessions; seconds are not limited. `dry_run`: plan and stop.
     `progress`: as in `whet.optimize`.
 
     Raises UsageError before anything is paid: for a run without a result, a task that is not the run's, a best prompt that
-    needs trained weights (`whet.compare(transfer=...)` tries those), a model that cannot answer. Raises ProviderError for a
-    dead endpoint.
+    needs trained weights (`whet.compare(transfer=...)` tries those), a model that cannot answer, limits that do not pay for all
+    answers; also where tokens or dollars end later. Raises ProviderError for a dead endpoint. What was answered is kept, and the
+    same call, with larger limits, goes on.
     """
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
@@ -78,12 +83,13 @@ async def atransfer(
         judge_lm=judge_lm,
         base_url=base_url,
         concurrency=concurrency,
+        budget=replace(budget or Budget(), seconds=None),
         dry_run=dry_run,
     )
-    assembly = assemble(known, options, Budget())
+    assembly = assemble(known, options, options.budget)
     try:
         with displayed(progress) as shown:
-            trials = _Trials(folder, known, result, assembly, split, shown)
+            trials = _Trials(folder, known, result, assembly, options.budget, split, shown)
             return TransferResult(await _tried(trials, options, models, on_plan))
     finally:
         await assembly.close()
@@ -96,12 +102,13 @@ async def _tried(
     others: list[TransferModel] = []
     try:
         for model in models:
-            others.append(transfer_model(trials.task, replace(options, lm=model), Budget(), model))
+            others.append(transfer_model(trials.task, replace(options, lm=model), options.budget, model))
         _refuse_twice([other.address for other in others])
         plans = [trials.plan(other) for other in others]
         for other, plan in zip(others, plans, strict=True):
             on_plan(other.address, plan)
             trials.progress.planned({**plan, "model": other.address})
+        trials.refuse_unpayable(others)
         rows = [] if options.dry_run else [await trials.row(other) for other in others]
     finally:
         for other in others:
@@ -158,10 +165,12 @@ class _Trials:
         task: Task,
         result: Mapping[str, Any],
         assembly: Assembly,
+        limits: Budget,
         split: str,
         progress: Progress,
     ) -> None:
-        self.progress = progress
+        self.progress, self.limits = progress, limits
+        self._spent: list[Mapping[str, Any]] = []
         self.folder, self.task, self.result, self.split = folder, task, result, split
         self.rows = getattr(task, split)
         if not self.rows:
@@ -184,6 +193,18 @@ class _Trials:
         rows = list(self.rows) * (1 if self.same else 2)
         return forecast_evaluation(self.task, other.answers(self.env), clients, self.run.config, rows)
 
+    def refuse_unpayable(self, others: Sequence[TransferModel]) -> None:
+        """Raise UsageError where all answers may take more calls than the limits allow."""
+        task, sides = replace(self.task, test=tuple(self.rows)), 1 if self.same else 2
+        each = [answers_of(task, other.answers(self.env), self.run.config, other.client) for other in others]
+        for name in ("calls", "task_calls", "judge_calls"):
+            limit, most = getattr(self.limits, name), sides * sum(getattr(need, name) or 0 for need in each)
+            if limit is not None and limit < most:
+                raise UsageError(
+                    f"{parameter(f'budget.{name}', limit)} does not pay for {quantity(sides * len(self.rows), 'answer')} of "
+                    f"{quantity(len(others), 'model')}: they may take {most}, retries included. Give that many, or fewer models."
+                )
+
     async def row(self, other: TransferModel) -> dict[str, Any]:
         """The two means with a model, and the paired difference."""
         await self._open(other)
@@ -192,9 +213,20 @@ class _Trials:
         for name, candidate in (("start", self.start), ("best", self.best))[: 1 if self.same else 2]:
             where = f"{name}-{self.split}"
             self.progress.begin_part(f"{other.address}, {name} prompt")
-            sides.append(
-                await test.transfer(self.run, self.env, candidate, where, Budget(), self.split, self.progress)
-            )
+            rest = reduce(left, self._spent, self.limits)
+            try:
+                side = await test.transfer(
+                    self.run, self.env, candidate, where, rest, self.split, self.progress
+                )
+            except BudgetExceeded as error:
+                field = "cost_usd" if error.limit == "cost" else error.limit
+                limit = parameter(f"budget.{field}", getattr(self.limits, field))
+                raise UsageError(
+                    f"{limit} ended while {other.address} answered under the {name} prompt. What was answered is kept: the same "
+                    "command with a larger limit goes on."
+                ) from error
+            self._spent.append(side["usage"])
+            sides.append(side)
         before, after = sides[0], sides[-1]
         clusters = example_clusters(((env, self.start.prompt), (env, self.best.prompt)), self.rows)
         ends = env.reward.low, env.reward.high

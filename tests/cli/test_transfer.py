@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import whet
-from tests.cli.test_compare import Whet, asked, paid, url
+from tests.cli.test_compare import Whet, asked, paid, url, write_long_test
 from tests.cli.test_compare import ledger as ledger
 from tests.cli.test_compare import server as server
 from tests.cli.test_compare import whet as command
@@ -73,6 +73,50 @@ def test_the_sealed_test_is_opened_where_the_user_asks_and_counted_once_a_model(
     assert openings(state) == before + 1 and "opening 2 of these test rows" in found["warnings"][0]
     command(*words)
     assert openings(state) == before + 1
+
+
+PRICED = ("--lm-option", "price.input=1000000", "--lm-option", "price.output=1000000")
+
+
+def test_limits_hold_for_all_models_together_and_over_sessions(
+    tmp_path: Path, command: Whet, server: str, ledger: Path
+) -> None:
+    write_task(tmp_path / "task")
+    base = ("--base-url", url(server, "limited"))
+    assert command("optimize", "task", *OPRO, *base)[0] == 0
+    words = ("transfer", RUN, "--lm", "openai/other", "--lm", "openai/third", *base)
+    for limit in ("--max-calls", "--max-task-calls"):
+        code, _, err = command(*words, limit, "8")
+        assert code == 2 and f"{limit} 8 does not pay for 4 answers of 2 models: they may take 20" in err
+    code, _, err = command(*words, "--max-cost", "5")
+    assert code == 2 and "needs the price of openai/other" in err
+    assert asked(ledger, "limited").keys() <= {"test"}, "nothing was paid"
+    whole = json.loads(command(*words, *PRICED, "--max-calls", "20", "--json")[1])
+    tokens = whole["usage"]["input_tokens"] + whole["usage"]["output_tokens"]
+    assert whole["usage"]["cost_usd"] == tokens and paid(whole) == 8
+    shown = command(*words, *PRICED)[1]
+    assert f"calls: 8, ${tokens:.4f}" in shown
+
+
+@pytest.mark.parametrize("limit", ["--max-tokens", "--max-cost"])
+def test_tokens_and_dollars_hold_to_the_last_call_of_a_transfer(
+    tmp_path: Path, command: Whet, server: str, ledger: Path, limit: str
+) -> None:
+    write_long_test(tmp_path / "task")
+    role = f"held{limit}"
+    base = ("--base-url", url(server, role))
+    assert command("optimize", "task", *OPRO[:-1], "200", *base)[0] == 0
+    bound = ("--lm-option", "max_tokens=20")
+    words = ("transfer", RUN, "--lm", "openai/other", *base, *PRICED, *bound, "--split", "test")
+    code, _, err = command(*words, limit, "600")
+    assert code == 2 and f"{limit} 600" in err and "the same command with a larger limit goes on" in err, err
+    rows = [json.loads(line) for line in ledger.read_text().splitlines()]
+    billed = [row for row in rows if row["role"] == role and row["model"] == "other"]
+    assert 0 < sum(row["input_tokens"] + row["output_tokens"] for row in billed) <= 600
+    code, out, err = command(*words, limit, "100000", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert paid(found) == asked(ledger, role)["other"] == 60, "what was answered was not asked again"
 
 
 def test_a_dry_run_plans_the_calls_of_each_model(

@@ -194,6 +194,39 @@ def with_options(
     return lm if values.keys() <= {"address"} else values
 
 
+_LIMITS: Mapping[str, tuple[type, str, str | None]] = {
+    "calls": (int, "N", "Limit on model calls, retries and sealed test included."),
+    "task_calls": (int, "N", None),
+    "optimizer_calls": (int, "N", None),
+    "judge_calls": (int, "N", None),
+    "tokens": (int, "N", "Limit on input plus output tokens."),
+    "cost": (float, "USD", "Limit on cost; needs prices in task.yaml."),
+    "seconds": (float, "S", "Limit on wall time."),
+}
+TRIAL_LIMITS = ("calls", "task_calls", "judge_calls", "tokens", "cost")
+"""The limits of what writes no prompt."""
+
+
+def limit_options(names: Iterable[str] = tuple(_LIMITS)) -> Callable[[Command], Command]:
+    """--max-calls and so on, for the limits of these names."""
+    return options(
+        *(
+            click.option(f"--max-{name.replace('_', '-')}", type=kind, metavar=metavar, help=help_text)
+            for name, (kind, metavar, help_text) in _LIMITS.items()
+            if name in names
+        )
+    )
+
+
+def with_budget(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a command with the limits among them as one `budget`."""
+    from whet.run import Budget
+
+    words = {name: value for name, value in values.items() if name.removeprefix("max_") not in _LIMITS}
+    limits = {name: values[f"max_{name}"] for name in _LIMITS if f"max_{name}" in values}
+    return {**words, "budget": Budget.from_json(limits)} if limits else words
+
+
 def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: str = "") -> None:
     """What a command found: with `show`, or as one JSON object, a list under `key`."""
     if as_json:

@@ -18,6 +18,7 @@ from whet.cli.common import (
     examples,
     json_option,
     judge_options,
+    limit_options,
     model_options,
     optimizer_options,
     options,
@@ -27,6 +28,7 @@ from whet.cli.common import (
     role_choices,
     settings_of,
     trust_option,
+    with_budget,
 )
 from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
 from whet.cli.interrupt import run as run_stoppable
@@ -39,19 +41,13 @@ FOLDER_RUNS = (
     "included, but for the variables that `env:` in task.yaml keeps from them. Run somebody else's folder only "
     "where you would run their script."
 )
-LIMIT_OPTIONS = ("calls", "task_calls", "optimizer_calls", "judge_calls", "tokens", "cost", "seconds")
 
 
 def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a command as keyword arguments of the function of that name: `--max-...` is its budget, `--out` its run."""
-    from whet.run import Budget
-
-    limits = {f"max_{name}" for name in LIMIT_OPTIONS}
-    words = role_choices({name: value for name, value in options.items() if name not in limits})
+    words = with_budget(role_choices(options))
     if "out" in words:
         words["run"] = words.pop("out")
-    if "max_calls" in options:
-        words["budget"] = Budget.from_json({name: options[f"max_{name}"] for name in LIMIT_OPTIONS})
     return words
 
 
@@ -90,15 +86,7 @@ _run_options = options(
     click.option("--policy", metavar="ADDR", help=_POLICY),
     click.option("--processes", type=_CALLS, default=1, show_default=True, metavar="N", help=_PROCESSES),
     judge_options(JUDGES),
-    click.option(
-        "--max-calls", type=int, metavar="N", help="Limit on model calls, retries and sealed test included."
-    ),
-    click.option("--max-task-calls", type=int, metavar="N"),
-    click.option("--max-optimizer-calls", type=int, metavar="N"),
-    click.option("--max-judge-calls", type=int, metavar="N"),
-    click.option("--max-tokens", type=int, metavar="N", help="Limit on input plus output tokens."),
-    click.option("--max-cost", type=float, metavar="USD", help="Limit on cost; needs prices in task.yaml."),
-    click.option("--max-seconds", type=float, metavar="S", help="Limit on wall time."),
+    limit_options(),
     click.option(
         "--set",
         "settings",

@@ -9,14 +9,17 @@ from typing import Any
 import click
 
 from whet.cli.common import (
+    TRIAL_LIMITS,
     examples,
     json_option,
     judge_options,
+    limit_options,
     model_options,
     print_result,
     role_choices,
     show_table,
     warn,
+    with_budget,
     with_options,
 )
 from whet.cli.interrupt import run as run_stoppable
@@ -42,6 +45,7 @@ from whet.cli.show import interval
 )
 @click.option("--task", metavar="DIR", help="The run's task folder, where it has moved.")
 @judge_options("Model that judges (default: the judge of the run).")
+@limit_options(TRIAL_LIMITS)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written.")
 @json_option
@@ -51,7 +55,7 @@ def transfer(run: str, lm: tuple[str, ...], task: str | None, as_json: bool, **o
 
     place, how = None if task is None else Path(task), options.pop("task_options")
     models = [with_options(address, None, how) for address in lm]
-    result = run_stoppable(atransfer(run, models, task=place, **role_choices(options)))
+    result = run_stoppable(atransfer(run, models, task=place, **with_budget(role_choices(options))))
     print_result(result, as_json, show)
 
 
@@ -72,7 +76,9 @@ def show(values: Mapping[str, Any]) -> None:
         own = [interval(home[side]) for side in ("baseline", "best")]
         rows.insert(0, [f"{home['model']} (the run's)", *own, "-", "-"])
     show_table(["model", "start prompt", "best prompt", "difference", "95 % interval"], rows)
-    calls = sum(values["usage"]["calls"].values())
-    click.echo(f"\ncalls: {calls}")
+    usage = values["usage"]
+    cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
+    cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
+    click.echo(f"\ncalls: {sum(usage['calls'].values())}{cost}")
     for warning in values["warnings"]:
         warn(warning)
