@@ -218,6 +218,30 @@ async def test_a_call_gets_more_time_as_long_as_it_is_given_some() -> None:
     assert reply == NoAnswer("no answer in time") and len(asked) == 3
 
 
+async def test_each_call_has_its_own_time() -> None:
+    begun = asyncio.Event()
+    release = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/long" in head:
+            begun.set()
+            await release.wait()
+            writer.write(answer(b"late, and in time"))
+            writer.close()
+        else:
+            await reader.read()  # until the other side closes
+
+    async with listening(handle) as port, client_of(f"http://127.0.0.1:{port}/v1") as client:
+        url = f"http://127.0.0.1:{port}"
+        long = asyncio.create_task(client.post(f"{url}/long", b"{}", 60))
+        await begun.wait()
+        replies = [await client.post(f"{url}/short", b"{}", seconds) for seconds in (0.05, 0.01)]
+        release.set()
+        assert replies == [NoAnswer("no answer in time")] * 2
+        assert await long == Answer(200, b"late, and in time", {})
+
+
 class Kept:
     """A server that keeps its connections and answers each request of one with the next of `replies`; None closes it."""
 

@@ -157,23 +157,20 @@ class BudgetAccount:
             raise BudgetExceeded("cost", f"The limit of {limit} cost is reached.")
 
     def _broken(self, r: Reservation) -> str | None:
-        needed = {
-            "calls": r.calls,
-            f"{r.role}_calls": r.calls,
-            "tokens": r.tokens,
-            "cost_usd": r.cost,
-            "seconds": 0,
-        }
-        for name, amount in needed.items():
-            limit = getattr(self.limits, name)
+        limits = self.limits
+        checks = (
+            ("calls", limits.calls, r.calls, 0.0),
+            (f"{r.role}_calls", getattr(limits, f"{r.role}_calls"), r.calls, 0.0),
+            ("tokens", limits.tokens, r.tokens, r.spare_tokens),
+            ("cost_usd", limits.cost_usd, r.cost, r.spare_cost),
+            ("seconds", limits.seconds, 0.0, 0.0),
+        )
+        for name, limit, amount, spare in checks:
             if limit is None or (name in ("tokens", "cost_usd") and not amount):
                 continue
             held = self._held(name)
-            if self._released and name in (
-                "tokens",
-                "cost_usd",
-            ):  # nothing else is kept that one long answer may use up
-                held += min(r.spare_tokens if name == "tokens" else r.spare_cost, LAST_CALL * limit)
+            if self._released:  # nothing else is kept that one long answer may use up
+                held += min(spare, LAST_CALL * limit)
             if self._used(name) + amount > limit - held + 1e-12:
                 return name
         return None

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from whet.engine.journal import in_steps
 from whet.replies import separated
 from whet.sqlite import keep_log
 from whet.storable import to_json
@@ -125,7 +126,8 @@ class Cache:
             return
         try:
             self._db.execute("BEGIN")
-            self._db.executemany(_REPLACE if self._fresh else _ADD, rows)
+            for statement in in_steps(_REPLACE if self._fresh else _ADD, rows):
+                self._db.execute(*statement)
             self._db.execute("COMMIT")
         except sqlite3.Error:
             self._db.close()

@@ -12,7 +12,7 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,7 +51,7 @@ INTERRUPT_SECONDS = 1.0
 """How long an interrupted run waits for calls in flight."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Attempt:
     """One attempt from its intent to its end; `state` is unsent, open (given up), refused, failed or answered."""
 
@@ -60,16 +60,18 @@ class _Attempt:
     call: int
     reservation: Reservation
     state: str = UNSENT
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = field(default=Usage())
     cost: float = 0.0
     value: bytes | None = None
     settled: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Pending:
+    """A request that is being answered, in a task of its own, and who waits for it."""
+
     task: asyncio.Task[bytes]
-    waiters: int = 0
+    waiters: set[asyncio.Future[bytes]] = field(default_factory=set)
     sent: bool = False
 
 
@@ -123,21 +125,30 @@ class Caller:
         if pending is None:
             task = asyncio.create_task(self._answer(role, request, digest))
             pending = self._pending[digest] = _Pending(task)
-            task.add_done_callback(lambda done: self._forget(digest, done))
-        pending.waiters += 1
+            task.add_done_callback(lambda done: self._hand_over(digest, done))
+        waiter: asyncio.Future[bytes] = pending.task.get_loop().create_future()
+        pending.waiters.add(waiter)
         try:
-            return await asyncio.shield(pending.task)
+            return await waiter
         except asyncio.CancelledError:
-            if pending.waiters == 1 and not pending.sent:
+            if len(pending.waiters) == 1 and not pending.sent:
                 pending.task.cancel()
             raise
         finally:
-            pending.waiters -= 1
+            pending.waiters.remove(waiter)
 
-    def _forget(self, digest: str, task: asyncio.Task[bytes]) -> None:
-        self._pending.pop(digest, None)
-        if not task.cancelled():
-            task.exception()
+    def _hand_over(self, digest: str, task: asyncio.Task[bytes]) -> None:
+        """Give everybody who waits what the task of a request ended with."""
+        error = None if task.cancelled() else task.exception()
+        for waiter in self._pending.pop(digest).waiters:
+            if waiter.done():  # it was cancelled in this turn of the loop
+                continue
+            if task.cancelled():
+                waiter.cancel()
+            elif error is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(task.result())
 
     async def drain(self, patience: float | None = None) -> None:
         """Send nothing new; wait until every call in flight is recorded, at most `patience` seconds.
@@ -169,7 +180,7 @@ class Caller:
             client.health.trusted = True
             made = self.cache.made_at(self._cache_key(client, digest))
             await self._take_from_cache(role, digest, cached, made)
-            client.observe(request, sum((c.usage for c in decode(cached)), Usage()))
+            client.observe(request, _total(decode(cached)))
             return cached
         return await self._ask_until_answered(role, client, request, digest)
 
@@ -347,8 +358,9 @@ class Caller:
 
     async def _attempt(self, role: str, client: ModelClient, request: Request, digest: str) -> bytes:
         async with client.intents:
-            known = (c.observed.ratio for c in self.clients.values() if c.observed.known)
-            client.observed.others = max(known, default=0.0)
+            if not client.observed.known:
+                known = (c.observed.ratio for c in self.clients.values() if c.observed.known)
+                client.observed.others = max(known, default=0.0)
             reservation, worst = client.worst_case(role, request)
             await self.budget.reserve(reservation)
             attempt = _Attempt(role, digest, self._number(), reservation)
@@ -404,7 +416,7 @@ class Caller:
         completions = [separated(answer) for answer in answers]
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
-        value, attempt.usage = encode(completions), sum((c.usage for c in completions), Usage())
+        value, attempt.usage = encode(completions), _total(completions)
         attempt.cost = client.cost(attempt.usage)
         client.refuse_thought(completions)
         attempt.state = "answered"
@@ -466,6 +478,12 @@ def _detail_rows(call: int, usage: Usage) -> list[Statement]:
 
 def _result_row(digest: str, value: bytes) -> tuple[str, tuple[Any, ...]]:
     return "INSERT OR IGNORE INTO results VALUES (?,?,?)", (digest, value, checksum(digest, value))
+
+
+def _total(completions: Sequence[Completion]) -> Usage:
+    """What several completions of one call took."""
+    first, *others = [completion.usage for completion in completions]
+    return sum(others, first)
 
 
 def digest_of(address: str, request: Request) -> str:

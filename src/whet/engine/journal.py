@@ -20,7 +20,7 @@ import queue
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -156,20 +156,20 @@ class Journal:
         self._raise_failure()
         self._put(_Entry(list(statements)))
 
-    async def written(self, statements: Iterable[Statement] = ()) -> None:
-        """Queue statements and wait until they and all earlier ones are in the file: a kill cannot lose them, a loss
-        of power in the next moment can. Raises StorageError."""
-        await self._wait(list(statements), durable=False)
+    def written(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
+        """Queue statements; who awaits the result waits until they and all earlier ones are in the file: a kill cannot lose
+        them, a loss of power in the next moment can. Raises StorageError."""
+        return self._queued(statements, durable=False)
 
-    async def commit(self, statements: Iterable[Statement] = ()) -> None:
-        """Queue statements and wait until they and all earlier ones are on disk."""
-        await self._wait(list(statements), durable=True)
+    def commit(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
+        """Queue statements; who awaits the result waits until they and all earlier ones are on disk. Raises StorageError."""
+        return self._queued(statements, durable=True)
 
-    async def _wait(self, statements: list[Statement], durable: bool) -> None:
+    def _queued(self, statements: Iterable[Statement], durable: bool) -> asyncio.Future[None]:
         self._raise_failure()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put(_Entry(statements, done, durable))
-        await done
+        self._put(_Entry(list(statements), done, durable))
+        return done
 
     def _put(self, entry: _Entry) -> None:
         """Hand an entry to the writer; with a running event loop together with all others of this turn of the loop."""
@@ -274,8 +274,8 @@ def damaged(path: Path, reason: object) -> StorageError:
 
 def checksum(*parts: str | bytes | None) -> int:
     """A number that tells whether a row still holds what was written."""
-    data = b"\0".join(part.encode() if isinstance(part, str) else part or b"" for part in parts)
-    return zlib.crc32(data)
+    data = [part.encode() if isinstance(part, str) else part or b"" for part in parts]
+    return zlib.crc32(b"\0".join(data))
 
 
 def check_row(path: Path, stored_sum: int | None, *parts: str | bytes | None) -> None:

@@ -160,7 +160,7 @@ class ThoughtCut(Exception):
     """An answer ended in the middle of a thought."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """What one attempt takes at most, by what is known. `spare_tokens` and `spare_cost`: how much more it may take all the same.
     `alone`: so little is known of the model that no other call of the role may be in flight under a limit on tokens or dollars.
@@ -217,7 +217,9 @@ class ModelClient:
     def with_room(self, request: Request) -> Request:
         """The request with the bound that the user set, if any, and with room for the thought of this model."""
         bound = self.bound or request.max_tokens
-        return request if bound is None else replace(request, max_tokens=bound + self.room)
+        if bound is None or bound + self.room == request.max_tokens:
+            return request
+        return replace(request, max_tokens=bound + self.room)
 
     def refuse_thought(self, completions: Sequence[Completion]) -> None:
         """Raise ThoughtCut when a model that writes for whet used up all tokens before any text, and may be given more."""
@@ -330,15 +332,18 @@ class ModelClient:
         size, seen = self._counted(request), self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
-        usage, most = Usage(read, written), Usage(max(read, size), max(written, bound * request.n))
-        cost = self.cost(usage) * seen.dearest
-        more = most.input_tokens - read + most.output_tokens - written
-        spare = self.cost(most) * seen.dearest - cost
+        most_read, most_written = max(read, size), max(written, bound * request.n)
+        usage, cost, spare = Usage(read, written), 0.0, 0.0
+        if self.price is not None:
+            cost = self.price.cost(usage) * seen.dearest
+            spare = self.price.cost(Usage(most_read, most_written)) * seen.dearest - cost
+        more = most_read - read + most_written - written
         alone = not (seen.known or self.model.local)
         return Reservation(role, 1, read + written, cost, more, spare, alone), usage
 
     def _counted(self, request: Request) -> int:
-        return sum(self.model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in request.messages)
+        count = self.model.count_tokens
+        return sum([count(m.content) + MESSAGE_OVERHEAD for m in request.messages])
 
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answer, be it a recorded one, what the next calls will take."""
@@ -379,7 +384,11 @@ def usable(completions: Any, address: str) -> list[Completion]:
 def _is_answer(completion: object) -> bool:
     if not isinstance(completion, Completion) or not isinstance(completion.text, str):
         return False
-    if not isinstance(completion.usage, Usage) or not isinstance(completion.error, str | None):
+    usage, error = completion.usage, completion.error
+    if not isinstance(usage, Usage) or not (error is None or isinstance(error, str)):
         return False
-    tokens = (completion.usage.input_tokens, completion.usage.output_tokens)
-    return all((type(n) is int or isinstance(n, Integral)) and 0 <= n <= LARGEST for n in tokens)
+    return _is_count(usage.input_tokens) and _is_count(usage.output_tokens)
+
+
+def _is_count(number: int) -> bool:
+    return (type(number) is int or isinstance(number, Integral)) and 0 <= number <= LARGEST

@@ -47,11 +47,13 @@ class ObservedUsage:
     def note(self, counted: int, n: int, usage: Usage, cost: float, price: float) -> None:
         """A call with `n` completions was answered; whet had counted so many input tokens. `price`: its dollars by the price."""
         self.answers += 1
+        tokens = usage.input_tokens + usage.output_tokens
         self.ratio = max(self.ratio, usage.input_tokens / max(1, counted))
         self.written = max(self.written, math.ceil(usage.output_tokens / max(1, n)))
-        self.dearest = max(self.dearest, cost / price if price else 1.0)
-        self.tokens += usage.input_tokens + usage.output_tokens
-        self.recent.append((float(usage.input_tokens + usage.output_tokens), cost))
+        if price:
+            self.dearest = max(self.dearest, cost / price)
+        self.tokens += tokens
+        self.recent.append((float(tokens), cost))
 
     def read_at_most(self, counted: int) -> int:
         """Input tokens to reserve for a request for which whet counts so many."""

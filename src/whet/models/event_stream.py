@@ -24,6 +24,8 @@ def is_event_stream(raw: bytes) -> bool:
     >>> is_event_stream(b'data: {"choices": []}'), is_event_stream(b'{"choices": []}')
     (True, False)
     """
+    if raw.startswith(b"{"):
+        return False
     return raw.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_BEGINNINGS)
 
 

@@ -16,7 +16,8 @@ import select
 import socket
 import ssl
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from yarl import URL
 
@@ -65,20 +66,22 @@ class HttpClient:
         self._heads: dict[str, bytes] = {}
         self._idle: list[Connection] = []
         self._opened: set[Connection] = set()
+        self._asked: dict[Connection, tuple[float, Callable[[], float]]] = {}
         self._address: tuple[str, float] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(
+    def post(
         self, url: str, body: bytes, seconds: float, more: Callable[[], float] = lambda: 0.0
-    ) -> Answer | NoAnswer:
+    ) -> Coroutine[Any, Any, Answer | NoAnswer]:
         """Send `body` once and wait at most `seconds` for the whole answer, and as long again as `more` says each time that
         they are over. A caller who stops waiting ends the connection."""
         head = self._heads.get(url)
         if head is None:
             head = self._heads[url] = self._request_line("POST", url) + self._fields + b"Content-Length: "
-        return await self._exchange(b"%b%d\r\n\r\n%b" % (head, len(body), body), seconds, more)
+        return self._exchange(b"%b%d\r\n\r\n%b" % (head, len(body), body), seconds, more)
 
     async def get(self, url: str, seconds: float) -> Answer | NoAnswer:
         """Ask once and wait at most `seconds` for the whole answer."""
@@ -88,8 +91,9 @@ class HttpClient:
     async def close(self) -> None:
         """Close the connections. An exchange under way ends without an answer."""
         self._closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._watch):
+            if timer is not None:
+                timer.cancel()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
@@ -99,29 +103,42 @@ class HttpClient:
         await asyncio.gather(*(connection.gone for connection in connections))
 
     async def _exchange(self, request: bytes, seconds: float, more: Callable[[], float]) -> Answer | NoAnswer:
-        loop = self._loop
-        timer: asyncio.TimerHandle
-        end = loop.time() + seconds
+        end = self._loop.time() + seconds
         connection = self._take_idle() or await self._connect(seconds)
         if isinstance(connection, NoAnswer):
             return connection
-
-        def check_time() -> None:
-            nonlocal timer
-            if (left := more()) > 0:
-                timer = loop.call_later(left, check_time)
-            else:
-                connection.fail(LATE)
-
-        timer = loop.call_at(end, check_time)
+        self._asked[connection] = end, more
+        if self._watch is None or end < self._watch.when():
+            self._watch_until(end)
         try:
             return await connection.send(request)
         finally:
-            timer.cancel()
+            self._asked.pop(connection, None)
             if connection.reusable:
                 self._keep(connection)
             else:
                 connection.transport.abort()
+
+    def _watch_until(self, end: float) -> None:
+        """See at `end` who waits too long. One timer serves all exchanges: few of them ever take all of their time."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(end, self._end_late)
+
+    def _end_late(self) -> None:
+        """End the exchanges whose time is over, but for those that are given more."""
+        self._watch = None
+        now = self._loop.time()
+        for connection, (end, more) in list(self._asked.items()):
+            if end > now:
+                continue
+            if (left := more()) > 0:
+                self._asked[connection] = now + left, more
+            else:
+                del self._asked[connection]
+                connection.fail(LATE)
+        if self._asked:
+            self._watch_until(min(end for end, _ in self._asked.values()))
 
     def _keep(self, connection: Connection) -> None:
         connection.idle_since = self._loop.time()

@@ -96,4 +96,4 @@ class AnswersOnly:
 
     def count_tokens(self, text: str) -> int:
         """Upper bound: the bytes of `text` in UTF-8, for no token is shorter than a byte."""
-        return len(text.encode("utf-8", "surrogatepass"))
+        return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

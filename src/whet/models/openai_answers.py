@@ -25,7 +25,7 @@ import orjson
 from whet.errors import ProviderError
 from whet.models.event_stream import is_event_stream, read_event_stream
 from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, garbled, loads
-from whet.replies import separated, without_thought
+from whet.replies import split_thought, without_thought
 from whet.types import Completion, Request, Usage
 
 MOST_TOKENS = 2**32
@@ -107,13 +107,12 @@ def neglected(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | N
     """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
     choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
     written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
-    whole = [without_thought(text) for c, text in written if c.get("finish_reason") != "length"]
     limit = body.get("max_tokens", body.get("max_completion_tokens"))
     signs = {
         "n": 0 < len(choices) < body.get("n", 1),
         "stop": any(stop in text for stop in body.get("stop", ()) for _, text in written),
         "logprobs": "logprobs" in body and any(_first_token(c.get("logprobs")) is None for c, _ in written),
-        "json": "response_format" in body and not all(map(_is_json, whole)),
+        "json": "response_format" in body and any(_lacks_json(c, text) for c, text in written),
         "limit": limit is not None and usage is not None and usage.output_tokens > (limit + 1) * len(choices),
         "usage": usage is None and bool(written) and not data.get("usage"),
         "odd usage": usage is None and bool(data.get("usage")),
@@ -121,12 +120,15 @@ def neglected(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | N
     return {name for name, shown in signs.items() if shown}
 
 
-def _is_json(text: str) -> bool:
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
+def _lacks_json(choice: Mapping[str, Any], text: str) -> bool:
+    """Whether the text of a choice was to be JSON and is none, although it was not cut."""
+    if choice.get("finish_reason") == "length":
         return False
-    return True
+    try:
+        orjson.loads(without_thought(text))
+    except orjson.JSONDecodeError:
+        return True
+    return False
 
 
 def decode(raw: bytes) -> dict[str, Any]:
@@ -164,10 +166,10 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     if not isinstance(message, dict):
         return Completion("", usage=usage, error="model: empty answer (a choice without a message)")
     finish = finish_of(choice.get("finish_reason"))
-    written = separated(Completion(_text(message.get("content"))))
-    text = cut_at_stop(written.text, request.stop)
-    thought = "\n".join(part for part in (_thought(message), written.thought) if part)
-    if written.error is not None and written.finish == "length":
+    split = split_thought(_text(message.get("content")))
+    text = cut_at_stop(split.answer, request.stop)
+    thought = "\n".join(filter(None, (_thought(message), split.thought)))
+    if split.cut:
         finish = "length"
     refusal = message.get("refusal")
     error = None
@@ -221,6 +223,8 @@ def _text(content: Any) -> str:
 def _thought(message: Mapping[str, Any]) -> str:
     """The thought that a message holds beside its text: in a field of its own, or in parts of its content."""
     content = message.get("content")
+    if isinstance(content, str) and message.keys().isdisjoint(_THOUGHTS):
+        return ""
     parts = [part for part in content if _is_thought(part)] if isinstance(content, list) else []
     fields = [message[key] for key in _THOUGHTS if message.get(key)][:1]
     return "\n".join(words for one in (*fields, *parts) if (words := _words(one).strip()))
@@ -252,7 +256,7 @@ def cut_at_stop(text: str, stops: tuple[str, ...]) -> str:
     >>> cut_at_stop("one. two! three.", ("!", "."))
     'one'
     """
-    ends = [at for at in (text.find(stop) for stop in stops if stop) if at >= 0]
+    ends = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
     return text[: min(ends)] if ends else text
 
 
@@ -308,14 +312,16 @@ _CACHED = (
 
 def _detail(usage: Mapping[str, Any], place: str, name: str) -> Any:
     """A count of a usage, from the mapping at `place` where there is one, else from the usage itself."""
-    inner = usage.get(place) if place else usage
+    inner = usage.get(place)
     value = inner.get(name) if isinstance(inner, dict) else None
     return usage.get(name) if value is None else value
 
 
 def _first_count(usage: Mapping[str, Any], places: Sequence[tuple[str, str]]) -> int:
-    counts = (_tokens(_detail(usage, place, name)) for place, name in places)
-    return next((count for count in counts if count), 0)
+    for place, name in places:
+        if count := _tokens(_detail(usage, place, name)):
+            return count
+    return 0
 
 
 def _named_cost(usage: Mapping[str, Any]) -> float | None:
@@ -342,7 +348,9 @@ def _writes(choices: Any) -> bool:
 
 
 def _tokens(value: Any) -> int | None:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    if value is None:
+        return None
+    whole = type(value) is int or (isinstance(value, float) and value == value // 1)
     return int(value) if whole and 0 <= value <= MOST_TOKENS else None
 
 

@@ -46,9 +46,9 @@ class OptionalParameters:
     def answered(self, request: Request, body: Mapping[str, Any]) -> set[str]:
         """Note an answer. Returns what is refused from now on."""
         self._answered |= _sent(body)
-        left_out, status = (
-            self._trials.pop(_key(request), (frozenset(), 0)) if self._trials else (frozenset(), 0)
-        )
+        if not self._trials:
+            return set()
+        left_out, status = self._trials.pop(_key(request), (frozenset(), 0))
         refused = set(left_out - self._answered)
         if status == 500:
             refused, self._suspected = refused & self._suspected, self._suspected | refused

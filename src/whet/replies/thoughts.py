@@ -86,8 +86,8 @@ def split_thought(text: str) -> Split:
     >>> split_thought("Write <think>a</think> first.").thought
     ''
     """
-    if not _may_think(text):
-        return Split("", without_marks(text))
+    if not _may_hold_marks(text):
+        return Split("", text)
     at = _end_of_channels(text)
     if at is None:
         at = _end_of_opened(text)
@@ -134,6 +134,8 @@ def separated(completion: Completion) -> Completion:
     """A completion whose text is the answer alone, its thought kept beside it. A thought without an end is no answer: the
     completion has an empty text, finish `length` and an error. What is separated already stays as it is, but for marks for the
     end of a turn."""
+    if not _may_hold_marks(completion.text):
+        return completion
     split = (
         Split("", without_marks(completion.text)) if completion.thought else split_thought(completion.text)
     )
@@ -173,9 +175,9 @@ def opening_at_end(text: str) -> str:
     return mark.group() if mark and not mark["empty"] else ""
 
 
-def _may_think(text: str) -> bool:
-    """Whether any mark of a thought may be there: most replies hold none, and cost no more than this."""
-    return any(mark in text for mark in ("<", "[", "◁", "assistantfinal"))
+def _may_hold_marks(text: str) -> bool:
+    """Whether any mark of a thought or of the end of a turn may be there: most replies hold none, and cost no more than this."""
+    return "<" in text or "[" in text or "◁" in text or "assistantfinal" in text
 
 
 def _end_of_channels(text: str) -> int | None:
