@@ -41,7 +41,7 @@ from whet.live import Live, open_live
 from whet.live.database import now
 from whet.live.experiments import Experiments
 from whet.live.experiments.definition import AllocationPolicy
-from whet.live.experiments.effects import MetricSample, log_capital, scores
+from whet.live.experiments.effects import MetricSample, build_arm_scores, log_capital
 from whet.prompt import Prompt
 from whet.stats.rates import wilson
 
@@ -142,7 +142,7 @@ def guard_rails(n: int, seed: int) -> None:
         breaks = []
         for size in chunks(n):
             sample = draw(rng, world, FIXED, size, units)
-            breaks.append(first_look(log_capital(scores(sample, 0, 1), 0.02) >= math.log(1 / 0.05)))
+            breaks.append(first_look(log_capital(build_arm_scores(sample, 0, 1), 0.02) >= math.log(1 / 0.05)))
         at = np.concatenate(breaks)
         broken = int(np.count_nonzero(at < NEVER))
         what = "false alarms" if failures <= 0.04 else "caught"
@@ -165,7 +165,9 @@ def watches(n: int, seed: int) -> None:
                 arms = (rng.random((size, 5000)) >= share).astype(np.int64)
                 chances = np.broadcast_to(np.array([share, 1 - share]), (size, 5000, 2))
                 sample = MetricSample(arms, world.outcomes(rng, arms, 0, 5000), chances)
-                breaks.append(first_look(log_capital(scores(sample, 0, 1), 0.02) >= math.log(1 / 0.05)))
+                breaks.append(
+                    first_look(log_capital(build_arm_scores(sample, 0, 1), 0.02) >= math.log(1 / 0.05))
+                )
         false, true = (np.concatenate(breaks) for breaks in found.values())
         caught = rate(int(np.count_nonzero(true < NEVER)), n)
         print(

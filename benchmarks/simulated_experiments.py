@@ -16,7 +16,7 @@ import numpy as np
 from whet.live.experiments.allocation import ArmTally, shares
 from whet.live.experiments.confidence_sequences import lead_width
 from whet.live.experiments.definition import AllocationPolicy
-from whet.live.experiments.effects import Array, Mask, MetricSample, Numbers, log_capital, scores
+from whet.live.experiments.effects import Array, Mask, MetricSample, Numbers, build_arm_scores, log_capital
 
 NEVER = 2**62
 """The number of units of a decision that was not reached."""
@@ -114,7 +114,7 @@ def winners(sample: MetricSample, alpha: float = 0.05, every: int = 1, lead: boo
     n = sample.chances.shape[-1]
     proven = np.ones((n, *sample.arms.shape), dtype=bool)
     for one, zero in permutations(range(n), 2):
-        known = scores(sample, one, zero)
+        known = build_arm_scores(sample, one, zero)
         proven[one] &= np.maximum.accumulate(log_capital(known, 0.0), axis=-1) >= math.log(n / alpha)
         if lead:
             units = np.maximum(np.cumsum(known.used, axis=-1), 1)

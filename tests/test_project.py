@@ -347,7 +347,7 @@ PUBLIC = {
     "whet.testing.storages": "CacheConformance DatabaseConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
     "whet.testing.simulators": "Constant Echo LabelSimulator Phrases Scripted chance choose load luck provide read_cues shuffled "
-    "split_input tokens words_of",
+    "split_input tokenize tokens",
     "whet.testing.simulated_replies": "ReplyItem ScriptedProposal asked_count asked_tags asks_whole request_text write",
     "whet.testing.simulated_task": "Answers ConstantReward garbage review_world reviews",
 }

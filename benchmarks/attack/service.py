@@ -37,8 +37,8 @@ from whet.live.learner.gating import guarded
 from whet.live.learner.reading import MOST_READ, confirm_votes, confirmed, read_rows, taken_in
 from whet.live.learner.requirements import (
     READY,
-    Facts,
     LiveRequirement,
+    RequirementEvidence,
     find_requirements,
     ledger_of,
     open_votes,
@@ -179,7 +179,7 @@ class Service:
             self._states[sleepers] = fold(FeedbackState(), _numbered(self._early(sleepers), 0))
         return self._states[sleepers]
 
-    def read_weekly(self, rows: Sequence[HostileRow]) -> Facts:
+    def read_weekly(self, rows: Sequence[HostileRow]) -> RequirementEvidence:
         """What is known when a learner read everything at the end of each week that it came in."""
         events, facts = self.events(rows), None
         for week in range(int(self.days // _WEEK), 0, -1):
@@ -188,7 +188,7 @@ class Service:
                 facts = self.read(fold(FeedbackState(), before), facts)
         return self.read(self.heard(rows), facts)
 
-    def read(self, state: FeedbackState, known: Facts | None = None) -> Facts:
+    def read(self, state: FeedbackState, known: RequirementEvidence | None = None) -> RequirementEvidence:
         """What is known once everything is read, and the votes that decide are confirmed, step by step as a learner does it.
         `known` is what was read before."""
         feedback = state.prompts[NAME]
@@ -196,8 +196,8 @@ class Service:
         run, ledger = MemoryRun({"optimizer": Reader(self.reader)}), ledger_of(self.base, _REGION)
         around = surroundings(manageable(self.base.prompt), _REGION)
 
-        async def steps() -> Facts:
-            facts = Facts(self.defences.effective, accepted=accepted)
+        async def steps() -> RequirementEvidence:
+            facts = RequirementEvidence(self.defences.effective, accepted=accepted)
             facts = facts if known is None else replace(facts, readings=known.readings)
             for _ in range(_STEPS):
                 rows = unread(feedback, self.base, _REGION, facts)[:MOST_READ]
@@ -216,12 +216,14 @@ class Service:
 
         return asyncio.run(steps())
 
-    def demands(self, state: FeedbackState, facts: Facts | None = None) -> list[LiveRequirement]:
+    def demands(
+        self, state: FeedbackState, facts: RequirementEvidence | None = None
+    ) -> list[LiveRequirement]:
         """What is demanded, as the learner counts it."""
         known = facts or self.read(state)
         return find_requirements(state.prompts[NAME], state.clock, self.base, _REGION, known)
 
-    def lesson(self, state: FeedbackState, facts: Facts | None = None) -> tuple[Prompt, bool]:
+    def lesson(self, state: FeedbackState, facts: RequirementEvidence | None = None) -> tuple[Prompt, bool]:
         """The candidate, the prompt after what is ready was learned and examined; and whether it may go out by itself."""
         known = facts or self.read(state)
         ready = [demand for demand in self.demands(state, known) if demand.state == READY]

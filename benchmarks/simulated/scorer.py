@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, ClassVar
 
 from whet.prompt import Prompt
-from whet.testing.simulators import CUES, Scripted, chance, read_cues, shuffled, split_input, words_of
+from whet.testing.simulators import CUES, Scripted, chance, read_cues, shuffled, split_input, tokenize
 from whet.types import Scores
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Scorer(Scripted):
 
     def quality(self, prompt: str) -> float:
         """Sum of the weights of the different vocabulary words in a text."""
-        return sum(self.weights.get(word, 0.0) for word in sorted(set(words_of(prompt))))
+        return sum(self.weights.get(word, 0.0) for word in sorted(set(tokenize(prompt))))
 
     def optimum(self, words: int) -> tuple[tuple[str, ...], float]:
         """The best choice of at most `words` vocabulary words, and its quality."""

@@ -30,7 +30,7 @@ from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
 from whet.run import Budget
 from whet.running import optimize_task
-from whet.storable import shown, whole
+from whet.storable import repair_surrogates, shown
 from whet.task import Task, TaskKeywords, task_of
 from whet.types import Completion, Example, Message, Request, content_hash
 
@@ -326,7 +326,7 @@ def _text(value: Any, name: str, remedy: str) -> str:
     """A text that was told, as it can be written. Raises UsageError for anything else."""
     if not isinstance(value, str):
         raise UsageError(f"{name}= must be a text; this is {shown(value)}. {remedy}.")
-    return whole(value)
+    return repair_surrogates(value)
 
 
 def _resolve(future: asyncio.Future[Completion], output: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def whole(text: str) -> str:
+def repair_surrogates(text: str) -> str:
     """The text as UTF-8 can hold it: halves of a pair that stand together are joined, one that stands alone becomes U+FFFD.
 
     >>> whole("a\\ud83d\\ude00b\\ud800")
@@ -41,7 +41,7 @@ def is_number(value: object) -> bool:
 
 
 def to_json(value: Any, option: int = 0) -> bytes:
-    """A value as JSON bytes, every text in it as `whole` makes it. Raises TypeError for what JSON cannot hold."""
+    """A value as JSON bytes, every text in it as `repair_surrogates` makes it. Raises TypeError for what JSON cannot hold."""
     import orjson  # the client, which knows prompts, does without it
 
     try:
@@ -52,17 +52,17 @@ def to_json(value: Any, option: int = 0) -> bytes:
 
 def _whole(value: Any) -> Any:
     if isinstance(value, str):
-        return whole(value)
+        return repair_surrogates(value)
     if isinstance(value, Mapping):
         return {_whole(key): _whole(inner) for key, inner in value.items()}
     return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def words_of(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Type and text of an exception that somebody's code raised; its text may fail too."""
     error = getattr(error, "original", error)
     try:
-        text = whole(str(error))
+        text = repair_surrogates(str(error))
         text = text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}…"
     except Exception as other:
         text = f"its text cannot be read ({type(other).__name__})"
@@ -72,7 +72,7 @@ def words_of(error: BaseException) -> str:
 def shown(value: object, limit: int = 80) -> str:
     """A value as a message quotes it: its repr, cut at `limit` characters."""
     try:
-        text = whole(repr(value))
+        text = repair_surrogates(repr(value))
     except Exception:  # that of somebody's class
         text = f"a {type(value).__name__}"
     return text if len(text) <= limit else text[:limit] + "…"

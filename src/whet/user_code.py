@@ -50,7 +50,7 @@ def caught(error: BaseException) -> Exception:
     return StrayException(error).with_traceback(error.__traceback__)
 
 
-class _ByThread:
+class _ThreadStream:
     """Standard output for everybody but the user's functions, which get standard error."""
 
     def __init__(self, out: Any) -> None:
@@ -60,8 +60,8 @@ class _ByThread:
         return getattr(sys.stderr if threading.current_thread().name == THREAD else self.out, name)
 
 
-class _Surroundings:
-    """Puts a `_ByThread` in the place of `sys.stdout` while at least one function runs, in any thread, and the working
+class _ThreadOutput:
+    """Puts a `_ThreadStream` in the place of `sys.stdout` while at least one function runs, in any thread, and the working
     directory back afterwards.
 
     What once was `sys.stdout` is never freed: `print` of another thread may be in it (CPython up to 3.13 borrows it).
@@ -70,7 +70,7 @@ class _Surroundings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._proxies: dict[int, _ByThread] = {}
+        self._proxies: dict[int, _ThreadStream] = {}
         self._folder = ""
 
     def __enter__(self) -> None:
@@ -78,19 +78,19 @@ class _Surroundings:
             if not self._users:
                 self._folder = working_folder()
             self._users += 1
-            if not isinstance(sys.stdout, _ByThread):
-                sys.stdout = self._proxies.setdefault(id(sys.stdout), _ByThread(sys.stdout))
+            if not isinstance(sys.stdout, _ThreadStream):
+                sys.stdout = self._proxies.setdefault(id(sys.stdout), _ThreadStream(sys.stdout))
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
-            if not self._users and isinstance(sys.stdout, _ByThread):
+            if not self._users and isinstance(sys.stdout, _ThreadStream):
                 sys.stdout = sys.stdout.out
             if not self._users:
                 back_to(self._folder)
 
 
-_SURROUNDINGS = _Surroundings()
+_SURROUNDINGS = _ThreadOutput()
 
 
 def working_folder() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-HARMLESS = (
+INHERITED_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "COLUMNS", "LINES", "NO_COLOR"),
     *("LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
     *("DYLD_LIBRARY_PATH", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "COMSPEC", "PATHEXT"),
@@ -13,7 +13,7 @@ HARMLESS = (
     *("TOKENIZERS_PARALLELISM", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
 )
 """What a program needs to run as it would without `env:`, in large or small letters."""
-HARMLESS_BEGINNINGS = ("LC_", "XDG_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "CUDA_")
+INHERITED_PREFIXES = ("LC_", "XDG_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "CUDA_")
 
 TRUSTED_HOSTS = "WHET_TRUSTED_HOSTS"
 """The variable that names hosts, separated by commas, to which a task file may send what the environment keeps secret."""
@@ -33,7 +33,11 @@ def restrict(names: Collection[str]) -> None:
     """
     known = {**_withheld, **os.environ}
     for name, value in known.items():
-        if name in names or name.upper() in HARMLESS or name.upper().startswith(HARMLESS_BEGINNINGS):
+        if (
+            name in names
+            or name.upper() in INHERITED_VARIABLES
+            or name.upper().startswith(INHERITED_PREFIXES)
+        ):
             os.environ[name] = value
             _withheld.pop(name, None)
         else:

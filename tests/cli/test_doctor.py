@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import whet
 from whet.cli.main import cli
-from whet.doctor import MOST_CALLS, Checkup, endpoints_of, examine
+from whet.doctor import MOST_CALLS, DoctorReport, endpoints_of, examine
 from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
 
@@ -111,11 +111,11 @@ async def endpoint(habit: Habit) -> AsyncIterator[tuple[str, list[dict[str, Any]
         await runner.cleanup()
 
 
-async def examined(base_url: str, **options: Any) -> Checkup:
+async def examined(base_url: str, **options: Any) -> DoctorReport:
     return await examine(None, endpoints_of(None, "openai/m", base_url), **{"ports": {}, **options})
 
 
-def seen_in(checkup: Checkup, status: str) -> list[str]:
+def seen_in(checkup: DoctorReport, status: str) -> list[str]:
     lines = [f"{one.text} -> {one.remedy}" for one in checkup.symptoms if one.status == status]
     return [line for line in lines if "price unknown" not in line]
 
@@ -275,7 +275,7 @@ async def test_a_feature_is_not_missing_because_the_server_is_busy() -> None:
         return web.json_response(words, status=429, headers={"Retry-After": "0"})
 
     async with endpoint(by_turns) as (url, _seen):
-        checkup = await examined(url, checkup=Checkup(begin=lines.append))
+        checkup = await examined(url, checkup=DoctorReport(begin=lines.append))
     assert seen_in(checkup, "warn") == [] and checkup.healthy
     assert any("is busy (HTTP 429); waiting 0 s, as it asks" in line for line in lines)
 
@@ -292,7 +292,7 @@ async def test_an_endpoint_that_hangs_is_waited_for_aloud_and_not_for_long(
 
     async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        checkup = await examined(url, seconds=0.2, checkup=Checkup(begin=lines.append))
+        checkup = await examined(url, seconds=0.2, checkup=DoctorReport(begin=lines.append))
     (failure,) = seen_in(checkup, "fail")
     assert "no answer within 0.2 s" in failure and "--timeout 0.8 waits longer" in failure
     assert any("of at most 0.2 s a call" in line for line in lines)
@@ -435,7 +435,7 @@ def test_a_url_that_only_a_task_names_gets_no_key(tmp_path: Path, monkeypatch: p
 
 async def test_each_finding_is_told_when_it_is_made() -> None:
     order: list[str] = []
-    checkup = Checkup(tell=lambda symptom: order.append(symptom.check), begin=order.append)
+    checkup = DoctorReport(tell=lambda symptom: order.append(symptom.check), begin=order.append)
     found = await examine(None, {}, ports={}, checkup=checkup)
     assert [one for one in order if not one.startswith("looking")] == [s.check for s in found.symptoms]
     assert order.index("python") < order.index("looking for model servers on this machine")

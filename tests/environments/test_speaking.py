@@ -73,7 +73,7 @@ async def test_each_turn_is_one_batch_and_one_effect(
     async def attempt() -> tuple[list[Trajectory], int, int]:
         policy = writer()
         drawn = 0
-        sample, converse = policy.sample, policy.converse
+        sample, sample_turn = policy.sample, policy.sample_turn
 
         def count(*args: Any, **more: Any) -> Any:
             nonlocal drawn
@@ -83,9 +83,9 @@ async def test_each_turn_is_one_batch_and_one_effect(
         def count_on(*args: Any, **more: Any) -> Any:
             nonlocal drawn
             drawn += 1 if args[0] else 0
-            return converse(*args, **more)
+            return sample_turn(*args, **more)
 
-        policy.sample, policy.converse = count, count_on  # type: ignore[method-assign]
+        policy.sample, policy.sample_turn = count, count_on  # type: ignore[method-assign]
         core = open_core(tmp_path / "run", Model())
         try:
             played = await play(run_of(core), speaker(policy), [Replies("yes") for _ in range(4)])

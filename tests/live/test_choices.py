@@ -11,7 +11,14 @@ from benchmarks.duels import pool, regrets, simulated
 
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.choices import apart, choices_of, double_thompson, next_of, standings, wins_of
+from whet.live.choices import (
+    bradley_terry_strengths,
+    disconnected_groups,
+    double_thompson,
+    load_pairwise_votes,
+    next_pair,
+    wins_of,
+)
 from whet.live.database import Database
 from whet.live.traffic.traffic_store import Traffic
 
@@ -34,18 +41,18 @@ def test_versions_that_lose_are_hardly_asked_about() -> None:
 
 def test_strengths_are_those_of_bradley_and_terry() -> None:
     """Two versions, 30 of 40: the difference is the log-odds, drawn to zero by the prior."""
-    ranking = standings([(1, 2, 1.0)] * 3000 + [(1, 2, 0.0)] * 1000)
+    ranking = bradley_terry_strengths([(1, 2, 1.0)] * 3000 + [(1, 2, 0.0)] * 1000)
     assert list(ranking) == [1, 2]
     assert ranking[1].strength - ranking[2].strength == pytest.approx(math.log(3), abs=1e-2)
     error = math.sqrt(1 / (4000 * 0.75 * 0.25)) / 2
     assert ranking[1].high - ranking[1].strength == pytest.approx(1.96 * error, rel=1e-2)
     assert (ranking[1].n, ranking[2].n) == (4000, 4000)
     assert 0.5 < ranking[1].against_average < 0.75
-    assert standings([(1, 2, 0.5)] * 9)[1].strength == pytest.approx(0)
+    assert bradley_terry_strengths([(1, 2, 0.5)] * 9)[1].strength == pytest.approx(0)
 
 
 def test_a_version_that_always_won_has_a_finite_strength_and_one_seldom_compared_a_wide_interval() -> None:
-    ranking = standings([*[(1, 2, 1.0)] * 20, (1, 3, 0.5)])
+    ranking = bradley_terry_strengths([*[(1, 2, 1.0)] * 20, (1, 3, 0.5)])
     assert math.isfinite(ranking[1].strength)
     assert ranking[1].strength > 1 > -1 > ranking[2].strength
     assert ranking[3].high - ranking[3].low > 3
@@ -57,7 +64,7 @@ def test_intervals_of_strengths_cover_the_truth() -> None:
     covered = 0
     for k in range(300):
         truths = pool(4, np.random.default_rng(k)) / 2
-        ranking = standings(simulated("uniform", truths, 120, k))
+        ranking = bradley_terry_strengths(simulated("uniform", truths, 120, k))
         covered += sum(ranking[v].low <= truth <= ranking[v].high for v, truth in enumerate(truths))
     assert covered / 1200 > 0.924
 
@@ -75,13 +82,13 @@ def test_choices_come_from_traffic_and_lead_to_the_next_pair(database: Database)
     said += [Feedback("choice", "0-1", 1.0, label="1-1"), Feedback("choice", "0-1", 1.0, label="x")]
     said += [Feedback("choice", "0-1", 1.0, label="unknown"), Feedback("thumb", "0-1", 1.0)]
     traffic.add([*answers, elsewhere], said)
-    found = choices_of(database, "p")
+    found = load_pairwise_votes(database, "p")
     assert found == [(1, 2, 1.0)] * 9 + [(3, 2, 0.5), (2, 3, 0.0)]
     assert wins_of((1, 2), found).tolist() == [[0, 9], [0, 0]]
     wins = wins_of((1, 2, 3), found)
     pairs = [double_thompson(wins, np.random.default_rng(k)) for k in range(30)]
     assert sum(set(pair) == {0, 2} for pair in pairs) > 15, "1 and 3 have not met"
-    assert next_of(choices_of(database, "p"), [(1, 3)]) == (1, 3)
+    assert next_pair(load_pairwise_votes(database, "p"), [(1, 3)]) == (1, 3)
 
 
 def test_all_versions_come_to_be_compared(database: Database) -> None:
@@ -89,7 +96,7 @@ def test_all_versions_come_to_be_compared(database: Database) -> None:
     traffic, pairs = Traffic(database), list(combinations(versions, 2))
     asked: set[int] = set()
     for k in range(60):
-        first, second = next_of(choices_of(database, "p"), pairs)
+        first, second = next_pair(load_pairwise_votes(database, "p"), pairs)
         asked |= {first, second}
         answers = [Inference("p", version, id=f"{k}-{version}") for version in (first, second)]
         traffic.add(answers, [Feedback("choice", f"{k}-{first}", 0.5, label=f"{k}-{second}")])
@@ -99,9 +106,9 @@ def test_all_versions_come_to_be_compared(database: Database) -> None:
 def test_a_pair_that_cannot_be_shown_is_not_asked_for() -> None:
     choices = [(1, version, 1.0) for version in range(2, 8)]
     shown = [(a, b) for a, b in combinations(range(1, 10), 2) if 8 in (a, b) or 9 in (a, b)]
-    assert next_of(choices, shown) in shown
+    assert next_pair(choices, shown) in shown
     with pytest.raises(UsageError, match="no pair"):
-        next_of(choices, [])
+        next_pair(choices, [])
 
 
 def test_one_person_counts_for_a_few_choices_only(database: Database) -> None:
@@ -121,14 +128,14 @@ def test_one_person_counts_for_a_few_choices_only(database: Database) -> None:
     say(None, 3, 0.5)
     say(None, 4, 0.5)
     say("judge", 5, 1.0, source="model")
-    assert choices_of(database, "p", most=1) == [
+    assert load_pairwise_votes(database, "p", most=1) == [
         (1, 2, 0.0), (1, 2, 1.0), (1, 3, 1.0), (1, 2, 0.5), (1, 2, 1.0),
     ]  # fmt: skip
-    assert len(choices_of(database, "p", most=3)) == 3 + 1 + 1 + 2 + 1
-    assert len(choices_of(database, "p")) == 9 + 1 + 1 + 2 + 1
+    assert len(load_pairwise_votes(database, "p", most=3)) == 3 + 1 + 1 + 2 + 1
+    assert len(load_pairwise_votes(database, "p")) == 9 + 1 + 1 + 2 + 1
 
 
 def test_versions_that_nobody_compared_stand_apart() -> None:
-    assert apart([]) == []
-    assert apart([(3, 1, 1.0), (4, 2, 0.0), (1, 3, 0.5)]) == [[1, 3], [2, 4]]
-    assert apart([(3, 1, 1.0), (4, 2, 0.0), (5, 4, 0.0), (2, 3, 1.0)]) == [[1, 2, 3, 4, 5]]
+    assert disconnected_groups([]) == []
+    assert disconnected_groups([(3, 1, 1.0), (4, 2, 0.0), (1, 3, 0.5)]) == [[1, 3], [2, 4]]
+    assert disconnected_groups([(3, 1, 1.0), (4, 2, 0.0), (5, 4, 0.0), (2, 3, 1.0)]) == [[1, 2, 3, 4, 5]]

@@ -772,13 +772,16 @@ def test_who_looks_does_not_wait_for_a_long_backlog(world: World, monkeypatch: p
     monkeypatch.setattr(context, "FEW", 4)
     world.say("Way too chatty.", "a", "b", "c", "d")
     seen = world.learner.status("shop/p", wait=False)
-    assert (seen["rows"], seen["unread"]) == (0, 8) and world.learner.glance() == (ListPage([]), 8)
+    assert (seen["rows"], seen["unread"]) == (0, 8) and world.learner.cached_state() == (ListPage([]), 8)
     other = world.another()
     other.advance()
     other.keep()
     world.say("Use kilograms.", "e")
     seen = world.learner.status("shop/p", wait=False)
-    assert (seen["rows"], seen["unread"]) == (5, 0) and world.learner.glance() == (ListPage(["shop/p"]), 0)
+    assert (seen["rows"], seen["unread"]) == (5, 0) and world.learner.cached_state() == (
+        ListPage(["shop/p"]),
+        0,
+    )
     assert seen == world.learner.status("shop/p") == other.status("shop/p")
 
 
@@ -795,10 +798,10 @@ def test_the_list_of_what_was_heard_has_pages(world: World, monkeypatch: pytest.
             world.learner.advance()
             world.learner.keep()
     for one in (world.learner, world.another()):
-        first, _ = one.glance(limit=3)
+        first, _ = one.cached_state(limit=3)
         assert first == ListPage(spoken[:3], "team/e")
-        assert one.glance("team/e", 3) == (ListPage(spoken[3:]), 0)
-        assert one.glance("team/a", 2)[0] == ListPage(spoken[2:])
+        assert one.cached_state("team/e", 3) == (ListPage(spoken[3:]), 0)
+        assert one.cached_state("team/a", 2)[0] == ListPage(spoken[2:])
 
 
 def test_who_looks_does_not_wait_for_somebody_who_reads(
@@ -837,7 +840,7 @@ def test_who_looks_in_another_process_reads_no_more_than_it_shows(
     read, whole = list[object](), PromptFeedback.from_json
     monkeypatch.setattr(PromptFeedback, "from_json", lambda value: read.append(value) or whole(value))
     other = world.another()
-    assert other.glance() == (ListPage(["shop/p"]), 0)
+    assert other.cached_state() == (ListPage(["shop/p"]), 0)
     assert read == []
     assert other.status("shop/p", wait=False)["rows"] == 2
     assert len(read) == 1

@@ -43,8 +43,8 @@ from whet.live.learner.requirements import (
     READY,
     UNWRITTEN,
     WAITING,
-    Facts,
     LiveRequirement,
+    RequirementEvidence,
     find_requirements,
     ledger_of,
     open_votes,
@@ -89,13 +89,15 @@ def read(
     readings: Readings | None = None,
     model: Any = None,
     **facts: Any,
-) -> Facts:
+) -> RequirementEvidence:
     """What a reader makes of everything that waits for it, with the votes that decide confirmed."""
-    known = Facts(**{"policy": LearningPolicy(share=0), "readings": readings or Readings(), **facts})
+    known = RequirementEvidence(
+        **{"policy": LearningPolicy(share=0), "readings": readings or Readings(), **facts}
+    )
     heard, ledger = state.prompts.get("p", PromptFeedback()), ledger_of(base, "instructions")
     run = MemoryRun({"optimizer": model or Reader()})
 
-    async def work() -> Facts:
+    async def work() -> RequirementEvidence:
         found = known
         rows = unread(heard, base, "instructions", found)
         outcome = await read_rows(run, rows, found.readings, ledger, "Answer.")
@@ -109,7 +111,7 @@ def read(
     return asyncio.run(work())
 
 
-def count(state: FeedbackState, facts: Facts, base: Version = BASE) -> list[LiveRequirement]:
+def count(state: FeedbackState, facts: RequirementEvidence, base: Version = BASE) -> list[LiveRequirement]:
     return find_requirements(
         state.prompts.get("p", PromptFeedback()), state.clock, base, "instructions", facts
     )
@@ -247,12 +249,12 @@ def test_words_that_look_like_an_attack_are_in_quarantine() -> None:
         event(2, "b", "me\u202egnp."),
         event(3, "c", "Use metres."),
     )
-    facts = Facts()
+    facts = RequirementEvidence()
     assert [(row.id, bool(row.flags)) for row in state.prompts["p"].rows.values()] == [
         ("f1", True), ("f2", True), ("f3", False),
     ]  # fmt: skip
     assert [row.id for row in quarantined(state.prompts["p"], facts)] == ["f1", "f2"]
-    assert quarantined(state.prompts["p"], Facts(accepted={"f1"}, dismissed={"f2"})) == []
+    assert quarantined(state.prompts["p"], RequirementEvidence(accepted={"f1"}, dismissed={"f2"})) == []
 
 
 # What is read
@@ -581,20 +583,22 @@ def test_nothing_heard_is_no_demand() -> None:
 def test_without_a_model_the_same_words_are_one_group_and_nothing_is_invented() -> None:
     texts = ["Way too chatty.", "way too CHATTY", "Too long.", "Great, thanks!"]
     state = after(*comments(*texts))
-    found = count(state, Facts(LearningPolicy(share=0, quorum=1), grouping=True))
+    found = count(state, RequirementEvidence(LearningPolicy(share=0, quorum=1), grouping=True))
     assert [(d.key, d.text, d.rows, d.state) for d in found] == [
         ("row f1", "Way too chatty.", ("f1", "f2"), UNWRITTEN), ("row f3", "Too long.", ("f3",), UNWRITTEN),
         ("row f4", "Great, thanks!", ("f4",), UNWRITTEN),
     ]  # fmt: skip
-    assert count(state, Facts(LearningPolicy(share=0))) == []
-    accepted = Facts(LearningPolicy(share=0), grouping=True, accepted={"requirement row f1"})
+    assert count(state, RequirementEvidence(LearningPolicy(share=0))) == []
+    accepted = RequirementEvidence(LearningPolicy(share=0), grouping=True, accepted={"requirement row f1"})
     assert count(state, accepted)[0].state == UNWRITTEN, "there is no text to learn"
 
 
 def test_what_a_person_writes_for_a_group_counts_for_all_with_the_same_words() -> None:
     state = after(*comments("Way too chatty.", "way too chatty", "Too long."))
     readings, key = Readings().write("Answer in one sentence.", "ann", ["f1", "f2"])
-    facts = Facts(LearningPolicy(share=0), readings, grouping=True, accepted={f"requirement {key}"})
+    facts = RequirementEvidence(
+        LearningPolicy(share=0), readings, grouping=True, accepted={f"requirement {key}"}
+    )
     one, other = count(state, facts)
     assert (one.key, one.text, one.author, one.state) == ("r1", "Answer in one sentence.", "ann", READY)
     assert (one.sources, one.confirmed, other.state) == (2, 2, UNWRITTEN)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Executable, Table, delete, insert, select, up
 
 from whet.errors import UsageError
 from whet.live.database import Database, open_database
-from whet.live.registry import Registry, Seal
+from whet.live.registry import AuditCheckpoint, Registry
 from whet.live.registry.audit import AuditVerdict, append, held_to_log, verify
 from whet.live.registry.registry_tables import (
     audit,
@@ -59,7 +59,7 @@ def change(registry: Registry, work: Callable[[Connection], Any]) -> None:
 def test_a_whole_log_is_whole_and_has_a_seal(registry: Registry) -> None:
     found = registry.verify_audit()
     assert (found.whole, found.rows, found.seal.seq) == (True, LENGTH, LENGTH)
-    assert Seal.parse(str(found.seal)) == found.seal
+    assert AuditCheckpoint.parse(str(found.seal)) == found.seal
     newest = registry.audit(limit=2)
     assert [e.seq for e in newest.items] == [6, 5]
     assert newest.items[0].as_json()["details"] == {"n": 5}
@@ -290,7 +290,7 @@ def test_what_is_imported_is_held_to_the_log_too(database: Database, tmp_path: P
     ):
         with pytest.raises(Undo), database.begin() as connection:
             connection.execute(tamper)
-            assert said in held_to_log(connection, AuditVerdict(1, Seal(1, ""))).reason
+            assert said in held_to_log(connection, AuditVerdict(1, AuditCheckpoint(1, ""))).reason
             raise Undo
     assert registry.verify_audit().whole
 
@@ -368,7 +368,7 @@ def test_every_change_of_the_registry_is_in_the_log(database: Database) -> None:
 @pytest.mark.parametrize("text", ["", "5", "5:zz", f"-1:{'0' * 64}", f"1:{'G' * 64}", f"x:{'0' * 64}"])
 def test_what_is_no_seal_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no seal"):
-        Seal.parse(text)
+        AuditCheckpoint.parse(text)
 
 
 def test_the_tables_of_the_log_are_those_that_are_checked() -> None:

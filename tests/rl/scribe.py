@@ -81,7 +81,7 @@ class Scribe:
             found.append([self._sample(menu, int(i), float(chances[i])) for i in picks])
         return found
 
-    def converse(
+    def sample_turn(
         self, samples: Sequence[Sample], replies: Sequence[Conversation], **how: Any
     ) -> list[Sample]:
         assert not samples and not replies, "no conversation goes on"
@@ -113,7 +113,7 @@ class Scribe:
                 self._table(menu)[1][menu.index(text)] += self.gain * settings.lr
         return {"loss": 0.0}
 
-    def anchor(self) -> None:
+    def set_reference_policy(self) -> None:
         self.anchors += 1
 
     def save(self) -> bytes:

@@ -45,7 +45,7 @@ def writer(folder: Path) -> PolicyModel:
     """Adapters that are not at their neutral start, and a reference that is not either."""
     writer = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=4), seed=1)
     writer.imitate([(ASK, "a b c d")], Update(lr=0.02))
-    writer.anchor()
+    writer.set_reference_policy()
     samples = [s for group in writer.sample([ASK, SAY], 3, max_tokens=8) for s in group]
     writer.update(samples, [1.0, -1.0] * 3, Update(lr=0.02))
     return writer
@@ -72,7 +72,7 @@ def fleet(here: PolicyPasses, request: pytest.FixtureRequest) -> Iterator[Worker
 def samples(writer: PolicyModel) -> list[Sample]:
     """Ten texts of different lengths, half of them with tokens of others, away from the weights they were drawn by."""
     first = [s for group in writer.sample([ASK, SAY], 5, max_tokens=8, seed=3) for s in group]
-    longer = writer.converse(first[::2], [[Message("user", "b c")]] * 5, max_tokens=5, seed=4)
+    longer = writer.sample_turn(first[::2], [[Message("user", "b c")]] * 5, max_tokens=5, seed=4)
     mixed = [one for pair in zip(longer, first[1::2], strict=True) for one in pair]
     return [
         dataclasses.replace(s, logprobs=tuple(p + 0.1 * (-1) ** (i + j) for j, p in enumerate(s.logprobs)))
@@ -166,11 +166,11 @@ def test_the_workers_follow_every_change_of_the_weights(
     writer.update(samples, [1.0, -1.0] * 5, Update(lr=0.02))
     moved = check()
     assert first[0] != moved[0] and first[1] == moved[1]
-    writer.anchor()
+    writer.set_reference_policy()
     assert check()[1] != first[1]
     fresh = PolicyModel.open(writer.address, writer.settings, seed=1).save()
     writer.load(fresh)  # without an anchor: the reference is the base
-    assert here.body.anchor is None and check()[1] != first[1]
+    assert here.body.set_reference_policy is None and check()[1] != first[1]
     writer.load(before)
     assert check() == first
 

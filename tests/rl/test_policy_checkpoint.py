@@ -52,7 +52,7 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_for_bit(
     for writer in (straight, stopped):
         step(writer, 100)
         if anchored:
-            writer.anchor()
+            writer.set_reference_policy()
         for number in range(3):
             step(writer, number)
     resumed = fresh(folder, rank, seed=77)

@@ -196,7 +196,7 @@ def test_a_conversation_goes_on_as_its_template_says(opened: PolicyModel) -> Non
     first = opened.sample([ASK, ASK, ASK], 4, max_tokens=6, seed=8, stop=["mark"])
     turns = spread(first)
     replies = [[Message("user", "end with mark")]] * len(turns)
-    second = opened.converse(turns, replies, max_tokens=4, seed=9)
+    second = opened.sample_turn(turns, replies, max_tokens=4, seed=9)
     said = ["[", "user", "]", "end", "with", "mark", "</s>", "[", "assistant", "]"]
     for before, after in zip(turns, second, strict=True):
         own = list(after.own)
@@ -217,13 +217,13 @@ def test_a_conversation_goes_on_as_its_template_says(opened: PolicyModel) -> Non
 def test_a_conversation_that_leaves_no_room_is_refused(opened: PolicyModel) -> None:
     sample = opened.sample([ASK], max_tokens=6)[0][0]
     with pytest.raises(UsageError, match="no room for 8 more"):
-        opened.converse([sample], [[Message("user", "a " * 120)]], max_tokens=8)
+        opened.sample_turn([sample], [[Message("user", "a " * 120)]], max_tokens=8)
 
 
 def test_without_a_chat_template_messages_are_set_apart(tmp_path: Path) -> None:
     writer = PolicyModel.open(f"hf/{save(tmp_path, template=None)}")
     sample = writer.sample([ASK], max_tokens=4)[0][0]
-    longer = writer.converse([sample], [[Message("user", "b c")]], max_tokens=3)[0]
+    longer = writer.sample_turn([sample], [[Message("user", "b c")]], max_tokens=3)[0]
     others = [WORDS[t] for t, own in zip(longer.tokens, longer.own, strict=True) if not own]
     assert others == ["b", "c"]
 

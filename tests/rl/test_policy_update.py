@@ -164,7 +164,7 @@ def test_an_anchor_is_the_reference_from_then_on(folder: Path) -> None:
         first = token_scores(writer, samples, reference=True)[0]
         writer.imitate([(ASK, "a b c")] * 2, Update(lr=1e-2))
         assert torch.equal(token_scores(writer, samples, reference=True)[0], first)
-        writer.anchor()
+        writer.set_reference_policy()
         now = token_scores(writer, samples)[0].detach()
         writer.imitate([(ASK, "a b c")] * 2, Update(lr=1e-2))
         assert torch.allclose(token_scores(writer, samples, reference=True)[0], now, atol=1e-5)

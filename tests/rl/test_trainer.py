@@ -67,7 +67,7 @@ def test_group_advantages_stand_at_every_token(writer: PolicyModel, groups: Any,
 
 
 def test_tokens_of_others_get_no_advantage(writer: PolicyModel, groups: Any) -> None:
-    mixed = writer.converse(groups[0], [[Message("user", "again")]] * 3, max_tokens=3, seed=4)
+    mixed = writer.sample_turn(groups[0], [[Message("user", "again")]] * 3, max_tokens=3, seed=4)
     learner = PolicyModel(writer.body, 0)
     for kind in typing.get_args(Advantage):
         config = Training(advantage=kind)

@@ -101,7 +101,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> PolicyModel:
 def talks(writer: PolicyModel) -> list[Sample]:
     """Three conversations: two of two turns, one of one turn."""
     (first,) = writer.sample([ASK], 3, max_tokens=4, seed=2)
-    return [*writer.converse(first[:2], [MORE] * 2, max_tokens=3, seed=4), first[2]]
+    return [*writer.sample_turn(first[:2], [MORE] * 2, max_tokens=3, seed=4), first[2]]
 
 
 def blocks(sample: Sample, row: list[float]) -> list[set[float]]:

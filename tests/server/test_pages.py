@@ -15,7 +15,7 @@ from tests.server.world import NAME, SOURCE, World, fill
 from whet.client.records import Feedback, Inference
 from whet.errors import StorageError
 from whet.live import erasure
-from whet.live.choices import choices_of, next_of
+from whet.live.choices import load_pairwise_votes, next_pair
 from whet.live.erasure import forget_user
 from whet.live.learner import context
 from whet.live.registry import PromptEdit
@@ -397,7 +397,7 @@ def test_choices_say_which_versions_meet_next_and_how_strong_they_are(server: Ru
         live.traffic.add([], [Feedback("choice", f"{k}-1", 1.0, label=f"{k}-2", id=f"choice-{k}")])
         page = annotator.page("/pairs?prompt=duel")
         shown = tuple(sorted(int(field(page, side).rpartition("-")[2]) for side in ("left", "right")))
-        assert shown == next_of(choices_of(live.database, "duel"), every)
+        assert shown == next_pair(load_pairwise_votes(live.database, "duel"), every)
         met.append(shown)
     assert met.count((1, 2)) < 4, "1 always beat 2, and nobody has seen 3 beside them"
     assert "What the choices say so far" in page.text and "Choices</th>" in page.text
@@ -414,10 +414,10 @@ def test_a_pair_without_answers_to_show_is_not_asked_for(server: Running) -> Non
         [Inference("duel", version, inputs={}, id=str(version)) for version in (1, 2, 3)],
         [Feedback("choice", "1", 1.0, label="2", id="a"), Feedback("choice", "1", 1.0, label="2", id="b")],
     )
-    assert next_of(choices_of(live.database, "duel"), [(1, 2)]) == (1, 2)
-    assert next_of(choices_of(live.database, "duel"), [(2, 3), (1, 2)]) in ((2, 3), (1, 2))
+    assert next_pair(load_pairwise_votes(live.database, "duel"), [(1, 2)]) == (1, 2)
+    assert next_pair(load_pairwise_votes(live.database, "duel"), [(2, 3), (1, 2)]) in ((2, 3), (1, 2))
     many = [(a, b) for a in range(1, 12) for b in range(a + 1, 12)]
-    assert next_of(choices_of(live.database, "duel"), many) in many
+    assert next_pair(load_pairwise_votes(live.database, "duel"), many) in many
 
 
 def test_feedback_is_found_by_its_words_kind_and_user(filled: tuple[Running, World]) -> None:

@@ -35,7 +35,7 @@ from whet.client.assignment import version_for
 from whet.client.records import Feedback, Inference
 from whet.live import Live, open_live
 from whet.live.learner.learner_store import LearnerSettings
-from whet.live.registry import EVERY
+from whet.live.registry import ANY_PROMPT
 from whet.live.server.access import Access
 from whet.live.server.limits import ServerLimits, TokenBucket
 from whet.live.server.roles import Role
@@ -140,8 +140,8 @@ def test_an_experiment_survives_kills_of_its_server_and_the_label_goes_and_comes
         for text in ("Help.", "Help in one line."):
             registry.create(NAME, Prompt.parse(text), author="ann")
         registry.move_label(NAME, "production", 1, actor="ann")
-        registry.protect_first(EVERY, "production", actor="ann")
-        registry.unprotect(EVERY, "production", actor="ann")
+        registry.protect_first(ANY_PROMPT, "production", actor="ann")
+        registry.unprotect(ANY_PROMPT, "production", actor="ann")
         asked = {
             "prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}], "unit": "user", "cycles": 0,
             "goal": {"name": "thumb", "window": 0}, "guards": [{"metric": "error", "limit": 0.05}],
@@ -189,8 +189,8 @@ def test_a_comment_becomes_a_version_that_is_gated_tried_promoted_and_taken_back
     with open_live(sqlite_url) as live, ExitStack() as stack:
         registry = live.registry
         registry.create(NAME, Prompt.parse(PROMPT), author="ann", label="production")
-        registry.protect_first(EVERY, "production", actor="ann")
-        registry.unprotect(EVERY, "production", actor="ann")
+        registry.protect_first(ANY_PROMPT, "production", actor="ann")
+        registry.unprotect(ANY_PROMPT, "production", actor="ann")
         rules = {"quorum": 3, "share": 0, "probation": 0}
         live.learner.configure(NAME, LearnerSettings("auto", rules=rules), actor="ann")
         token = Access(live.database).add("shop", Role.VIEWER, app=True, by="test", prompts=[NAME])

@@ -26,8 +26,8 @@ from whet.doctor import (
     MOST_SECONDS,
     OK,
     WARN,
-    Checkup,
-    Symptom,
+    DoctorFinding,
+    DoctorReport,
     endpoints_of,
     examine,
     paid_addresses,
@@ -77,7 +77,9 @@ def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **op
             err=True,
         )
     with displayed(None) as progress:
-        findings = Checkup(begin=progress.begin) if as_json else Checkup(tell=show, begin=progress.begin)
+        findings = (
+            DoctorReport(begin=progress.begin) if as_json else DoctorReport(tell=show, begin=progress.begin)
+        )
         checkup = run(examine(loaded, endpoints, calls=not no_calls, seconds=timeout, checkup=findings))
     if as_json:
         emit(checkup.as_json())
@@ -85,7 +87,7 @@ def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **op
         click.get_current_context().exit(2)
 
 
-def show(symptom: Symptom) -> None:
+def show(symptom: DoctorFinding) -> None:
     """One line for a finding, its remedy below it."""
     status = click.style(f"{symptom.status:<4}", fg=_COLORS[symptom.status])
     click.echo(f"{status}  {symptom.check}: {visible(symptom.text)}")

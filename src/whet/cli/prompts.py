@@ -318,7 +318,7 @@ def import_(
 @json_option
 def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json: bool) -> None:
     """Who did what, the newest first; and whether the log is whole."""
-    from whet.live.registry import Seal
+    from whet.live.registry import AuditCheckpoint
 
     if seal is not None and not verify:
         raise UsageError("--seal is compared by --verify. Add it.")
@@ -327,7 +327,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
             entries = live.registry.audit(subject=name, limit=limit).items
             print_result(entries, as_json, show_entries, "audit")
             return
-        verdict = live.registry.verify_audit(None if seal is None else Seal.parse(seal))
+        verdict = live.registry.verify_audit(None if seal is None else AuditCheckpoint.parse(seal))
     print_result(verdict, as_json, show_verdict)
     if not verdict.whole:
         click.get_current_context().exit(1)

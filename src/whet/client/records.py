@@ -165,7 +165,7 @@ _CONTENT = {
 }
 
 
-def weighed(record: Inference | Feedback) -> tuple[bytes, int]:
+def encode_with_size(record: Inference | Feedback) -> tuple[bytes, int]:
     """The digest of a record, 16 bytes, and the bytes of its content as JSON. Two records with one id and other digests
     contradict each other.
 
@@ -177,7 +177,7 @@ def weighed(record: Inference | Feedback) -> tuple[bytes, int]:
     return hashlib.sha256(text.encode("ascii")).digest()[:16], len(text)
 
 
-def described(record: Inference | Feedback) -> str:
+def describe_record(record: Inference | Feedback) -> str:
     """The record in a few words, for a message: `thumb=1 about inference "x"`."""
     if isinstance(record, Inference):
         summary = f"an answer of {record.prompt} version {record.version} at {iso(record.time)}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet.doctor.checkup import FAIL, OK, WARN, Checkup, Symptom
+from whet.doctor.checkup import FAIL, OK, WARN, DoctorFinding, DoctorReport
 from whet.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward, graded
@@ -33,8 +33,8 @@ __all__ = [
     "OK",
     "PORTS",
     "WARN",
-    "Checkup",
-    "Symptom",
+    "DoctorFinding",
+    "DoctorReport",
     "endpoints_of",
     "examine",
     "graded",
@@ -100,12 +100,12 @@ async def examine(
     calls: bool = True,
     ports: Mapping[str, int] = PORTS,
     seconds: float = MOST_SECONDS,
-    checkup: Checkup | None = None,
-) -> Checkup:
+    checkup: DoctorReport | None = None,
+) -> DoctorReport:
     """Every check. It pays at most MOST_CALLS short calls for each endpoint, each of at most `seconds`; none where `calls` is
     false. Findings go into `checkup`, which may show them as they come.
     """
-    checkup = checkup or Checkup()
+    checkup = checkup or DoctorReport()
     _packages(checkup)
     _keys(checkup)
     for role, spec in endpoints:
@@ -124,7 +124,7 @@ async def examine(
     return checkup
 
 
-def _packages(checkup: Checkup) -> None:
+def _packages(checkup: DoctorReport) -> None:
     python = ".".join(map(str, sys.version_info[:3]))
     checkup.ok("python", f"{python}, whet {__version__} in {Path(__file__).parents[1]}")
     for extra, packages in EXTRAS.items():
@@ -136,7 +136,7 @@ def _packages(checkup: Checkup) -> None:
             checkup.ok(f"extra {extra}", ", ".join(versions))
 
 
-def _keys(checkup: Checkup) -> None:
+def _keys(checkup: DoctorReport) -> None:
     """Which providers' variables are set; OpenAI's is named in any case."""
     with_key = {name: provider for name, provider in PROVIDERS.items() if provider.find_key()[1]}
     for provider in {"openai": OPENAI, **with_key}.values():
@@ -149,7 +149,7 @@ def _keys(checkup: Checkup) -> None:
             )
 
 
-async def _model(checkup: Checkup, role: str, spec: ModelSpec, calls: bool, seconds: float) -> None:
+async def _model(checkup: DoctorReport, role: str, spec: ModelSpec, calls: bool, seconds: float) -> None:
     address, price = str(spec.address), spec.price
     try:
         spec = replace(spec, timeout=seconds) if at_endpoint(address) else spec

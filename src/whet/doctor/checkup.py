@@ -10,7 +10,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 @dataclass(frozen=True)
-class Symptom:
+class DoctorFinding:
     """One finding: what was examined, how it stands, what was seen, what to do."""
 
     check: str
@@ -20,29 +20,29 @@ class Symptom:
 
 
 @dataclass
-class Checkup:
+class DoctorReport:
     """Findings in the order in which they were made. `healthy`: none of them failed.
 
     `tell` is called with each finding when it is made, `begin` with what is examined next, where that may take a while.
     """
 
-    symptoms: list[Symptom] = field(default_factory=list)
-    tell: Callable[[Symptom], None] = lambda symptom: None
+    symptoms: list[DoctorFinding] = field(default_factory=list)
+    tell: Callable[[DoctorFinding], None] = lambda symptom: None
     begin: Callable[[str], None] = lambda what: None
 
     def ok(self, check: str, text: str) -> None:
         """Note what is as it should be, or what is only worth knowing."""
-        self._note(Symptom(check, OK, text))
+        self._note(DoctorFinding(check, OK, text))
 
     def warn(self, check: str, text: str, remedy: str) -> None:
         """Note what a run survives."""
-        self._note(Symptom(check, WARN, text, remedy))
+        self._note(DoctorFinding(check, WARN, text, remedy))
 
     def fail(self, check: str, text: str, remedy: str) -> None:
         """Note what stops a run or makes it worthless."""
-        self._note(Symptom(check, FAIL, text, remedy))
+        self._note(DoctorFinding(check, FAIL, text, remedy))
 
-    def _note(self, symptom: Symptom) -> None:
+    def _note(self, symptom: DoctorFinding) -> None:
         self.symptoms.append(symptom)
         self.tell(symptom)
 

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from whet.doctor.checkup import Checkup
+from whet.doctor.checkup import DoctorReport
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
 from whet.models.openai_answers import NEGLECTS, completions, neglected, reported_usage
@@ -46,7 +46,7 @@ class Busy(Exception):
 class PatientModel:
     """A model that is asked in an examination: a busy endpoint is waited for as it asks, and every wait is said."""
 
-    def __init__(self, checkup: Checkup, model: OpenAIModel, seconds: float) -> None:
+    def __init__(self, checkup: DoctorReport, model: OpenAIModel, seconds: float) -> None:
         self.address, self.base_url, self.seconds = model.address, model.base_url, seconds
         self._checkup, self._model = checkup, model
         self._left = BUSY_SECONDS
@@ -92,7 +92,7 @@ class PatientModel:
             call.cancel()
 
 
-async def examine_endpoint(checkup: Checkup, model: OpenAIModel, seconds: float = MOST_SECONDS) -> None:
+async def examine_endpoint(checkup: DoctorReport, model: OpenAIModel, seconds: float = MOST_SECONDS) -> None:
     """Note what the endpoint does with a chat call, a seed, a token limit, logprobs and structured answers. `seconds` is the
     time limit of a call, which is that of the model.
     """
@@ -106,7 +106,7 @@ async def examine_endpoint(checkup: Checkup, model: OpenAIModel, seconds: float 
         )
 
 
-async def _examine(checkup: Checkup, model: PatientModel) -> None:
+async def _examine(checkup: DoctorReport, model: PatientModel) -> None:
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": _LONG}],
         "max_tokens": MOST_TOKENS,
@@ -157,7 +157,7 @@ def _remedy(model: PatientModel, error: ProviderError | None) -> str:
 
 
 async def _first_answer(
-    checkup: Checkup, model: PatientModel, body: dict[str, Any]
+    checkup: DoctorReport, model: PatientModel, body: dict[str, Any]
 ) -> tuple[dict[str, Any], ProviderError | None, float, dict[str, Any]]:
     """The answer to the first question or the error instead, the seconds that it took, and the body that got it: without what the
     server refuses, and with more tokens for a model that thinks."""
@@ -215,7 +215,7 @@ def _text(answer: dict[str, Any]) -> str | None:
     return None if made is None or made.error is not None else made.text.strip() or None
 
 
-def _usage(checkup: Checkup, model: PatientModel, answer: dict[str, Any]) -> None:
+def _usage(checkup: DoctorReport, model: PatientModel, answer: dict[str, Any]) -> None:
     if reported_usage(answer) is not None:
         checkup.ok(model.address, "usage: tokens are reported")
         return
@@ -227,7 +227,7 @@ def _usage(checkup: Checkup, model: PatientModel, answer: dict[str, Any]) -> Non
     )
 
 
-def _limit(checkup: Checkup, model: PatientModel, answer: dict[str, Any], text: str, limit: int) -> None:
+def _limit(checkup: DoctorReport, model: PatientModel, answer: dict[str, Any], text: str, limit: int) -> None:
     usage = reported_usage(answer)
     written = None if usage is None else usage.output_tokens
     if (written is not None and written > limit + 1) or len(text.split()) > 2 * limit:
@@ -240,7 +240,7 @@ def _limit(checkup: Checkup, model: PatientModel, answer: dict[str, Any], text: 
         checkup.ok(model.address, "max_tokens: kept")
 
 
-async def _greedy(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
+async def _greedy(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
     """Whether temperature 0 is taken, which a run sends where the task names none."""
     if "temperature" not in body:
         return
@@ -255,7 +255,7 @@ async def _greedy(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -
         checkup.warn(model.address, words, remedy)
 
 
-async def _roles(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
+async def _roles(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
     """Whether a message of the system is taken, which most prompts begin with."""
     messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _COLOURS}]
     _, error, refused = await model.probe({**body, "messages": messages})
@@ -269,7 +269,7 @@ async def _roles(checkup: Checkup, model: PatientModel, body: dict[str, Any]) ->
         checkup.ok(model.address, "role system: taken")
 
 
-async def _several(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
+async def _several(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
     """Whether `n` gives so many answers, and whether an answer ends before a stop text."""
     both = {**body, "messages": [{"role": "user", "content": _COLOURS}], "n": 2, "stop": [_STOP]}
     answer, error, refused = await model.probe(both)
@@ -291,7 +291,7 @@ async def _several(checkup: Checkup, model: PatientModel, body: dict[str, Any]) 
             checkup.ok(model.address, f"{feature}: kept")
 
 
-async def _logprobs(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
+async def _logprobs(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
     answer, error, _ = await model.probe({**body, "logprobs": True, "top_logprobs": 2})
     request = Request((Message("user", ""),), top_logprobs=2)
     made = completions(answer, request, len, None) if _text(answer) else []
@@ -304,7 +304,7 @@ async def _logprobs(checkup: Checkup, model: PatientModel, body: dict[str, Any])
         )
 
 
-async def _structured(checkup: Checkup, model: PatientModel, body: dict[str, Any]) -> None:
+async def _structured(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
     structured = {**body, "messages": [{"role": "user", "content": _JSON}]}
     structured = {
         **structured,

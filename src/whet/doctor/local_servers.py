@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import orjson
 from yarl import URL
 
-from whet.doctor.checkup import Checkup
+from whet.doctor.checkup import DoctorReport
 from whet.models.http import Answer, HttpClient
 
 PORTS: Mapping[str, int] = {"Ollama": 11434, "llama.cpp": 8080, "vLLM": 8000, "LM Studio": 1234}
@@ -16,7 +16,7 @@ PATIENCE = 1.0
 MOST_NAMES = 3
 
 
-async def examine_ports(checkup: Checkup, ports: Mapping[str, int]) -> None:
+async def examine_ports(checkup: DoctorReport, ports: Mapping[str, int]) -> None:
     """Note every server that answers, with the options that use it. Listing models costs nothing."""
     names = await asyncio.gather(*(models_at(port) for port in ports.values()))
     for (server, port), models in zip(ports.items(), names, strict=True):

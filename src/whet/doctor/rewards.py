@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from whet.doctor.checkup import Checkup
+from whet.doctor.checkup import DoctorReport
 from whet.rewards import (
     JUDGE,
     TARGET_SCORE,
@@ -34,7 +34,7 @@ class _NoEnd(Exception):
     """The reward did not come back."""
 
 
-async def examine_reward(checkup: Checkup, task: Task) -> None:
+async def examine_reward(checkup: DoctorReport, task: Task) -> None:
     """Grade the target and a nonsense answer of three training rows. Rewards that ask a model are not tried."""
     name = f"reward {task.reward.name}"
     if isinstance(task.reward, Objectives) and not task.reward.parts:
@@ -79,7 +79,7 @@ def _target(example: Example) -> str:
 
 
 def _constant(
-    checkup: Checkup, task: Task, name: str, right: Sequence[float], wrong: Sequence[float]
+    checkup: DoctorReport, task: Task, name: str, right: Sequence[float], wrong: Sequence[float]
 ) -> None:
     shown = ", ".join(f"{a:g}/{b:g}" for a, b in zip(right, wrong, strict=True))
     if not any(example.target is not None for example in task.train[:ROWS]):

@@ -186,7 +186,7 @@ def _check_metrics(env: Environment) -> None:
             f"An objective is {min(metrics)}, and labels are scored by {env.model.address}, which writes nothing. Name another "
             f"metric, such as {PROMPT_TOKENS}, or another model."
         )
-    if LATENCY in metrics and (env.asks_together or isinstance(env, MultiTurn)):
+    if LATENCY in metrics and (env.supports_batching or isinstance(env, MultiTurn)):
         raise UsageError(
             f"An objective is {LATENCY}, and only single calls to a model elsewhere are timed: not those to a model in this "
             "process, which answers in batches, and not episodes. Name another metric."

@@ -47,7 +47,7 @@ async def evaluate_within(
 
     Raises BudgetExceeded when the budget cannot pay so many of them that no verdict could be given.
     """
-    if env.scores or env.asks_together:
+    if env.scores or env.supports_batching:
         return await env.evaluate(run, prompt, examples)
     return await _rollouts(run, [(env, prompt, example) for example in examples], again)
 
@@ -59,7 +59,7 @@ async def evaluate_pairs(
 
     What happens to the provider while this goes on happens to both prompts. `again` and what it raises as in `evaluate_within`.
     """
-    if any(env.scores or env.asks_together for env, _ in sides):
+    if any(env.scores or env.supports_batching for env, _ in sides):
         first, second = [await env.evaluate(run, prompt, examples) for env, prompt in sides]
         return first, second
     order = [(i, side) for i in range(len(examples)) for side in ((0, 1), (1, 0))[i % 2]]

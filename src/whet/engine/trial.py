@@ -33,7 +33,7 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
 async def try_first(run: DurableRun, task: Task, env: Environment, examples: Sequence[Example]) -> None:
     """Answer the first examples alone, for a reward that there are warnings about. Raises UsageError where it fails on all of
     them: better now than when all are paid for."""
-    if not (env.scores or env.asks_together):
+    if not (env.scores or env.supports_batching):
         refuse_broken_reward(await env.evaluate(run, task.prompt, examples[:FIRST]))
 
 

@@ -99,7 +99,7 @@ class Environment:
         """Mean reward of each prompt over the examples; one batch where the model can answer or score in batches."""
         if self.scores and isinstance_label_reward(self.reward):
             return await self._score_batch(run, prompts, examples)
-        if not self.scores and self.asks_together:
+        if not self.scores and self.supports_batching:
             rollouts = await self.rollouts(run, [(p, e) for p in prompts for e in examples])
             size = len(examples)
             return [mean_score(rollouts[i * size : (i + 1) * size]) for i in range(len(prompts))]
@@ -114,7 +114,7 @@ class Environment:
     ) -> list[Rollout]:
         """One rollout for each pair of prompt and example, by generation. A model in this process that answers in
         batches is asked for all of them at once, as one effect."""
-        if not self.asks_together:
+        if not self.supports_batching:
             return await run.map(lambda branch, pair: self.rollout(branch, *pair, sample), pairs)
         answers = await self._answers(run, pairs, sample)
 
@@ -127,7 +127,7 @@ class Environment:
         return await run.map(grade, list(zip(pairs, answers, strict=True)))
 
     @property
-    def asks_together(self) -> bool:
+    def supports_batching(self) -> bool:
         """Whether all prompts and examples go to the model in one call; a system that asks in its own way never does."""
         plain = type(self).ask is Environment.ask and type(self).rollout is Environment.rollout
         model = self.model
@@ -311,7 +311,7 @@ def _is_strict(reward: RewardFunction) -> bool:
 E = TypeVar("E", bound=Environment)
 
 
-def recast(env: Environment, kind: type[E], **changes: Any) -> E:
+def as_environment_type(env: Environment, kind: type[E], **changes: Any) -> E:
     """The same task as an environment of another class; `changes` are its own fields, or others that differ."""
     kept = {f.name: getattr(env, f.name) for f in fields(kind) if hasattr(env, f.name)}
     return kind(**{**kept, **changes})

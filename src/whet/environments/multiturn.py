@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments import Actor, Episode, Return, SingleTurn, TaskModel, Trajectory, World, play
-from whet.environments.environment import Environment, recast, tell_watcher
+from whet.environments.environment import Environment, as_environment_type, tell_watcher
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import Completion, Example, Rollout, Score, mean_score
@@ -33,7 +33,7 @@ class MultiTurn(Environment):
         return turns * (1 if self.actor is None else max(1, self.actor.calls))
 
     @property
-    def asks_together(self) -> bool:
+    def supports_batching(self) -> bool:
         """Whether all episodes advance in one batch: a system does, where the model it asks is in this process."""
         return self.actor is not None and self.model.local
 
@@ -132,7 +132,7 @@ def task_model(env: Environment) -> TaskModel:
 def multiturn(env: Environment, world: World | None = None, actor: Actor | None = None) -> MultiTurn:
     """The same task as episodes: in a world, answered by a system, or both. What is not given stays as it was."""
     changes = {name: one for name, one in (("world", world), ("actor", actor)) if one is not None}
-    return recast(env, MultiTurn, scores=False, **changes)
+    return as_environment_type(env, MultiTurn, scores=False, **changes)
 
 
 async def attempts(

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from whet.environments.environment import EXAMPLE, Environment, Generation, recast
+from whet.environments.environment import EXAMPLE, Environment, Generation, as_environment_type
 from whet.errors import UsageError, WhetError, did_you_mean
 from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of, program_digest
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, source_hash
-from whet.storable import whole, words_of
+from whet.storable import describe_exception, repair_surrogates
 from whet.types import (
     JSON,
     Completion,
@@ -207,7 +207,7 @@ class _ProgramRun:
             ) from None
         except Exception as exception:
             failed = isinstance(exception, ProgramFailed)
-            error = whole(str(exception)) if failed else self._named(exception)
+            error = repair_surrogates(str(exception)) if failed else self._named(exception)
         finally:
             await self._close()
         if self._ended is not None:
@@ -228,7 +228,7 @@ class _ProgramRun:
 
     def _named(self, exception: BaseException) -> str:
         place = Path(place_of(exception, self.program.path))
-        return f"program: {place.name}: {words_of(exception)}"
+        return f"program: {place.name}: {describe_exception(exception)}"
 
     def _own(self) -> float:
         """Seconds in which it did not wait for a model."""
@@ -325,7 +325,7 @@ class _ProgramRun:
                 result = function(*arguments, **named)
                 return {"value": json.loads(_json(await result if inspect.isawaitable(result) else result))}
             except (Exception, SystemExit) as error:
-                return {"error": f"program: tool {name}: {words_of(error)}"}
+                return {"error": f"program: tool {name}: {describe_exception(error)}"}
 
         async def work() -> Any:
             async def compute() -> JSON:
@@ -378,4 +378,4 @@ def expecting(env: Environment, rollouts: Sequence[Rollout]) -> Environment:
 
 def as_program(env: Environment, program: Program) -> ProgramEnvironment:
     """The same task, answered by a program."""
-    return recast(env, ProgramEnvironment, scores=False, program=program)
+    return as_environment_type(env, ProgramEnvironment, scores=False, program=program)

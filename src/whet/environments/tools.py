@@ -110,11 +110,11 @@ class ToolWorld:
             return f'Error: there is no tool "{name}".{did_you_mean(str(name), known)}'
         if not isinstance(arguments, Mapping):
             return f"Error: the arguments of {name} must be an object; this is {json.dumps(arguments)}."
-        result = within(self.seconds, lambda: _answered(known[name], arguments))
+        result = run_with_timeout(self.seconds, lambda: _answered(known[name], arguments))
         return f"Error: {name} took longer than {self.seconds:g} seconds." if result is None else result
 
 
-def within(seconds: float, work: Callable[[], str]) -> str | None:
+def run_with_timeout(seconds: float, work: Callable[[], str]) -> str | None:
     """What `work` returns, or None when it takes longer; it then goes on in a thread that no exit waits for.
 
     Python cannot end a thread, and a process for each call would lose what tools keep in memory.

@@ -42,7 +42,7 @@ from whet.prompt.events import Event, Merge, Read, Rollback, to_json
 from whet.prompt.instructions import Instruction, Ledger, fold, refusal
 from whet.prompt.ledger import Change, changes, render, written
 from whet.run import Run
-from whet.storable import shown, whole
+from whet.storable import repair_surrogates, shown
 from whet.types import content_hash
 
 MOST_CALLS = 20
@@ -307,7 +307,7 @@ def _written(write: Write, group: Group) -> str:
         raise UsageError(
             f"{parameter('write')} must return a text, empty for no instruction; this is {shown(text)}."
         )
-    text = whole(text).strip()
+    text = repair_surrogates(text).strip()
     reason = refusal(text) if text else None
     if reason is not None:
         raise UsageError(f"The instruction {text[:60]!r} cannot be used: {reason}. Write another one.")

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Self
 from whet.lazy import lazy
 
 if TYPE_CHECKING:
-    from whet.live.choices import Choice, apart, choices_of, next_of, standings
+    from whet.live.choices import (
+        Choice,
+        bradley_terry_strengths,
+        disconnected_groups,
+        load_pairwise_votes,
+        next_pair,
+    )
     from whet.live.database import Database
     from whet.live.erasure import erased_completely, everything_is_older, expire, forget_user, retain
     from whet.live.experiments import Experiments
@@ -25,23 +31,23 @@ if TYPE_CHECKING:
 __all__ = [
     "Choice",
     "Live",
-    "apart",
-    "choices_of",
+    "bradley_terry_strengths",
+    "disconnected_groups",
     "erased_completely",
     "everything_is_older",
     "expire",
     "forget_user",
-    "next_of",
+    "load_pairwise_votes",
+    "next_pair",
     "open_live",
     "retain",
-    "standings",
     "task_from_traffic",
 ]
 
 __getattr__ = lazy(
     __name__,
     {
-        "whet.live.choices": "Choice apart choices_of next_of standings",
+        "whet.live.choices": "Choice bradley_terry_strengths disconnected_groups load_pairwise_votes next_pair",
         "whet.live.erasure": "erased_completely everything_is_older expire forget_user retain",
         "whet.live.tasks": "task_from_traffic",
     },

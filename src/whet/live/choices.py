@@ -36,7 +36,7 @@ Choice = tuple[int, int, float]
 """(version, other version, 1 if the first was preferred, 0 if the second, 0.5 if neither)."""
 
 
-def choices_of(database: Database, prompt: str, *, most: int = MOST_OF_ONE) -> list[Choice]:
+def load_pairwise_votes(database: Database, prompt: str, *, most: int = MOST_OF_ONE) -> list[Choice]:
     """The choices between two versions of a prompt that count, in the order of arrival.
 
     A choice is feedback of the kind `choice` about one inference, and its label is the id of the other one. Choices
@@ -84,7 +84,7 @@ def _capped(rows: Sequence[Any], most: int) -> list[Any]:
     return kept[::-1]
 
 
-def next_of(choices: Sequence[Choice], pairs: Collection[tuple[int, int]]) -> tuple[int, int]:
+def next_pair(choices: Sequence[Choice], pairs: Collection[tuple[int, int]]) -> tuple[int, int]:
     """Which of the `pairs` of versions a person compares next: those for which there are answers to show.
 
     Until the next choice arrives the result stays the same. A pair for which there is nothing to show is drawn again; when
@@ -158,7 +158,7 @@ class Strength:
         return 1.0 / (1.0 + math.exp(-self.strength))
 
 
-def standings(choices: Sequence[Choice]) -> dict[int, Strength]:
+def bradley_terry_strengths(choices: Sequence[Choice]) -> dict[int, Strength]:
     """How strong each compared version of a prompt is (Bradley and Terry), the strongest first.
 
     Assumes one order of strength and independent choices; the intervals are for one look, not for continuous peeking.
@@ -191,7 +191,7 @@ def bradley_terry(wins: Array) -> tuple[Array, Array]:
     return np.asarray(s - s.mean()), errors
 
 
-def apart(choices: Sequence[Choice]) -> list[list[int]]:
+def disconnected_groups(choices: Sequence[Choice]) -> list[list[int]]:
     """Groups of versions between which nobody chose, each in order: a result about one says nothing about another."""
     groups: list[set[int]] = []
     for first, second in {(first, second) for first, second, _ in choices}:

@@ -20,7 +20,7 @@ from whet.live.registry import Registry
 from whet.live.traffic import Filter, StoredFeedback, StoredInference, Traffic
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
-from whet.task import Material, NewTaskChoices, StartedTask, check_folder, start_task
+from whet.task import ImportedData, NewTaskChoices, StartedTask, check_folder, start_task
 
 MOST = 1000
 GROUP, CRITIQUES, ANSWER = "who", "critiques", "answer"
@@ -70,7 +70,7 @@ def task_from_traffic(
             f"No answer of {version.name} was corrected by people{_counted(left)}. Corrections come with `whet feedback add ID "
             "--correction TEXT`; comments alone make rows for a reward that needs no target: --reward reward.py."
         )
-    material = Material(
+    material = ImportedData(
         {"": rows}, _source(prompt), None, {}, notes, columns=False, settings={"group": GROUP}
     )
     return start_task(target, material, NewTaskChoices(reward=reward, lm=lm))

@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments import Actor
-from whet.environments.environment import Environment, recast
+from whet.environments.environment import Environment, as_environment_type
 from whet.environments.episodes import ActorAction, ActorObservation, Conversation
 from whet.errors import UsageError
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
@@ -146,7 +146,7 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
 
     if config.warmup:
         await run.train(config.warmup, warm, policy)
-        policy.anchor()
+        policy.set_reference_policy()
     await run.train(steps, step, policy)
     return systems.recall(archive)
 
@@ -251,7 +251,7 @@ class Hinted(Environment):
     @property
     def _plain(self) -> Environment:
         """The same task without hints."""
-        return recast(self, Environment)
+        return as_environment_type(self, Environment)
 
     async def _hinted(self, run: Run, examples: Sequence[Example], sample: int) -> list[Example]:
         if self.adviser is None:
@@ -264,7 +264,7 @@ def hinted(env: Environment, adviser: Actor) -> Hinted:
     """The environment with a hint for every input. Raises UsageError for a task of several turns."""
     if type(env) is not Environment:
         raise UsageError("dsp hints at one question with one answer; this task is made of several turns.")
-    return recast(env, Hinted, adviser=adviser)
+    return as_environment_type(env, Hinted, adviser=adviser)
 
 
 def question(example: Example) -> Conversation:

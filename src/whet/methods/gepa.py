@@ -61,7 +61,7 @@ from whet.search.edits import moved, text_in
 from whet.search.example_front import contested, front
 from whet.search.from_zero import TRIED, cost, from_zero
 from whet.search.labels import by_label, confusions, right_answers
-from whet.search.minibatch import answered, better, endless, gains, minibatch, show_rollout
+from whet.search.minibatch import answered, better, gains, infinite_batches, minibatch, show_rollout
 from whet.search.plan import Purse, affordable_rows, cut_validation, open_purse
 from whet.search.regions import blamed
 from whet.search.text_merge import merged_prompt
@@ -520,7 +520,7 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
         least = min(config.minibatch, max(LEAST, int(payable) // 16))
         each = int((payable - size) / ROUNDS - size) // 2
         fresh = max(1, min(fresh, max(least, each), int(payable - size) // 3))
-    draw = endless(run.rng, env.train)
+    draw = infinite_batches(run.rng, env.train)
     return CandidatePool(env, policy, start, config, draw, purse, rounds, width, fresh)
 
 

@@ -38,7 +38,7 @@ from whet.rl.language import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.evidence import Evidence
-from whet.search.minibatch import endless
+from whet.search.minibatch import infinite_batches
 from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
@@ -84,7 +84,7 @@ async def prompt_learning(
 ) -> Candidate:
     """See the module. The optimizer model is asked through the run; `policy` only says that there is one."""
     budget = budget_of(run, env, config.rollouts, config.rounds)
-    archive, evidence, examples = Archive(), Evidence(), endless(run.rng, env.train)
+    archive, evidence, examples = Archive(), Evidence(), infinite_batches(run.rng, env.train)
     first = InstructionManager(
         start,
         config.tokens,

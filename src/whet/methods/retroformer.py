@@ -130,7 +130,7 @@ async def retroformer(
         else:
             figures = trainer.learn(rounds.groups, rounds.gains)
         if number + 1 == config.warmup:
-            policy.anchor()
+            policy.set_reference_policy()
         gain = mean([gain for _, _, gain in rounds.reflections])
         run.log("step", {"step": number, "first": mean(first), "gain": gain, **figures})
 

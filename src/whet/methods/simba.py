@@ -47,7 +47,7 @@ from whet.search.demonstrations import (
     with_demonstrations,
 )
 from whet.search.edits import apply, text_in
-from whet.search.minibatch import answered, endless, show_rollout
+from whet.search.minibatch import answered, infinite_batches, show_rollout
 from whet.search.plan import (
     LEAST_EXAMPLES,
     SearchPlan,
@@ -133,7 +133,7 @@ async def simba(
     plan, config = sizes(run, env, config)
     archive, pool, winners = Archive(), {start.id: DemonstratedPrompt(start, start)}, list[Candidate]()
     await archive.validate(run, plan.env, [Candidate(start)])
-    rows = endless(run.rng, env.train)
+    rows = infinite_batches(run.rng, env.train)
     for step in range(plan.rounds):
         batch = [next(rows) for _ in range(plan.examples)]
         contrasts = await sampled(run, env, pool, start, batch, step, config)

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from whet.environments.environment import Environment, recast
+from whet.environments.environment import Environment, as_environment_type
 from whet.errors import UsageError
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
@@ -292,4 +292,4 @@ class Edited(Environment):
 
 def edited(env: Environment, editor: PromptEditor, observer: Observer, digest: str) -> Environment:
     """The task with an editor at work; `digest` is that of its saved weights."""
-    return recast(env, Edited, editor=editor, observer=observer, system=digest)
+    return as_environment_type(env, Edited, editor=editor, observer=observer, system=digest)

@@ -11,7 +11,7 @@ from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.sources import name_of, source_hash
-from whet.storable import shown, words_of
+from whet.storable import describe_exception, shown
 from whet.types import Completion, Request
 from whet.user_code import OutOfTime, awaited, call_beside
 
@@ -70,9 +70,9 @@ class CallableModel(AnswersOnly):
                 f"{self.address}: no answer within {self._timeout:g} s.", retryable=True
             ) from None
         except (OSError, TimeoutError) as error:
-            raise ProviderError(f"{self.address}: {words_of(error)}", retryable=True) from error
+            raise ProviderError(f"{self.address}: {describe_exception(error)}", retryable=True) from error
         except Exception as error:
-            raise self._broken(words_of(error)) from error
+            raise self._broken(describe_exception(error)) from error
         if made is None:
             raise self._broken(f"it returned {_described(answer)}. {FORMS}")
         self._answered += 1

@@ -23,7 +23,7 @@ from whet.prompt.fence import (
 from whet.prompt.length import LengthLimit
 from whet.prompt.sections import joined, sections_of
 from whet.prompt.slots import SLOT, canonical_name, fill, slot_names, slots, slots_in_addresses
-from whet.storable import shown, whole
+from whet.storable import repair_surrogates, shown
 from whet.types import Example, Message, content_hash
 
 MASK = "mask"
@@ -346,7 +346,7 @@ def _check_text(text: object, where: str) -> None:
     """Raise UsageError for what is no text, or a text that no file and no model can take."""
     if not isinstance(text, str):
         raise UsageError(f"{where}: a prompt is a text; this is {shown(text)}.")
-    if whole(text) != text:
+    if repair_surrogates(text) != text:
         raise UsageError(
             f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. Remove it."
         )

@@ -19,7 +19,7 @@ from typing import Any
 from whet.errors import UsageError
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, program_of, source_hash, used_outside
-from whet.storable import read_file, shown, words_of
+from whet.storable import describe_exception, read_file, shown
 from whet.types import JSON, Completion, Example, Reward, content_hash
 from whet.user_code import OutOfTime, back_to, call_within, run_file, working_folder
 from whet.user_modules import digest_of_file
@@ -75,7 +75,7 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
         ) from None
     except BaseException as error:
         raise UsageError(
-            f"{place_of(error, path)}: the file does not load: {words_of(error)}. Correct it."
+            f"{place_of(error, path)}: the file does not load: {describe_exception(error)}. Correct it."
         ) from error
     return module
 
@@ -221,7 +221,7 @@ class ProgramReward:
             ) from None
         except Exception as error:
             line = place_of(error, self.path).rpartition(":")[2]
-            outcome = {"error": f"{self.path.name}:{line}: {words_of(error)}"}
+            outcome = {"error": f"{self.path.name}:{line}: {describe_exception(error)}"}
         if "error" in outcome:
             outcome["error"] += f" (row {example.id})"
         return outcome

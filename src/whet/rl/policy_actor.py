@@ -61,7 +61,9 @@ class PolicyActor:
         before = {i: Sample.from_json(record) for i, record in enumerate(records) if record is not None}
         going = {i: sample for i, sample in before.items() if self._fits(sample, observations[i])}
         opened = self.policy.sample([observations[i].messages for i in new], **how)
-        continued = self.policy.converse(list(going.values()), [observations[i].news for i in going], **how)
+        continued = self.policy.sample_turn(
+            list(going.values()), [observations[i].news for i in going], **how
+        )
         written = dict(zip(going, continued, strict=True))
         written |= {i: sample for i, (sample,) in zip(new, opened, strict=True)}
         return [written[i].to_json() if i in written else None for i in range(len(observations))]

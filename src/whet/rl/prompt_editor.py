@@ -28,7 +28,7 @@ DISCOUNT = 0.999  # within an episode, the paper's
 FARTHEST = 10.0  # standard deviations of a normalised observation
 QUERY, EXAMPLE, WORDS, PHRASE = range(4)
 KINDS_OF_BLOCKS = 8  # each kind in the prompt and out of it
-PLACES = 32  # places that are told apart; those further back are alike
+DISTINCT_POSITIONS = 32  # places that are told apart; those further back are alike
 
 Embed = Callable[[Sequence[str]], Tensor]
 """Frozen embeddings of texts, float32 (n, d)."""
@@ -111,7 +111,7 @@ class Observer:
         order = [state.order.index(k) if k < space.own else k for k in range(phrases)]
         places = [*range(pool), *range(sets), *order]
         kinds = [2 * role + shown for role, shown in zip(roles, on, strict=True)]
-        return index, kinds, [min(place, PLACES - 1) for place in places]
+        return index, kinds, [min(place, DISTINCT_POSITIONS - 1) for place in places]
 
     def _concerned(self, action: Action) -> tuple[int, int, int]:
         pool, sets = len(self.space.pool), len(self.space.words)
@@ -173,7 +173,7 @@ class Network(nn.Module):
         self.edits = settings.edits
         self.project = nn.Linear(inputs, width)
         self.kind = nn.Embedding(KINDS_OF_BLOCKS, width)
-        self.place = nn.Embedding(PLACES, width)
+        self.place = nn.Embedding(DISTINCT_POSITIONS, width)
         self.progress = nn.Linear(1, width)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(

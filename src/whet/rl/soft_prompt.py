@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from whet.environments.environment import Environment, recast
+from whet.environments.environment import Environment, as_environment_type
 from whet.errors import UsageError, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.models.huggingface import HuggingFaceModel
@@ -233,7 +233,7 @@ class Deployed(Environment):
     system: str = ""
 
     @property
-    def asks_together(self) -> bool:
+    def supports_batching(self) -> bool:
         """Whether the system answers in batches."""
         return isinstance(self.model, BatchModel)
 
@@ -266,4 +266,4 @@ def deployed(env: Environment, model: LanguageModel, digest: str) -> Environment
     """
     if type(env) not in (Environment, Deployed):
         raise UsageError("virtual tokens answer one question at a time; this task is made of several turns.")
-    return recast(env, Deployed, model=model, system=digest)
+    return as_environment_type(env, Deployed, model=model, system=digest)

@@ -12,7 +12,7 @@ from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.prompt.slots import SLOT
 from whet.search.edits import apply
-from whet.search.vocabulary import words_of
+from whet.search.vocabulary import tokenize
 
 REGION = "definitions"
 SUPPORT = 2  # training inputs of a label in which a word must stand to define it
@@ -27,7 +27,7 @@ def defining_words(env: Environment, most: int) -> dict[str, list[str]]:
     """
     if not env.labels:
         raise UsageError("Definitions need labels to define. Add `labels:` to the task.")
-    texts = [(str(example.target), set(words_of(example.user_text))) for example in env.train]
+    texts = [(str(example.target), set(tokenize(example.user_text))) for example in env.train]
     sizes = Counter(target for target, _ in texts)
     counts = {
         label: Counter(w for target, words in texts if target == label for w in words) for label in env.labels

@@ -31,7 +31,7 @@ def minibatch(
     return [dealt[position][turn] for turn, position in turns[:k]]
 
 
-def endless(rng: random.Random, examples: Sequence[Example]) -> Iterator[Example]:
+def infinite_batches(rng: random.Random, examples: Sequence[Example]) -> Iterator[Example]:
     """Examples without end: each pass over them in an order of its own."""
     while True:
         yield from rng.sample(list(examples), len(examples))

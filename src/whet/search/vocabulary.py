@@ -21,7 +21,7 @@ class HasVocabulary(Protocol):
         ...
 
 
-def words_of(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """Every run of two or more letters, in small letters."""
     return _WORD.findall(text.lower())
 
@@ -30,5 +30,5 @@ def vocabulary(env: Environment, n: int) -> list[str]:
     """At most `n` words: from the task model's `vocabulary` if it has one, else the inputs' commonest."""
     if isinstance(env.model, HasVocabulary):
         return list(env.model.vocabulary(n))
-    counts = Counter(word for example in env.train for word in words_of(example.user_text))
+    counts = Counter(word for example in env.train for word in tokenize(example.user_text))
     return [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:n]]

@@ -2,7 +2,7 @@
 
 from whet.rewards.choose import labels_of
 from whet.task.load import load_task
-from whet.task.material import Material, read_material
+from whet.task.material import ImportedData, read_material
 from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.save import check_folder
@@ -18,7 +18,7 @@ from whet.task.starting import (
 
 __all__ = [
     "SPLITS",
-    "Material",
+    "ImportedData",
     "ModelSpec",
     "NewTaskChoices",
     "StartedTask",

@@ -20,7 +20,7 @@ _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "
 
 
 @dataclass(frozen=True)
-class Material:
+class ImportedData:
     """Rows by split (`""`: not divided), and what came with them. `notes` say what was chosen on the way.
 
     `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
@@ -42,7 +42,7 @@ class Material:
         return [row for rows in self.rows.values() for row in rows]
 
 
-def read_material(source: str) -> Material:
+def read_material(source: str) -> ImportedData:
     """What a file, a data set of Hugging Face (`datasets:NAME[:split]`) or `example` holds. Raises UsageError."""
     if source == "example":
         return example()
@@ -54,7 +54,7 @@ def read_material(source: str) -> Material:
     path = Path("promptfooconfig.yaml" if source == "promptfoo" else source)
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name the file with the rows, or promptfooconfig.yaml.")
-    readers: Mapping[str, Callable[[Path], Material]] = {
+    readers: Mapping[str, Callable[[Path], ImportedData]] = {
         **dict.fromkeys(TABLES, _table),
         **dict.fromkeys(LINES, _objects),
         ".json": _objects,
@@ -69,7 +69,7 @@ def read_material(source: str) -> Material:
     return readers[path.suffix.lower()](path)
 
 
-def example() -> Material:
+def example() -> ImportedData:
     """A small task that simulated models answer: it needs no key, no network and no other package."""
     words = {"bad": "negative", "dull": "negative", "good": "positive", "lovely": "positive"}
     rows = [{"input": f"Dish {i} was {w}.", "target": t} for i in range(50) for w, t in words.items()]
@@ -80,7 +80,7 @@ def example() -> Material:
         "budget": {"max_calls": 2000},
     }
     notes = ["an example with simulated models: it shows the road and says nothing about real ones"]
-    return Material({"": rows}, prompt, "exact_match", {}, notes, columns=False, settings=settings)
+    return ImportedData({"": rows}, prompt, "exact_match", {}, notes, columns=False, settings=settings)
 
 
 def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
@@ -97,23 +97,23 @@ def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
     return rows, [f"columns divided by {words}", *table.notes]
 
 
-def _table(path: Path) -> Material:
+def _table(path: Path) -> ImportedData:
     rows, notes = read_table(path)
-    return Material({"": [row.value for row in rows]}, notes=notes, places=_places(rows))
+    return ImportedData({"": [row.value for row in rows]}, notes=notes, places=_places(rows))
 
 
-def _objects(path: Path) -> Material:
+def _objects(path: Path) -> ImportedData:
     rows = read_rows(path, str(path))
     if all(isinstance(row.value.get("messages"), list) for row in rows):
         return _conversations(rows)
-    return Material({"": [row.value for row in rows]}, places=_places(rows))
+    return ImportedData({"": [row.value for row in rows]}, places=_places(rows))
 
 
 def _places(rows: Sequence[SourceRow]) -> dict[str, list[str]]:
     return {"": [row.where for row in rows]}
 
 
-def _conversations(rows: Sequence[SourceRow]) -> Material:
+def _conversations(rows: Sequence[SourceRow]) -> ImportedData:
     """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt."""
     made, systems = [], set()
     for row in rows:
@@ -135,16 +135,16 @@ def _conversations(rows: Sequence[SourceRow]) -> Material:
     if prompt:
         notes.append("prompt: the system message")
         made = [{key: value for key, value in one.items() if key != "system"} for one in made]
-    return Material({"": made}, prompt or None, notes=notes, columns=False, places=_places(rows))
+    return ImportedData({"": made}, prompt or None, notes=notes, columns=False, places=_places(rows))
 
 
-def _promptfoo(path: Path) -> Material:
+def _promptfoo(path: Path) -> ImportedData:
     from whet.task.promptfoo import read_promptfoo
 
     return read_promptfoo(path)
 
 
-def _program(path: Path) -> Material:
+def _program(path: Path) -> ImportedData:
     """Rows of `rows()`, or the lists of examples in a Python file, those of DSPy too."""
     module = load_module(path, str(path), "Name a file with rows() or a list of examples")
     if callable(getattr(module, "rows", None)):
@@ -162,7 +162,7 @@ def _program(path: Path) -> Material:
         by_split.setdefault(split, []).extend(map(_plain, values))
     if not {"train", "test"} <= by_split.keys() or "" in by_split:
         by_split = {"": [row for rows in by_split.values() for row in rows]}
-    return Material(by_split, notes=[f"rows of {', '.join(lists)}"], inputs=inputs)
+    return ImportedData(by_split, notes=[f"rows of {', '.join(lists)}"], inputs=inputs)
 
 
 def _are_examples(value: Any) -> bool:
@@ -174,7 +174,7 @@ def _plain(row: Any) -> dict[str, Any]:
     return dict(row) if isinstance(row, dict) else dict(row.toDict())
 
 
-def _datasets(name: str) -> Material:
+def _datasets(name: str) -> ImportedData:
     """`NAME`, `NAME:split` or `NAME:config:split`; classes become their names."""
     parts = name.split(":")
     if not all(parts) or len(parts) > 3:
@@ -183,4 +183,4 @@ def _datasets(name: str) -> Material:
         )
     config, split = parts[1] if len(parts) == 3 else None, parts[-1] if len(parts) > 1 else None
     chosen, rows = load_split(parts[0], config, split, f"{DATASETS}{name}")
-    return Material({"": rows}, notes=[f"the split {chosen} of {parts[0]}"])
+    return ImportedData({"": rows}, notes=[f"the split {chosen} of {parts[0]}"])

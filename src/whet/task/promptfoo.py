@@ -18,7 +18,7 @@ from whet.prompt.slots import fill
 from whet.storable import shown
 from whet.task import promptfoo_reward
 from whet.task.files import read_text
-from whet.task.material import Material, read_table
+from whet.task.material import ImportedData, read_table
 from whet.task.prompts import YAML, load_prompt
 from whet.task.tree import Node, parse_yaml
 
@@ -80,7 +80,7 @@ class _Left:
                 yield f"{what}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
-def read_promptfoo(path: Path) -> Material:
+def read_promptfoo(path: Path) -> ImportedData:
     """The first prompt, the tests as rows, their assertions as target and reward, a model of OpenAI among the providers.
 
     Raises UsageError with file and line for a file that is no such configuration, a template that is more than slots, an
@@ -161,7 +161,7 @@ def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[
     return common
 
 
-def _judged(material: Material, rubrics: list[dict[str, Any]], other: float) -> Material:
+def _judged(material: ImportedData, rubrics: list[dict[str, Any]], other: float) -> ImportedData:
     """The same with the judge's part of the reward, weighted as in a mean over all assertions; `other` is what those that need no
     judge weigh in a row."""
     total = other + sum(map(_weight, rubrics))
@@ -183,10 +183,10 @@ def _weight(check: Mapping[str, Any]) -> float:
     return float(check.get("weight", 1))
 
 
-def _graded(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> Material:
+def _graded(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> ImportedData:
     """A target and a named reward where every row asserts one thing of one kind, else the assertions themselves."""
     if not any(row["assert"] for row in rows):
-        return Material(
+        return ImportedData(
             {"": [{k: v for k, v in row.items() if k != "assert"} for row in rows]},
             prompt,
             None,
@@ -201,10 +201,10 @@ def _graded(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> Materi
     if kind not in named:
         files = {"reward.py": inspect.getsource(promptfoo_reward).encode()}
         notes.append("reward.py checks the assertions of each row: the share that holds")
-        return Material({"": rows}, prompt, "reward.py", files, notes, columns=False)
+        return ImportedData({"": rows}, prompt, "reward.py", files, notes, columns=False)
     one = [{**row, "target": row["assert"][0].get("value")} for row in rows]
     plain = [{key: value for key, value in row.items() if key != "assert"} for row in one]
-    return Material({"": plain}, prompt, named[kind], {}, notes, columns=False)
+    return ImportedData({"": plain}, prompt, named[kind], {}, notes, columns=False)
 
 
 def _list(node: Node | None) -> list[Node]:

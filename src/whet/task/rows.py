@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from whet.errors import UsageError
 from whet.prompt.slots import canonical_name
 from whet.rewards.program import importing, load_module, place_of
-from whet.storable import shown, words_of
+from whet.storable import describe_exception, shown
 from whet.task.delimited import read_delimited
 from whet.task.files import read_text
 from whet.user_code import OutOfTime, run_file
@@ -291,7 +291,7 @@ def _made(path: Path, named_by: str) -> tuple[str, list[Any]]:
         ) from None
     except BaseException as error:
         raise UsageError(
-            f"{place_of(error, path)}: rows() failed: {words_of(error)}. Correct the program."
+            f"{place_of(error, path)}: rows() failed: {describe_exception(error)}. Correct the program."
         ) from error
 
 

@@ -19,7 +19,7 @@ from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few
 from whet.task.examples import LEAK, fold_text
 from whet.task.files import read_text
 from whet.task.load import load_task
-from whet.task.material import Material
+from whet.task.material import ImportedData
 from whet.task.memory import LONGEST_PATH, names_prompt_file
 from whet.task.prompts import load_prompt, prompt_file
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES
@@ -58,12 +58,12 @@ class StartedTask:
     warnings: Sequence[str] = ()
 
 
-def columns_of(material: Material) -> list[str]:
+def columns_of(material: ImportedData) -> list[str]:
     """Names that stand in the rows, in order."""
     return list(dict.fromkeys(name for row in material.all_rows() for name in row))
 
 
-def describe_columns(material: Material) -> str:
+def describe_columns(material: ImportedData) -> str:
     """The columns, each with how many different values it has, and the values where they are few and short."""
     rows = material.all_rows()
     parts = []
@@ -77,7 +77,7 @@ def describe_columns(material: Material) -> str:
 
 
 def guess(
-    material: Material, slots: Collection[str] = (), target: str | None = None
+    material: ImportedData, slots: Collection[str] = (), target: str | None = None
 ) -> tuple[list[str], str | None]:
     """The columns that are probably the input, and the one that is probably the target, which is never among them.
 
@@ -143,7 +143,7 @@ def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, Any]]) 
     return None
 
 
-def _only_target(names: Sequence[str], material: Material) -> str | None:
+def _only_target(names: Sequence[str], material: ImportedData) -> str | None:
     """The target among columns whose names say nothing: the only one, the only one with few values, or the only one of these
     whose values are words and no numbers or dates."""
     rows = material.all_rows()
@@ -163,7 +163,7 @@ def _holds_words(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     return not any(letter.isdigit() for row in rows for letter in _text_of(row.get(name)))
 
 
-def start_task(folder: str | Path, material: Material, choices: NewTaskChoices) -> StartedTask:
+def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoices) -> StartedTask:
     """Write a task folder that `whet evaluate` and `whet optimize` accept.
 
     Raises UsageError for a folder that is not empty, and for choices that do not fit the rows; then nothing is written.
@@ -220,7 +220,7 @@ def _name(folder: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", folder.resolve().name).strip(".-") or "task"
 
 
-def starting_prompt(choice: str | None, material: Material) -> Prompt | None:
+def starting_prompt(choice: str | None, material: ImportedData) -> Prompt | None:
     """The prompt of the caller, a file or a text, else the one that came with the rows. Raises UsageError."""
     if choice is None:
         return None if material.prompt is None else Prompt.parse(material.prompt)
@@ -230,7 +230,11 @@ def starting_prompt(choice: str | None, material: Material) -> Prompt | None:
 
 
 def _rows(
-    material: Material, choices: NewTaskChoices, prompt: Prompt | None, chosen: list[str], warnings: list[str]
+    material: ImportedData,
+    choices: NewTaskChoices,
+    prompt: Prompt | None,
+    chosen: list[str],
+    warnings: list[str],
 ) -> dict[str, list[dict[str, Any]]]:
     """Rows as a task has them: input, target, and everything else as it is."""
     if not material.columns:
@@ -367,7 +371,7 @@ def _reward(
     rows: Sequence[Mapping[str, Any]],
     labels: Sequence[str],
     choice: str | None,
-    material: Material,
+    material: ImportedData,
     files: dict[str, bytes],
     chosen: list[str],
 ) -> Any:
@@ -391,7 +395,7 @@ def _reward(
     return fit.spec
 
 
-def _columns_note(material: Material) -> str:
+def _columns_note(material: ImportedData) -> str:
     return f"The columns: {describe_columns(material)}. " if material.columns else ""
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import yaml
 
 from whet.errors import UsageError, did_you_mean
-from whet.storable import LARGEST, is_number, shown, whole
+from whet.storable import LARGEST, is_number, repair_surrogates, shown
 from whet.task.files import read_text
 
 MOST_NODES = 20_000
@@ -67,7 +67,7 @@ class Node:
             inner = [cls.of(item, place) for item in value]
         elif isinstance(value, str | Path):
             inner = str(value)
-            if whole(inner) != inner:
+            if repair_surrogates(inner) != inner:
                 raise UsageError(
                     f"{place}: half of a surrogate pair stands alone in {shown(inner)}; it is no character. Remove it."
                 )
@@ -253,7 +253,7 @@ def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | Non
         if kind == "float":
             return float(re.sub(r"\.(inf|nan)$", r"\1", raw.replace("_", "").lower()))
         if kind == "str":
-            if whole(raw) != raw:
+            if repair_surrogates(raw) != raw:
                 here.refuse(
                     f"half of a surrogate pair stands alone in {shown(raw)}; it is no character. Remove it."
                 )

@@ -159,7 +159,7 @@ def luck(request: Request, sample: int) -> str:
     )
 
 
-def words_of(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """The words of a text in lower case."""
     return re.findall(r"[a-z0-9][a-z0-9'-]*", text.lower())
 
@@ -186,7 +186,7 @@ def split_input(text: str, cues: Mapping[str, Sequence[str]]) -> tuple[str, str,
     label_of = {word: label for label, words in cues.items() for word in words}
     lines = text.splitlines()
     for number in range(len(lines) - 1, -1, -1):
-        for word in words_of(lines[number]):
+        for word in tokenize(lines[number]):
             if word in label_of:
                 return lines[number], "\n".join(lines[:number] + lines[number + 1 :]), label_of[word]
     return "", text, next(iter(cues))
@@ -221,12 +221,12 @@ class LabelSimulator(Scripted):
         self.cues = read_cues(self.options["cues"])
         self.labels = tuple(self.cues)
         self.words = frozenset(word.lower() for word in self.option_list("words"))
-        self.harmful = frozenset(words_of(self.options["harmful"]))
+        self.harmful = frozenset(tokenize(self.options["harmful"]))
         self.base, self.top, self.harm = (self.option_float(key) for key in ("base", "top", "harm"))
 
     def accuracy(self, prompt: str) -> float:
         """Expected accuracy of a prompt: the law itself, for tests that need the optimum."""
-        words = set(words_of(prompt))
+        words = set(tokenize(prompt))
         helped = self.base + (self.top - self.base) * len(self.words & words) / len(self.words)
         return min(1.0, max(0.0, helped - self.harm * len(self.harmful & words)))
 

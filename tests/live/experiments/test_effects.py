@@ -19,10 +19,10 @@ from whet.live.experiments.effects import (
     ArmScores,
     Array,
     MetricSample,
+    build_arm_scores,
     log_capital,
     log_imbalance,
     means,
-    scores,
 )
 
 HALF = (0.5, 0.5)
@@ -60,7 +60,7 @@ def test_a_score_is_an_unbiased_estimate_of_the_effect_and_bounded(
     outcomes = ((1, treated, p), (0, untreated, 1 - p))
     expected = 0.0
     for arm, value, chance in outcomes:
-        found = scores(sample_of([*arms, arm], [*values, value], (1 - p, p)), 1, 0)
+        found = build_arm_scores(sample_of([*arms, arm], [*values, value], (1 - p, p)), 1, 0)
         expected += chance * found.phi[-1]
         assert found.low[-1] - 1e-9 <= found.phi[-1] <= found.high[-1] + 1e-9
     assert expected == pytest.approx(treated - untreated, abs=1e-9)
@@ -73,11 +73,11 @@ def test_the_capital_is_fair_when_the_effect_is_the_null(
     """The next factor has the expectation 1 if the unit's true effect is the null, and is never negative."""
     treated = data.draw(st.floats(max(0.0, null), min(1.0, 1.0 + null)))
     arms, values = [arm for arm, _ in history], [value for _, value in history]
-    start = log_capital(scores(sample_of(arms, values, (1 - p, p)), 1, 0), null)
+    start = log_capital(build_arm_scores(sample_of(arms, values, (1 - p, p)), 1, 0), null)
     before = math.exp(start[-1]) if len(start) else 1.0
     expected = 0.0
     for arm, value, chance in ((1, treated, p), (0, treated - null, 1 - p)):
-        found = scores(sample_of([*arms, arm], [*values, value], (1 - p, p)), 1, 0)
+        found = build_arm_scores(sample_of([*arms, arm], [*values, value], (1 - p, p)), 1, 0)
         expected += chance * math.exp(log_capital(found, null)[-1])
     assert expected == pytest.approx(before, rel=1e-6)
 
@@ -97,7 +97,7 @@ def test_scores_and_capital_are_those_of_the_formulas() -> None:
         sums[arm] += y
         counts[arm] += 1
         squares.append(phi**2)
-    found = scores(sample_of(arms, values, (1 - p, p)), 1, 0)
+    found = build_arm_scores(sample_of(arms, values, (1 - p, p)), 1, 0)
     assert log_capital(found, 0.1)[-1] == pytest.approx(math.log(capital.sum()))
     assert evidence(found, 0.1) == pytest.approx(max(1.0, math.exp(log_capital(found, 0.1).max())))
 
@@ -105,16 +105,19 @@ def test_scores_and_capital_are_those_of_the_formulas() -> None:
 def test_units_of_other_arms_and_without_outcome_change_nothing() -> None:
     few = sample_of([0, 1, 0, 1], [0.2, 0.9, 0.1, 1.0], (0.25, 0.25, 0.5))
     more = sample_of([0, 2, 1, 1, 0, 1], [0.2, 0.4, 0.9, math.nan, 0.1, 1.0], (0.25, 0.25, 0.5))
-    assert scores(more, 1, 0).phi[[0, 2, 4, 5]].tolist() == scores(few, 1, 0).phi.tolist()
-    assert log_capital(scores(more, 1, 0), 0.0)[-1] == log_capital(scores(few, 1, 0), 0.0)[-1]
-    assert interval(scores(more, 1, 0), 0.05) == interval(scores(few, 1, 0), 0.05)
+    assert build_arm_scores(more, 1, 0).phi[[0, 2, 4, 5]].tolist() == build_arm_scores(few, 1, 0).phi.tolist()
+    assert (
+        log_capital(build_arm_scores(more, 1, 0), 0.0)[-1]
+        == log_capital(build_arm_scores(few, 1, 0), 0.0)[-1]
+    )
+    assert interval(build_arm_scores(more, 1, 0), 0.05) == interval(build_arm_scores(few, 1, 0), 0.05)
 
 
 @given(histories.filter(lambda h: len(h) > 3), st.floats(0.01, 0.3))
 def test_the_interval_is_what_is_not_refuted_and_mirrors(
     history: list[tuple[int, float]], alpha: float
 ) -> None:
-    found = scores(sample_of([a for a, _ in history], [v for _, v in history]), 1, 0)
+    found = build_arm_scores(sample_of([a for a, _ in history], [v for _, v in history]), 1, 0)
     low, high = interval(found, alpha)
     assert -1.0 <= low < high <= 1.0
     mirrored = interval(found.reversed(), alpha)
@@ -125,7 +128,7 @@ def test_the_interval_is_what_is_not_refuted_and_mirrors(
 
 
 def test_nothing_is_known_before_the_first_outcome() -> None:
-    found = scores(sample_of([], []), 1, 0)
+    found = build_arm_scores(sample_of([], []), 1, 0)
     assert interval(found, 0.05) == (-1.0, 1.0)
     assert evidence(found) == 1.0
     assert math.isnan(estimate(found))
@@ -138,7 +141,7 @@ def test_strata_make_the_same_difference_plainer() -> None:
     strata, arms = rng.integers(0, 2, n), rng.integers(0, 2, n)
     values = (rng.random(n) < 0.1 + 0.75 * strata + 0.05 * arms).astype(np.float64)
     chances = np.full((n, 2), 0.5)
-    plain, within = (scores(MetricSample(arms, values, chances, s), 1, 0) for s in (None, strata))
+    plain, within = (build_arm_scores(MetricSample(arms, values, chances, s), 1, 0) for s in (None, strata))
     wide, narrow = (np.ptp(interval(found, 0.05)) for found in (plain, within))
     assert narrow < 0.8 * wide
     assert estimate(within) == pytest.approx(0.05, abs=0.05)
@@ -178,7 +181,7 @@ def test_false_alarms_with_a_look_after_every_unit(kind: str) -> None:
     else:
         arms = (rng.random(shape) < chances[..., 1]).astype(np.int64)
         sample = MetricSample(arms, null_values(kind, rng, arms), chances)
-    found = scores(sample, 1, 0)
+    found = build_arm_scores(sample, 1, 0)
     up, down = (any_look(log_capital(one, 0.0) >= math.log(40)) for one in (found, found.reversed()))
     assert up <= 0.042
     assert down <= 0.042
@@ -216,7 +219,7 @@ def test_a_drift_of_all_arms_fools_a_comparison_of_means_but_not_the_scores() ->
     arms = (rng.random((300, 1000)) < chances[..., 1]).astype(np.int64)
     level = np.where(np.arange(1000) < 500, 0.8, 0.3)
     sample = MetricSample(arms, (rng.random(arms.shape) < level).astype(np.float64), chances)
-    assert any_look(log_capital(scores(sample, 1, 0), 0.0) >= math.log(40)) <= 0.06
+    assert any_look(log_capital(build_arm_scores(sample, 1, 0), 0.0) >= math.log(40)) <= 0.06
     naive = [
         row[0][row[1] == 1].mean() - row[0][row[1] == 0].mean()
         for row in zip(sample.values, arms, strict=True)
@@ -265,7 +268,7 @@ def test_winners_agree_with_the_evidence_of_single_experiments() -> None:
             sample.arms[row, :units], sample.values[row, :units], sample.chances[row, :units]
         )
         others = [arm for arm in range(3) if arm != winner]
-        assert all(evidence(scores(short, int(winner), other)) >= 60 for other in others)
+        assert all(evidence(build_arm_scores(short, int(winner), other)) >= 60 for other in others)
 
 
 def test_means_are_tested_against_a_value() -> None:
@@ -294,4 +297,6 @@ def test_the_order_of_arms_is_only_a_name() -> None:
     one = MetricSample(sample.arms[0], sample.values[0], sample.chances[0])
     swapped = MetricSample(1 - one.arms, one.values, one.chances[:, ::-1])
     for (a, b), found in itertools.product(((1, 0), (0, 1)), (one,)):
-        assert evidence(scores(found, a, b)) == pytest.approx(evidence(scores(swapped, b, a)))
+        assert evidence(build_arm_scores(found, a, b)) == pytest.approx(
+            evidence(build_arm_scores(swapped, b, a))
+        )

@@ -360,15 +360,15 @@ def test_a_page_does_not_wait_for_a_long_counting(world: Make, monkeypatch: pyte
     live.serve(20)
     monkeypatch.setattr(tracking, "FEW", 19)
     fresh = Experiments(live.database, live.registry)
-    assert fresh.glance(key) == (None, True)
+    assert fresh.cached_state(key) == (None, True)
     counted = fresh.status(key)
-    assert fresh.glance(key) == (counted, False)
+    assert fresh.cached_state(key) == (counted, False)
     forget_user(live.traffic.database, "user-7", actor="root")
-    assert fresh.glance(key) == (fresh.status(key), False), "19 are few"
+    assert fresh.cached_state(key) == (fresh.status(key), False), "19 are few"
     monkeypatch.setattr(tracking, "FEW", 17)
-    before = fresh.glance(key)[0]
+    before = fresh.cached_state(key)[0]
     forget_user(live.traffic.database, "user-8", actor="root")
-    assert fresh.glance(key) == (before, True)
+    assert fresh.cached_state(key) == (before, True)
     assert sum(arm["assigned"] for arm in fresh.status(key)["now"]["arms"]) == 18
 
 

@@ -15,11 +15,11 @@ from whet.live.experiments.effects import (
     SIZES,
     ArmScores,
     MetricSample,
+    build_arm_scores,
     log_capital,
     log_imbalance,
     lowest,
     means,
-    scores,
 )
 
 NULLS = (Null(0.0), Null(0.0, True), Null(-0.02), Null(0.05, True))
@@ -84,7 +84,7 @@ def test_looking_often_gives_what_looking_once_gives_to_the_last_digit() -> None
 @pytest.mark.parametrize("kind", ["even", "rare", "graded"])
 def test_evidence_is_the_largest_capital_of_the_formula(kind: str) -> None:
     sample = drawn(2 * BLOCK + 50, seed=2, kind=kind)
-    found = scores(sample, 1, 0)
+    found = build_arm_scores(sample, 1, 0)
     state = ConfidenceSequences().pair("goal", sample, 1, 0, NULLS)
     for i, null in enumerate(NULLS):
         paths = log_capital(found.reversed() if null.swapped else found, null.value)
@@ -105,7 +105,7 @@ def test_an_interval_is_never_narrower_than_the_exact_one_and_hardly_wider(
     sample = drawn(units, seed=3, kind=kind, chances=shares)
     trails = ConfidenceSequences()
     cases = [
-        (scores(sample, 1, 0), trails.pair("goal", sample, 1, 0, ()).now, (-1.0, 1.0)),
+        (build_arm_scores(sample, 1, 0), trails.pair("goal", sample, 1, 0, ()).now, (-1.0, 1.0)),
         (means(sample, 0), trails.mean("goal", sample, 0).now, (0.0, 1.0)),
     ]
     for found, now, span in cases:
@@ -118,7 +118,7 @@ def test_an_interval_is_never_narrower_than_the_exact_one_and_hardly_wider(
 
 def test_the_sums_bound_the_capital_at_any_null() -> None:
     sample = drawn(20_000, seed=4, kind="graded")
-    found, state = scores(sample, 1, 0), ConfidenceSequences().pair("goal", sample, 1, 0, ())
+    found, state = build_arm_scores(sample, 1, 0), ConfidenceSequences().pair("goal", sample, 1, 0, ())
     assert len(state.now.kept.phi) < 2 * HEAD, "most units are sums"
     for null in np.linspace(-0.9, 0.9, 37):
         assert state.now.log(Null(float(null))) <= exact(found, float(null), ROOM) + 1e-6
@@ -162,4 +162,4 @@ def test_nothing_is_known_of_no_units() -> None:
     seen = state.now.interval(40, (-1.0, 1.0))
     assert (seen.n, seen.low, seen.high) == (0, -1.0, 1.0) and math.isnan(seen.estimate)
     assert ConfidenceSequences().imbalance(sample) == 0.0
-    assert Capital().plus(scores(sample, 1, 0)).n == 0
+    assert Capital().plus(build_arm_scores(sample, 1, 0)).n == 0

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from whet.cli.feedback import feedback
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError, WhetError
-from whet.live.choices import choices_of
+from whet.live.choices import load_pairwise_votes
 from whet.live.database import open_database
 from whet.live.experiments import Experiments
 from whet.live.registry import Registry
@@ -70,7 +70,7 @@ def test_add_and_list(run: Any, traffic: Traffic) -> None:
 def test_a_choice_names_the_other_answer(run: Any, traffic: Traffic) -> None:
     traffic.add([Inference("support", 3, id="j", output="Wait a day.", user="u")])
     run("add", "i", "--choice", "1", "--over", "j", "--as", "ann")
-    assert choices_of(traffic.database, "support") == [(2, 3, 1.0)]
+    assert load_pairwise_votes(traffic.database, "support") == [(2, 3, 1.0)]
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,11 @@ from whet.live.experiments.effects import (
     Before,
     MetricSample,
     Numbers,
+    build_arm_scores,
     log_capital_paths,
     log_imbalance,
     lowest,
     means,
-    scores,
 )
 
 BLOCK = 2048
@@ -315,7 +315,9 @@ class ConfidenceSequences:
         self, key: str, sample: MetricSample, one: int, zero: int, nulls: Sequence[Null], bounds: bool = True
     ) -> SequenceState:
         """Arm `one` against arm `zero`; `key` names the sample. Without `bounds` there is no interval."""
-        sequence = ConfidenceSequence(lambda part, before: scores(part, one, zero, before), nulls, bounds)
+        sequence = ConfidenceSequence(
+            lambda part, before: build_arm_scores(part, one, zero, before), nulls, bounds
+        )
         return self._sequences.setdefault((key, one, zero, *nulls, bounds), sequence).follow(sample)
 
     def mean(self, key: str, sample: MetricSample, arm: int, nulls: Sequence[Null] = ()) -> SequenceState:

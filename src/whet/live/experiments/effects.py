@@ -119,7 +119,7 @@ class Before:
         return Before(self._sums)
 
 
-def scores(sample: MetricSample, one: int, zero: int, before: Before | None = None) -> ArmScores:
+def build_arm_scores(sample: MetricSample, one: int, zero: int, before: Before | None = None) -> ArmScores:
     """Scores of arm `one` against arm `zero`, each an unbiased estimate of the unit's effect in [-1, 1]. `before` has the
     sums of the units before the sample, if there are any, and goes on."""
     before = before or Before()

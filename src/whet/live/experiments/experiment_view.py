@@ -14,7 +14,7 @@ from whet.live.experiments.confidence_sequences import ConfidenceSequences
 from whet.live.experiments.definition import Metric
 from whet.live.experiments.experiment_store import Experiment
 from whet.live.experiments.reducer import Snapshot
-from whet.live.experiments.verdict import ExperimentVerdict, tally
+from whet.live.experiments.verdict import ExperimentVerdict, count_outcomes
 from whet.stats.intervals import SEQUENCE
 
 POINTS = 101
@@ -29,7 +29,7 @@ def figures(
     sequences = sequences or ConfidenceSequences()
     definition = snapshot.definition
     sample = snapshot.samples[definition.goal.name]
-    tallies = [tally(sample, arm) for arm in range(len(definition.arms))]
+    tallies = [count_outcomes(sample, arm) for arm in range(len(definition.arms))]
     best = best_chances(tallies)
     rows = [
         {

@@ -24,9 +24,9 @@ from whet.live.experiments.metrics import with_reward
 from whet.live.experiments.reducer import MICROSECONDS, Revision, Snapshot
 from whet.live.experiments.tracking import Look, TrackedExperiment
 from whet.live.experiments.units import NamedUnits, units_of
-from whet.live.experiments.verdict import ExperimentVerdict, State, tally
+from whet.live.experiments.verdict import ExperimentVerdict, State, count_outcomes
 from whet.live.registry import Address, Registry, audit
-from whet.live.registry.labels import By, put_label
+from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.names import check_actor, check_label, check_text
 from whet.live.registry.proposals import ask_for_move, open_request, rest_on_experiment
 from whet.live.registry.registry_store import is_protected, labels_of, number_of
@@ -129,11 +129,11 @@ class Experiments:
         looked = self._track(experiment).look(_settled(now))
         return self._shown(record, looked)
 
-    def glance(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
+    def cached_state(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
         """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
         and whether newer ones are being counted. After a start or a deletion all is counted again."""
         record = self.get(experiment)
-        looked, counting = self._track(experiment).glance(_settled(None))
+        looked, counting = self._track(experiment).cached_state(_settled(None))
         if looked is None:
             return None, counting
         return self._shown(record, looked), counting
@@ -273,7 +273,9 @@ class Experiments:
                 experiment_store.revise(connection, experiment.id, revision)
             _audited(connection, experiment, "experiment.guard", verdict.reason, actor)
             if _standing(connection, where) in broken and _may_take_back(connection, definition):
-                back = put_label(connection, "rollback", where, definition.control, By(actor, verdict.reason))
+                back = put_label(
+                    connection, "rollback", where, definition.control, ChangeActor(actor, verdict.reason)
+                )
                 experiment_store.note(connection, experiment.id, label_move=back.number)
         return True
 
@@ -297,7 +299,9 @@ class Experiments:
                 if rollout_monitor.watched(definition, verdict.winner) is not None:
                     experiment_store.note(connection, experiment.id, watch=experiment_store.WAITING)
             else:
-                move = put_label(connection, "move", where, verdict.winner, By(actor, verdict.reason))
+                move = put_label(
+                    connection, "move", where, verdict.winner, ChangeActor(actor, verdict.reason)
+                )
                 rollout_monitor.begin(connection, replace(experiment, winner=verdict.winner), move)
         return True
 
@@ -315,7 +319,7 @@ class Experiments:
         elif settled - last.settled < policy.units:
             return True
         else:
-            chosen = iter(shares(policy, [tally(sample, arm) for arm in experiment.live]))
+            chosen = iter(shares(policy, [count_outcomes(sample, arm) for arm in experiment.live]))
             weights = tuple(float(next(chosen)) if w > 0 else 0.0 for w in last.weights)
             reason = f"{policy.kind} after {settled:,} settled units"
         if max(abs(new - old) for new, old in zip(weights, last.weights, strict=True)) < 1e-9:

@@ -131,7 +131,7 @@ class TrackedExperiment:
         self._looked = Look(self.judge(experiment, seen, wait=False), seen.assigned())
         return self._looked
 
-    def glance(self, now: int) -> tuple[Look | None, bool]:
+    def cached_state(self, now: int) -> tuple[Look | None, bool]:
         """What is known without a long wait, and whether more is being counted.
 
         A little is counted at once. Much, as after a start or a deletion, is counted beside, in one thread however many

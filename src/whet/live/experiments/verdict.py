@@ -212,7 +212,7 @@ def _answer_rates(snapshot: Snapshot, live: Sequence[int]) -> str:
     return ""
 
 
-def tally(sample: MetricSample, arm: int) -> ArmTally:
+def count_outcomes(sample: MetricSample, arm: int) -> ArmTally:
     """Outcomes of one arm of a sample, for bandits and posteriors."""
     values = sample.values[(sample.arms == arm) & ~np.isnan(sample.values)]
     return ArmTally(len(values), float(values.sum()), float((values**2).sum()))

@@ -20,7 +20,7 @@ from whet.live.learner.feedback_state import ERASED, FeedbackState, PromptFeedba
 from whet.live.learner.gating import GateConfig
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.reading import RowReading
-from whet.live.learner.requirements import Facts, LiveRequirement, readable
+from whet.live.learner.requirements import LiveRequirement, RequirementEvidence, readable
 from whet.live.registry import Registry, Version
 from whet.live.registry.registry_store import ROLLBACK
 from whet.live.registry.values import REJECTED
@@ -62,7 +62,7 @@ class FeedbackSnapshot:
         with self._turn:
             return self._advance()
 
-    def glance(self, name: str) -> tuple[FeedbackState, int]:
+    def cached_state(self, name: str) -> tuple[FeedbackState, int]:
         """What is known already, of one prompt at least, and how many events are not part of it, without a long wait.
 
         It is what this process knows or, where that is less, the newest snapshot; a few events are read at once, more are
@@ -76,7 +76,7 @@ class FeedbackSnapshot:
         seen, unread = self._few(known)
         return seen.without(gone), unread
 
-    def glance_names(self) -> tuple[Container[str], bool, int]:
+    def cached_names(self) -> tuple[Container[str], bool, int]:
         """Prompts about which something is known already, whether those of the newest snapshot belong to them, and the same
         number as above."""
         with self.database.read() as connection:
@@ -189,7 +189,7 @@ class LearnerContext:
             return None
         return self.registry.get(f"{name}@{settings.label}")
 
-    def facts(self, name: str, base: Version, settings: LearnerSettings) -> Facts:
+    def facts(self, name: str, base: Version, settings: LearnerSettings) -> RequirementEvidence:
         """What was learned, decided and rejected before."""
         with self.database.read() as connection:
             accepted, dismissed = learner_store.read_decisions(connection, name)
@@ -220,7 +220,7 @@ class LearnerContext:
         shown = self.registry.versions(name, limit=_VERSIONS).items
         standing = {v.version: frozenset(i.id for i in v.ledger(region).active) for v in shown}
         grouping = not self.config.reader
-        return Facts(
+        return RequirementEvidence(
             settings.policy, readings, grouping, done=done, accepted=accepted, dismissed=dismissed, rejected=rejected,
             behind=behind, until=until, standing=standing,
         )  # fmt: skip
@@ -251,7 +251,7 @@ class LearnerContext:
             texts |= {text: (move.at, why, rows) for text, rows in learned}
         return texts
 
-    def grouped(self, facts: Facts, feedback: PromptFeedback) -> Facts:
+    def grouped(self, facts: RequirementEvidence, feedback: PromptFeedback) -> RequirementEvidence:
         """The facts with likely neighbours among the rows that nobody read, where the embedding is wanted and installed."""
         if not (facts.grouping and self.config.group):
             return facts

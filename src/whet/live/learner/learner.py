@@ -25,7 +25,13 @@ from whet.live.learner.leases import held
 from whet.live.learner.paid_steps import read_feedback
 from whet.live.learner.pipeline import begin_update, follow_up, run_update
 from whet.live.learner.reader_check import reader_fault
-from whet.live.learner.requirements import Facts, LiveRequirement, find_requirements, quarantined, unread
+from whet.live.learner.requirements import (
+    LiveRequirement,
+    RequirementEvidence,
+    find_requirements,
+    quarantined,
+    unread,
+)
 from whet.live.registry import Registry
 from whet.live.registry.audit import end_of_log
 from whet.live.registry.registry_store import names
@@ -74,7 +80,7 @@ class Learner:
 
     def _known(self, name: str) -> FeedbackState:
         """What somebody decides by: the whole feedback state, or what is known of it already where others learn."""
-        return self.advance() if self.learns else self.context.snapshot.glance(name)[0]
+        return self.advance() if self.learns else self.context.snapshot.cached_state(name)[0]
 
     def advance(self) -> FeedbackState:
         """Take in the events that arrived since; the whole feedback state."""
@@ -160,10 +166,10 @@ class Learner:
         `faults` what keeps whoever learns from going on: that the reader does not answer, that the last step failed.
         """
         context = self.context
-        state, behind = (self.advance(), 0) if wait else context.snapshot.glance(name)
+        state, behind = (self.advance(), 0) if wait else context.snapshot.cached_state(name)
         settings = context.settings(name)
         feedback, base = state.prompts.get(name, PromptFeedback()), context.base(name, settings)
-        requirements, facts, to_read = list[LiveRequirement](), Facts(settings.policy), 0
+        requirements, facts, to_read = list[LiveRequirement](), RequirementEvidence(settings.policy), 0
         if base is not None:
             facts, region = (
                 context.grouped(context.facts(name, base, settings), feedback),
@@ -222,9 +228,9 @@ class Learner:
         with self.context.database.read() as connection:
             return [name for name in names(connection) if name in prompts]
 
-    def glance(self, after: str = "", limit: int = LISTED) -> tuple[ListPage[str], int]:
+    def cached_state(self, after: str = "", limit: int = LISTED) -> tuple[ListPage[str], int]:
         """The same by what is known already, some at a time, and how many events of traffic are not read yet."""
-        prompts, stored, unread = self.context.snapshot.glance_names()
+        prompts, stored, unread = self.context.snapshot.cached_names()
         page = list[str]()
         with self.context.database.read() as connection:
             while len(page) <= limit and (part := names(connection, after, _PART)):

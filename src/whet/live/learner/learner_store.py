@@ -26,7 +26,7 @@ from whet.live.learner.learner_tables import (
 from whet.live.learner.reading import UNREADABLE, OpenRequirement, Readings, RowReading
 from whet.live.learner.requirements import LiveRequirement
 from whet.live.registry import audit
-from whet.live.registry.names import DEFAULT_LABEL, EVERY, check_actor, check_label, check_text
+from whet.live.registry.names import ANY_PROMPT, DEFAULT_LABEL, check_actor, check_label, check_text
 from whet.live.registry.registry_store import known_prompt
 from whet.live.traffic.erase import erased_after
 
@@ -100,18 +100,18 @@ class PromptUpdate:
 
 def read_settings(connection: Connection, name: str) -> LearnerSettings:
     """The settings of a prompt: its own, else those for every prompt, else the usual ones."""
-    query = select(learner_settings).where(learner_settings.c.name.in_([name, EVERY]))
+    query = select(learner_settings).where(learner_settings.c.name.in_([name, ANY_PROMPT]))
     rows = {row.name: row for row in connection.execute(query)}
-    row = rows.get(name, rows.get(EVERY))
+    row = rows.get(name, rows.get(ANY_PROMPT))
     return LearnerSettings() if row is None else LearnerSettings(row.mode, row.label, row.region, row.policy)
 
 
 def read_modes(connection: Connection, names: Sequence[str]) -> list[str]:
     """The mode of each of these prompts, in order."""
     query = select(learner_settings.c.name, learner_settings.c.mode)
-    rows = connection.execute(query.where(learner_settings.c.name.in_([*names, EVERY])))
+    rows = connection.execute(query.where(learner_settings.c.name.in_([*names, ANY_PROMPT])))
     modes = {row.name: row.mode for row in rows}
-    return [modes.get(name, modes.get(EVERY, LearnerSettings().mode)) for name in names]
+    return [modes.get(name, modes.get(ANY_PROMPT, LearnerSettings().mode)) for name in names]
 
 
 def write_settings(connection: Connection, name: str, settings: LearnerSettings, actor: str) -> None:
@@ -120,7 +120,7 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
     check_label(settings.label)
     if settings.mode not in MODES:
         raise UsageError(f'There is no mode "{settings.mode}".{did_you_mean(settings.mode, MODES)}')
-    if name != EVERY:
+    if name != ANY_PROMPT:
         known_prompt(connection, name)
     row = {
         "name": name,

@@ -29,7 +29,7 @@ from whet.live.learner.reading import (
     read_rows,
     taken_in,
 )
-from whet.live.learner.requirements import Facts, ledger_of, open_votes, unread
+from whet.live.learner.requirements import RequirementEvidence, ledger_of, open_votes, unread
 from whet.live.registry.ledgers import manageable
 from whet.live.traffic.erase import erased_after
 from whet.prompt.ledger import surroundings
@@ -90,9 +90,9 @@ def _store(
     name: str,
     state: FeedbackState,
     lease: Lease,
-    facts: Facts,
+    facts: RequirementEvidence,
     change: Callable[[Readings, Collection[str]], Readings],
-) -> Facts:
+) -> RequirementEvidence:
     """Store what was read, on top of what is stored by now, without rows that were erased meanwhile."""
     with context.registry.change() as connection:
         lease.check(connection)

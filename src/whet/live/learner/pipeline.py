@@ -35,7 +35,7 @@ from whet.live.learner.updates import (
     voters_of,
 )
 from whet.live.registry import Address, PromptEdit, Proposal, Version
-from whet.live.registry.labels import By, put_label
+from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.proposals import PROBES, close, open_one, propose
 from whet.live.registry.provenance import ACCEPTER, SOURCE
 from whet.live.registry.provenance import AUTHOR as AUTHORS
@@ -316,7 +316,7 @@ def _stage(connection: Connection, result: _UpdateResult) -> int:
         ledgers={result.region: events}, provenance=_provenance(connection, result),
     )  # fmt: skip
     where = Address(update.name, STAGING)
-    put_label(connection, MOVE, where, made.version, By(AUTHOR, "learned; the gate promoted it"))
+    put_label(connection, MOVE, where, made.version, ChangeActor(AUTHOR, "learned; the gate promoted it"))
     return made.version
 
 

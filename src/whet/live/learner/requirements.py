@@ -31,7 +31,7 @@ _LONGEST_TEXT = 400
 
 
 @dataclass(frozen=True)
-class Facts:
+class RequirementEvidence:
     """What is known beside the feedback. `readings` is what was read in it; with `grouping` rows that nobody read are shown by
     their texts, for a person to write an instruction, or as `alike` names the first row of their group. `done` are rows that
     were learned from, each with the requirement or instruction (empty: with all that it holds). `accepted` and `dismissed` are
@@ -127,13 +127,13 @@ class LiveRequirement:
         return cls(**{**fields, **lists, "opposing": opposing})
 
 
-def quarantined(feedback: PromptFeedback, facts: Facts) -> list[Comment]:
+def quarantined(feedback: PromptFeedback, facts: RequirementEvidence) -> list[Comment]:
     """Rows that wait for a person, because their text looks like an attack."""
     decided = {*facts.accepted, *facts.dismissed, *(row for row, _ in facts.done)}
     return [row for row in feedback.rows.values() if row.flags and row.id not in decided]
 
 
-def readable(feedback: PromptFeedback, facts: Facts) -> list[Comment]:
+def readable(feedback: PromptFeedback, facts: RequirementEvidence) -> list[Comment]:
     """Rows that count, in order: a person has not dismissed them, and accepted those that are flagged."""
     return [
         row
@@ -142,7 +142,7 @@ def readable(feedback: PromptFeedback, facts: Facts) -> list[Comment]:
     ]
 
 
-def unread(feedback: PromptFeedback, base: Version, region: str, facts: Facts) -> list[Comment]:
+def unread(feedback: PromptFeedback, base: Version, region: str, facts: RequirementEvidence) -> list[Comment]:
     """Rows that wait for the reader, one for each wording: others with the same words are read as that one."""
     rows = readable(feedback, facts)
     learned = {row for row, _ in facts.done}
@@ -161,13 +161,15 @@ def ledger_of(base: Version, region: str) -> Ledger:
 
 
 def find_requirements(
-    feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts
+    feedback: PromptFeedback, clock: int, base: Version, region: str, facts: RequirementEvidence
 ) -> list[LiveRequirement]:
     """What is required of the version `base` and was not learned yet, the best supported first."""
     return [case.requirement for case in _cases(feedback, clock, base, region, facts)]
 
 
-def open_votes(feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[Vote]:
+def open_votes(
+    feedback: PromptFeedback, clock: int, base: Version, region: str, facts: RequirementEvidence
+) -> list[Vote]:
     """The rows to be confirmed next: those of requirements that would be ready if they were, and a few more than needed."""
     rows = readable(feedback, facts)
     first: dict[str, str] = {}
@@ -201,7 +203,9 @@ def open_votes(feedback: PromptFeedback, clock: int, base: Version, region: str,
     return list(votes)
 
 
-def supporters(requirement: LiveRequirement, feedback: PromptFeedback, facts: Facts) -> dict[str, str]:
+def supporters(
+    requirement: LiveRequirement, feedback: PromptFeedback, facts: RequirementEvidence
+) -> dict[str, str]:
     """The words of one row of each source that alone requires it, by row; of every source where a person accepted it."""
     rows = [feedback.rows[key] for key in requirement.rows if key in feedback.rows]
     view = _view(rows, facts.readings)
@@ -230,7 +234,9 @@ class _Case:
         return sum(self.weights[who] for who in self.confirmations)
 
 
-def _cases(feedback: PromptFeedback, clock: int, base: Version, region: str, facts: Facts) -> list[_Case]:
+def _cases(
+    feedback: PromptFeedback, clock: int, base: Version, region: str, facts: RequirementEvidence
+) -> list[_Case]:
     rows = readable(feedback, facts)
     if not rows:
         return []
@@ -277,7 +283,7 @@ def _view(rows: Sequence[Comment], readings: Readings) -> dict[str, RowReading]:
 
 
 def _gathered(
-    rows: Sequence[Comment], ledger: Ledger, view: Mapping[str, RowReading], facts: Facts
+    rows: Sequence[Comment], ledger: Ledger, view: Mapping[str, RowReading], facts: RequirementEvidence
 ) -> dict[tuple[str, str], list[Comment]]:
     """Rows by what they are about: an instruction, a requirement, or, where nobody read them, their words."""
     gathered: dict[tuple[str, str], dict[str, Comment]] = {}
@@ -312,7 +318,7 @@ def _draft(
     needed: float,
     feedback: PromptFeedback,
     view: Mapping[str, RowReading],
-    facts: Facts,
+    facts: RequirementEvidence,
 ) -> _Draft | None:
     """A requirement before its sources are counted: its rows without those that do not require it, and who supports it. None
     where no row is left."""

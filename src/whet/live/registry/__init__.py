@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from whet.live.database import ListPage
-from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, append, change
-from whet.live.registry.names import EVERY, Address, check_label, check_name, check_text, parse_address
+from whet.live.registry.audit import AuditCheckpoint, AuditEntry, AuditVerdict, append, change
+from whet.live.registry.names import ANY_PROMPT, Address, check_label, check_name, check_text, parse_address
 from whet.live.registry.proposals import GIVEN, PROBES, Decision, PromptEdit
 from whet.live.registry.review import Registry
 from whet.live.registry.values import (
@@ -19,10 +19,11 @@ from whet.live.registry.values import (
 from whet.live.registry.versions import check_json, check_prompt
 
 __all__ = [
-    "EVERY",
+    "ANY_PROMPT",
     "GIVEN",
     "PROBES",
     "Address",
+    "AuditCheckpoint",
     "AuditEntry",
     "AuditVerdict",
     "Decision",
@@ -33,7 +34,6 @@ __all__ = [
     "Proposal",
     "ProposalUnit",
     "Registry",
-    "Seal",
     "Summary",
     "Version",
     "append",

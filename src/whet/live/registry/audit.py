@@ -1,7 +1,7 @@
 """The audit log: who did what, in a chain of hashes that shows every later change; and the registry held to it.
 
 A row's hash covers its own columns and the hash of the row before, so an altered, removed, added or moved row breaks the
-chain from there on. Someone who can write to the database can compute the whole chain anew: note a `Seal` elsewhere
+chain from there on. Someone who can write to the database can compute the whole chain anew: note an `AuditCheckpoint` elsewhere
 from time to time (`whet prompts audit` prints it) and verify against that.
 """
 
@@ -49,7 +49,7 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class AuditCheckpoint:
     """The end of the log at some moment: `seq:hash`, 0 with zeros for an empty one."""
 
     seq: int
@@ -59,7 +59,7 @@ class Seal:
         return f"{self.seq}:{self.hash}"
 
     @classmethod
-    def parse(cls, text: str) -> Seal:
+    def parse(cls, text: str) -> AuditCheckpoint:
         """The seal that `str` wrote. Raises UsageError."""
         match = re.fullmatch(r"([0-9]+):([0-9a-f]{64})", text.strip())
         if match is None:
@@ -74,7 +74,7 @@ class AuditVerdict:
     """Whether the log is whole. `broken` is the number of the first row that is not what it was, `reason` says why."""
 
     rows: int
-    seal: Seal
+    seal: AuditCheckpoint
     broken: int | None = None
     reason: str = ""
 
@@ -96,7 +96,7 @@ def change(database: Database) -> Iterator[Connection]:
         yield connection
 
 
-def lock(connection: Connection) -> Seal:
+def lock(connection: Connection) -> AuditCheckpoint:
     """Wait for the end of the log and hold it until the transaction ends; who holds it is the only one to append.
 
     Call it first in a transaction that locks other rows too: then no two of them can wait for each other.
@@ -107,13 +107,13 @@ def lock(connection: Connection) -> Seal:
         new = insert(connection, audit_head).values(one=1, seq=0, hash=FIRST)
         connection.execute(new.on_conflict_do_nothing())
         row = connection.execute(head).one()
-    return Seal(row.seq, row.hash)
+    return AuditCheckpoint(row.seq, row.hash)
 
 
-def end_of_log(connection: Connection) -> Seal:
+def end_of_log(connection: Connection) -> AuditCheckpoint:
     """The end of the log, without waiting for it."""
     head = connection.execute(select(audit_head.c.seq, audit_head.c.hash)).one_or_none()
-    return Seal(0, FIRST) if head is None else Seal(head.seq, head.hash)
+    return AuditCheckpoint(0, FIRST) if head is None else AuditCheckpoint(head.seq, head.hash)
 
 
 def append(
@@ -167,12 +167,12 @@ def about(connection: Connection, subject: str, actions: Collection[str]) -> lis
     return entries(connection, select(audit).where(*here).order_by(audit.c.seq))
 
 
-def verify(connection: Connection, seal: Seal | None = None) -> AuditVerdict:
+def verify(connection: Connection, seal: AuditCheckpoint | None = None) -> AuditVerdict:
     """Check every row and the end of the log, and that the log still holds what an older `seal` says.
 
     Reads in batches, so that a log of any length is checked in little memory.
     """
-    last = Seal(0, FIRST)
+    last = AuditCheckpoint(0, FIRST)
     if seal is not None and seal.seq == 0 and seal.hash != FIRST:
         return AuditVerdict(0, last, 0, "the given seal is of no log")
     for row in _rows(connection):
@@ -181,7 +181,7 @@ def verify(connection: Connection, seal: Seal | None = None) -> AuditVerdict:
             reason = "it is another row than the given seal says"
         if reason is not None:
             return AuditVerdict(last.seq, last, row.seq, reason)
-        last = Seal(row.seq, row.hash)
+        last = AuditCheckpoint(row.seq, row.hash)
     end = end_of_log(connection)
     if end != last:
         return AuditVerdict(last.seq, last, last.seq + 1, f"the log ends here, but it had {end.seq} rows")
@@ -200,7 +200,7 @@ def _rows(connection: Connection) -> Iterator[Row[Any]]:
         page = connection.execute(query.where(audit.c.seq > page[-1].seq)).all()
 
 
-def _fault(row: Row[Any], last: Seal) -> str | None:
+def _fault(row: Row[Any], last: AuditCheckpoint) -> str | None:
     """Why a row cannot follow the last one."""
     if row.seq != last.seq + 1:
         return f"row {last.seq + 1} is missing"

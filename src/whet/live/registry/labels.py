@@ -22,7 +22,7 @@ from whet.live.registry.files import (
     read_folder,
     write_prompt,
 )
-from whet.live.registry.names import EVERY, Address, check_actor, check_label, check_text
+from whet.live.registry.names import ANY_PROMPT, Address, check_actor, check_label, check_text
 from whet.live.registry.provenance import behind_version, may_approve
 from whet.live.registry.registry_store import MOVE, REMOVE, ROLLBACK
 from whet.live.registry.registry_tables import label_moves, labels, protections
@@ -32,7 +32,7 @@ from whet.prompt import Prompt
 
 
 @dataclass(frozen=True, slots=True)
-class By:
+class ChangeActor:
     """Who moves a label, why, and by which proposal."""
 
     actor: str
@@ -68,7 +68,7 @@ class LabelledPrompts(VersionStore):
             if label is None:
                 return made
             where = self._free(connection, name, check_label(label))
-            put_label(connection, MOVE, where, made.version, By(author, message))
+            put_label(connection, MOVE, where, made.version, ChangeActor(author, message))
             return registry_store.read_version(connection, Address(name, version=made.version))
 
     def create_from_run(
@@ -143,7 +143,9 @@ class LabelledPrompts(VersionStore):
                 for label, version in prompt_files.labels.items() if is_new or labels else ():
                     if registry_store.labels_of(connection, prompt_files.name).get(label) != version:
                         where = self._free(connection, prompt_files.name, label)
-                        put_label(connection, MOVE, where, version, By(actor, f"import from {folder.name}"))
+                        put_label(
+                            connection, MOVE, where, version, ChangeActor(actor, f"import from {folder.name}")
+                        )
                 done.append(replace(row, labels=prompt_files.labels if is_new or labels else {}))
         return done
 
@@ -161,7 +163,7 @@ class LabelledPrompts(VersionStore):
         """
         with self.change() as connection:
             where = self._free(connection, name, check_label(label))
-            return put_label(connection, MOVE, where, version, By(actor, reason))
+            return put_label(connection, MOVE, where, version, ChangeActor(actor, reason))
 
     def remove_label(self, name: str, label: str, *, actor: str, reason: str = "") -> Move:
         """Take a label away. Raises UsageError for a label that is not there or protected."""
@@ -169,7 +171,7 @@ class LabelledPrompts(VersionStore):
             where = self._free(connection, name, check_label(label))
             if label not in registry_store.labels_of(connection, name):
                 raise UsageError(f'{name} has no label "{label}".')
-            return put_label(connection, REMOVE, where, None, By(actor, reason))
+            return put_label(connection, REMOVE, where, None, ChangeActor(actor, reason))
 
     def rollback(self, name: str, label: str, *, actor: str, reason: str = "") -> Move:
         """Put a label back on the version on which it stood before; again, on the one before that.
@@ -188,7 +190,7 @@ class LabelledPrompts(VersionStore):
                         f"{why}, and {label} of {name} is protected: somebody else rolls it back, or approves the move: "
                         f"whet prompts promote {name} {version} --label {label} --request."
                     )
-            return put_label(connection, ROLLBACK, Address(name, label), version, By(actor, reason))
+            return put_label(connection, ROLLBACK, Address(name, label), version, ChangeActor(actor, reason))
 
     def moves(
         self, name: str, label: str | None = None, *, before: int | None = None, limit: int = 50
@@ -254,7 +256,7 @@ class LabelledPrompts(VersionStore):
 
 def _protection(connection: Connection, name: str, label: str, actor: str) -> dict[str, str]:
     check_actor(actor)
-    if name != EVERY:
+    if name != ANY_PROMPT:
         registry_store.known_prompt(connection, name)
     return {"name": name, "label": check_label(label)}
 
@@ -265,7 +267,9 @@ def _protect(connection: Connection, row: Mapping[str, str], actor: str) -> None
     audit.append(connection, actor=actor, action="label.protect", subject=row["name"], details=details)
 
 
-def put_label(connection: Connection, kind: str, where: Address, version: int | None, by: By) -> Move:
+def put_label(
+    connection: Connection, kind: str, where: Address, version: int | None, by: ChangeActor
+) -> Move:
     """Move the label `where` without asking whether it is protected; nothing is written where it stands there already."""
     row: dict[str, Any] = {
         "kind": kind,

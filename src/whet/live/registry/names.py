@@ -12,7 +12,7 @@ from whet.live.registry.registry_tables import LONGEST_ACTOR, LONGEST_LABEL, LON
 from whet.prompt.document import AUTO
 
 DEFAULT_LABEL, NEWEST = "production", "latest"
-EVERY = "*"
+ANY_PROMPT = "*"
 LONGEST_TEXT = 4000
 ROLE = re.compile(r"[a-z]{1,20}")
 """What the role of a message may be: it becomes a part of a file's name."""

@@ -12,7 +12,7 @@ import whet.live.registry.audit as audit
 import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError
 from whet.live.database import iso, new_id, now
-from whet.live.registry.labels import By, put_label
+from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.ledgers import edited_events, kept_events, manageable, units
 from whet.live.registry.names import Address, check_actor, check_label, check_text, parse_address
 from whet.live.registry.provenance import AUTHOR, STARTER, Provenance, joined, of_events, without_sources
@@ -172,7 +172,7 @@ def finish(
         connection, proposal, state, actor, {"reason": decision.reason, "kept": kept, "version": made.version}
     )
     if proposal.label is not None:
-        by = By(actor, decision.reason or proposal.message, proposal.id)
+        by = ChangeActor(actor, decision.reason or proposal.message, proposal.id)
         put_label(connection, registry_store.MOVE, Address(proposal.name, proposal.label), made.version, by)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, select
 import whet.live.registry.audit as audit
 from whet.errors import UsageError, did_you_mean
 from whet.live.database import insert, now, put
-from whet.live.registry.names import EVERY, NEWEST, Address
+from whet.live.registry.names import ANY_PROMPT, NEWEST, Address
 from whet.live.registry.registry_tables import label_moves, labels, prompts, protections, versions
 from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json, messages_of, prompt_of
 from whet.prompt import Prompt
@@ -176,7 +176,9 @@ def version_before(connection: Connection, name: str, label: str) -> int:
 
 def is_protected(connection: Connection, name: str, label: str) -> bool:
     """Whether a label moves only by approval."""
-    query = select(func.count()).where(protections.c.label == label, protections.c.name.in_([name, EVERY]))
+    query = select(func.count()).where(
+        protections.c.label == label, protections.c.name.in_([name, ANY_PROMPT])
+    )
     return bool(connection.execute(query).scalar())
 
 

@@ -14,7 +14,7 @@ import whet.live.registry.registry_store as registry_store
 from whet.client.records import checked_depth
 from whet.errors import UsageError
 from whet.live.database import Database, ListPage, iso, newest_first, now, one_more
-from whet.live.registry.audit import AuditEntry, AuditVerdict, Seal, config_hash, held_to_log
+from whet.live.registry.audit import AuditCheckpoint, AuditEntry, AuditVerdict, config_hash, held_to_log
 from whet.live.registry.ledgers import added, check_ledgers, ledgers_of
 from whet.live.registry.names import (
     DEFAULT_LABEL,
@@ -111,7 +111,7 @@ class VersionStore:
         with self.database.read() as connection:
             return ListPage.of(audit.entries(connection, query), limit, lambda entry: entry.seq)
 
-    def verify_audit(self, seal: Seal | None = None) -> AuditVerdict:
+    def verify_audit(self, seal: AuditCheckpoint | None = None) -> AuditVerdict:
         """Whether the audit log is whole, and still holds what an older seal says; names the first row that is not.
 
         A version whose text or config is not the one that the log records is a change as well, and so is a label or a

@@ -14,14 +14,14 @@ from whet.live.server.limits import ServerLimits
 from whet.live.server.metrics import Metrics
 
 
-class CarefulProtocol(HttpToolsProtocol):
+class LimitedHttpProtocol(HttpToolsProtocol):
     """One connection. A client that is too slow or sends too much gets an error and is disconnected."""
 
     limits: ClassVar[ServerLimits]
     metrics: ClassVar[Metrics]
     proxies: ClassVar[Collection[str]]
     open: ClassVar[Counter[str]]
-    waiting: ClassVar[dict[CarefulProtocol, None]]  # connections without a complete request, oldest first
+    waiting: ClassVar[dict[LimitedHttpProtocol, None]]  # connections without a complete request, oldest first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -170,4 +170,4 @@ def careful_protocol(
 ) -> type[asyncio.Protocol]:
     """The protocol of one server; `proxies` are addresses that connect for many others."""
     shared = {"limits": limits, "metrics": metrics, "proxies": proxies, "open": Counter(), "waiting": {}}
-    return type("CarefulProtocol", (CarefulProtocol,), shared)
+    return type("LimitedHttpProtocol", (LimitedHttpProtocol,), shared)

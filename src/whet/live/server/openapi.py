@@ -39,11 +39,11 @@ _STATUS_TEXTS = {
 @router("GET", "/openapi.json", Role.VIEWER)
 async def show(call: RequestContext) -> Response:
     """This document."""
-    return json_answer(whole())
+    return json_answer(build_openapi_document())
 
 
 @cache
-def whole() -> dict[str, Any]:
+def build_openapi_document() -> dict[str, Any]:
     """The document of everything that is served; made once."""
     from whet.live.server.app import ROUTERS
 

@@ -62,7 +62,7 @@ class RequestContext:
     def check_scope(self, prompt: str) -> None:
         """Raises Refused (403), whether there is such a prompt or not, where the caller's token is not for it."""
         if not self.principal.reaches(prompt):
-            raise Refused(403, beyond(self.principal, prompt))
+            raise Refused(403, scope_error(self.principal, prompt))
 
     def path(self, name: str) -> str:
         """A part of the path. Raises Refused (400) when it holds a NUL character."""
@@ -120,7 +120,7 @@ class RequestContext:
         return lists
 
 
-def beyond(who: Principal, prompt: str) -> str:
+def scope_error(who: Principal, prompt: str) -> str:
     """What a program hears whose token is not for a prompt."""
     return f'This token is not for the prompt "{prompt[:200]}". An admin makes one: whet access token {who.name} --prompt NAME.'
 

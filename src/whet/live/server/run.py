@@ -19,7 +19,7 @@ import uvicorn
 
 from whet.errors import UsageError
 from whet.live import Live, open_live
-from whet.live.registry import EVERY
+from whet.live.registry import ANY_PROMPT
 from whet.live.server.access import Access
 from whet.live.server.app import Server
 from whet.live.server.app_state import LOOPBACK, AppState, ServerSettings
@@ -91,7 +91,7 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
     with open_live(options.database) as live:
         access = Access(live.database)
         token = _admit(options, access)
-        locked = live.registry.protect_first(EVERY, "production", actor=STARTED)
+        locked = live.registry.protect_first(ANY_PROMPT, "production", actor=STARTED)
         with listen(options) as listening:
             state = AppState(live, access, settings_of(options))
             state.background = background_of(live, options)

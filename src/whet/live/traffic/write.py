@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindparam, func, select, update
 
-from whet.client.records import Feedback, Inference, described, weighed
+from whet.client.records import Feedback, Inference, describe_record, encode_with_size
 from whet.errors import UsageError
 from whet.live.database import now
 from whet.live.traffic.tallies import (
@@ -209,17 +209,17 @@ class _Writing:
         repeats, clashes = 0, []
         who, scope = (None, None) if sender is None else (sender.name, sender.scope)
         for one in records:
-            mark, size = weighed(one)
+            mark, size = encode_with_size(one)
             before = fresh[one.id][1] if one.id in fresh else self._known[kind].get(one.id)
             if before is None and who is not None and one.id in self._erased:
-                clashes.append(Clash(one.id, "", described(one)))
+                clashes.append(Clash(one.id, "", describe_record(one)))
             elif before is None:
                 fresh[one.id] = (one, _Known(mark, who, size + ROW_BYTES, scope))
             elif before.mark == mark and (who is None or who == before.sender):
                 repeats += 1
             else:
                 other = fresh[one.id][0] if one.id in fresh else self._find(kind, one.id)
-                clashes.append(Clash(one.id, described(other), described(one)))
+                clashes.append(Clash(one.id, describe_record(other), describe_record(one)))
         return list(fresh.values()), repeats, clashes
 
     def _find(self, kind: type[_R], key: str) -> _R:

@@ -34,7 +34,7 @@ class PolicyModel:
     `address`: of the frozen base. `notes`: JSON values that a method must find again after a resume. `seconds`: time
     spent in `sampling` and `update`, times the number of processes (not saved). `batch_tokens`: most tokens, padding
     included, that one training pass holds; None takes what fits the memory. The reference policy is the same network with its
-    adapters off (of a checkpoint: as it was exported), or as it was at the last `anchor()`. `critic`: None before
+    adapters off (of a checkpoint: as it was exported), or as it was at the last `set_reference_policy()`. `critic`: None before
     `with_critic()`.
     """
 
@@ -43,7 +43,7 @@ class PolicyModel:
         self.notes: dict[str, Any] = {}
         self.seconds = {"sampling": 0.0, "update": 0.0}
         self.critic: Critic | None = None
-        self._base, self._anchored = body.anchor, False
+        self._base, self._anchored = body.set_reference_policy, False
         self._optimizer = Optimizer(body, seed)
         self._here = PolicyPasses(body, batch_tokens or tokens_at_once(body))
         self._all: PolicyPasses | WorkerGroup = self._here
@@ -126,7 +126,7 @@ class PolicyModel:
             samples = self._all.write(rows_for(prompts, n, how), how)
         return [samples[i * n : (i + 1) * n] for i in range(len(conversations))]
 
-    def converse(
+    def sample_turn(
         self,
         samples: Sequence[Sample],
         replies: Sequence[Conversation],
@@ -213,7 +213,7 @@ class PolicyModel:
         ids = [*self.body.weights.encode(text), *self.body.end]
         return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
 
-    def anchor(self) -> None:
+    def set_reference_policy(self) -> None:
         """Make the present weights the reference policy: what a divergence is measured from after a warm-up."""
         self.body.fix()
         self._anchored = True
@@ -227,7 +227,7 @@ class PolicyModel:
             "steps": self._optimizer.steps,
             "anchored": self._anchored,
         }
-        anchor = {"anchor": self.body.anchor or {}} if self._anchored else {}
+        anchor = {"anchor": self.body.set_reference_policy or {}} if self._anchored else {}
         critic: blobs.Parts = {}
         if self.critic is not None:
             facts["critic"], critic = self.critic.steps, self.critic.tensors()
@@ -245,10 +245,10 @@ class PolicyModel:
             self.critic.steps = facts["critic"]
         self._optimizer.load(stored, facts["steps"])
         self.notes, self._anchored = facts["notes"], bool(facts["anchored"])
-        self.body.anchor = self._base
+        self.body.set_reference_policy = self._base
         if self._anchored:
-            self.anchor()
-            blobs.fill({"anchor": self.body.anchor or {}}, stored, "policy")
+            self.set_reference_policy()
+            blobs.fill({"anchor": self.body.set_reference_policy or {}}, stored, "policy")
 
     def export(self, folder: Path, *, method: str = "") -> str:
         """Write a checkpoint folder for `open` and return the SHA-256 of its weights.

@@ -10,7 +10,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 
 from whet.live.database import now
-from whet.live.registry import EVERY
+from whet.live.registry import ANY_PROMPT
 from whet.live.server.access import SESSION_SECONDS, Token, User, digest
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
@@ -87,7 +87,7 @@ def _scope(call: RequestContext) -> dict[str, Any]:
     names = [line.strip() for line in re.split(r"[\n,]", call.form.get("prompts", "")) if line.strip()]
     days = call.form.get("days", "").strip()
     expires = call.state.access.expiry(ui.whole_number(days, "The number of days") if days else None)
-    scope: dict[str, Any] = {"all_prompts": True} if names == [EVERY] else {"prompts": names}
+    scope: dict[str, Any] = {"all_prompts": True} if names == [ANY_PROMPT] else {"prompts": names}
     return {**scope, "expires": expires}
 
 

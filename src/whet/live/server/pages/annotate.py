@@ -10,7 +10,7 @@ import orjson
 from starlette.responses import Response
 
 from whet.client import Feedback
-from whet.live import Choice, apart, choices_of, next_of, standings
+from whet.live import Choice, bradley_terry_strengths, disconnected_groups, load_pairwise_votes, next_pair
 from whet.live.database import new_id
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
@@ -226,8 +226,8 @@ def _pairs_page(call: RequestContext, prompt: str, duel: Child) -> Response:
 
 
 def _duel(call: RequestContext, prompt: str, name: str, answers: Pairs) -> list[Child]:
-    choices = choices_of(call.state.live.database, name)
-    pairs = answers[next_of(choices, answers)]  # of the two versions whose comparison teaches most by now
+    choices = load_pairwise_votes(call.state.live.database, name)
+    pairs = answers[next_pair(choices, answers)]  # of the two versions whose comparison teaches most by now
     pair = min(pairs, key=lambda pair: turn(call.name, "".join(one.inference.id for one in pair)))
     return _choice(call, prompt, choices, pair, new_id())
 
@@ -287,7 +287,7 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, Pairs]:
 
 def _standings(choices: Sequence[Choice]) -> Html | None:
     """What the choices say so far about the versions; closed, so that it does not sway who chooses."""
-    ranking, groups = standings(choices), apart(choices)
+    ranking, groups = bradley_terry_strengths(choices), disconnected_groups(choices)
     if not ranking:
         return None
     rows: list[list[Child]] = [
@@ -311,7 +311,7 @@ def _standings(choices: Sequence[Choice]) -> Html | None:
 def _choose_again(call: RequestContext) -> Response:
     fields = call.form
     left, right = (inference_of(call, fields.get(side, "")) for side in ("left", "right"))
-    choices = choices_of(call.state.live.database, left.inference.prompt)
+    choices = load_pairwise_votes(call.state.live.database, left.inference.prompt)
     shown = _choice(call, fields.get("prompt", ""), choices, (left, right), fields.get("key", ""))
     return _pairs_page(call, fields.get("prompt", ""), shown)
 

@@ -58,7 +58,7 @@ def show(call: RequestContext) -> Response:
     """One experiment as it stands."""
     key, experiments = call.path("id"), call.state.live.experiments
     experiment = or_404(experiments.get, key)
-    figures, counting = experiments.glance(key)
+    figures, counting = experiments.cached_state(key)
     if figures is None:
         warning = experiments.unit_warning(experiment)
         shown: Child = [

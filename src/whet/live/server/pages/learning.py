@@ -37,7 +37,7 @@ def show_all(call: RequestContext) -> Response:
     """The prompts that have feedback to learn from."""
     learner = call.state.live.learner
     after = call.query_params.get("after", "")
-    names, unread = learner.glance(after)
+    names, unread = learner.cached_state(after)
     summary = (
         "A model reads feedback about live prompts. What enough independent people demand becomes a proposal; nothing "
         "changes a prompt before somebody approves, unless its mode is auto."

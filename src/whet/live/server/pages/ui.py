@@ -17,7 +17,7 @@ from whet.live.server.responses import Refused, page_answer
 from whet.live.server.roles import Role
 from whet.reporting import Child, Html, el, join, prose
 
-PLACES = (
+NAV_ITEMS = (
     ("prompts", "Prompts", Role.VIEWER, "p"),
     ("review", "Review", Role.VIEWER, "r"),
     ("annotate", "Annotate", Role.ANNOTATOR, "a"),
@@ -86,7 +86,7 @@ def _document(title: str, *body: Child, class_: str | None) -> str:
 def _top(call: RequestContext, place: str) -> Html:
     links = [
         el("li", link(text, f"/{word}", aria_current="page" if word == place else None, data_go=key))
-        for word, text, role, key in PLACES
+        for word, text, role, key in NAV_ITEMS
         if call.may(role)
     ]
     who = el("span", call.name, el("small", call.principal.role.word))

@@ -15,7 +15,7 @@ import whet.live.server.v1.traffic as rows
 from whet.client import Feedback, Inference
 from whet.errors import StorageError, UsageError
 from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.request_context import RequestContext, beyond
+from whet.live.server.request_context import RequestContext, scope_error
 from whet.live.server.responses import Refused, json_answer
 from whet.live.server.roles import PROGRAMS, Principal, Role
 from whet.live.traffic import (
@@ -43,7 +43,7 @@ PERSON_SPEAKS = (
     "People send what they say themselves: leave source and user out. What users, models and code said comes from a "
     "program (role app)."
 )
-USUAL = Feedback("thumb", "").source
+DEFAULT_SOURCE = Feedback("thumb", "").source
 """The source of a row that names none."""
 T = TypeVar("T")
 
@@ -64,13 +64,13 @@ async def add_inferences(call: RequestContext) -> Response:
     rows. So it is (400) where a row
     cannot be stored: `refused` names every such row by `index`, `id` and `message`."""
     try:
-        inferences = await parsed(call, lambda: read_inferences(body_json(call)))
+        inferences = await parse_records(call, lambda: read_inferences(body_json(call)))
     except RowsRefused as error:
         return refused_rows(error)
-    for ids, message in await strange(call, inferences):
+    for ids, message in await reject_out_of_scope(call, inferences):
         fault = {"status": 403, "message": message}
         return json_answer({"error": fault, "refused": [{"id": id, "message": message} for id in ids]}, 403)
-    return await stored(call, "inference", inferences, ())
+    return await store(call, "inference", inferences, ())
 
 
 @router(
@@ -90,10 +90,12 @@ async def add_feedback(call: RequestContext) -> Response:
     What a person sends is that person's own word, as an annotator; only programs say what users, models and code said.
     """
     try:
-        feedback = signed(await parsed(call, lambda: read_feedback(body_json(call))), call.principal)
+        feedback = attribute_feedback(
+            await parse_records(call, lambda: read_feedback(body_json(call))), call.principal
+        )
     except RowsRefused as error:
         return refused_rows(error)
-    return await stored(call, "feedback", (), feedback)
+    return await store(call, "feedback", (), feedback)
 
 
 def refused_rows(error: RowsRefused) -> Response:
@@ -118,26 +120,28 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     """Store what a request holds; what cannot be stored is told as a partial success. A repeated span changes nothing."""
     kind = call.headers.get(b"content-type", b"").decode("latin-1")
     try:
-        batch = await parsed(call, lambda: parse_otlp(call.body, kind, signal))
+        batch = await parse_records(call, lambda: parse_otlp(call.body, kind, signal))
     except Unsupported as error:
         raise Refused(415, str(error)) from None
     except UsageError as error:  # an exporter reads no other answer than one of its own protocol
         return Response(refusal(call.media, str(error)), 400, media_type=call.media)
-    wrong = unsigned(batch.feedback, call.principal)
+    wrong = require_user(batch.feedback, call.principal)
     if wrong:
         batch = batch.without(wrong, PROGRAM_SPEAKS)
-    for ids, message in await strange(call, batch.inferences):
+    for ids, message in await reject_out_of_scope(call, batch.inferences):
         batch = batch.without(ids, message)
     try:
-        receipt = await submitted(call, batch.inferences, batch.feedback)
+        receipt = await read_submission(call, batch.inferences, batch.feedback)
     except IdConflict as conflict:
         batch = batch.without((clash.id for clash in conflict.clashes), str(conflict))
-        receipt = await submitted(call, batch.inferences, batch.feedback)
+        receipt = await read_submission(call, batch.inferences, batch.feedback)
     count(call, signal, receipt)
     return Response(batch.response(), media_type=batch.kind)
 
 
-async def strange(call: RequestContext, inferences: Sequence[Inference]) -> list[tuple[list[str], str]]:
+async def reject_out_of_scope(
+    call: RequestContext, inferences: Sequence[Inference]
+) -> list[tuple[list[str], str]]:
     """Ids of answers that the caller may not log, and why: of prompts that its token is not for, and in experiments of other
     prompts than their own."""
     outside = [one for one in inferences if not call.principal.reaches(one.prompt)]
@@ -146,7 +150,7 @@ async def strange(call: RequestContext, inferences: Sequence[Inference]) -> list
     astray = [one for one in inferences if prompts.get(one.experiment or "", one.prompt) != one.prompt]
     reasons = []
     if outside:
-        reasons.append(([one.id for one in outside], beyond(call.principal, outside[0].prompt)))
+        reasons.append(([one.id for one in outside], scope_error(call.principal, outside[0].prompt)))
     if astray:
         first = astray[0]
         message = (
@@ -157,7 +161,7 @@ async def strange(call: RequestContext, inferences: Sequence[Inference]) -> list
     return reasons
 
 
-async def parsed(call: RequestContext, read: Callable[[], T]) -> T:
+async def parse_records(call: RequestContext, read: Callable[[], T]) -> T:
     """What a body holds; a large one is read in a thread. Raises Refused (400)."""
     return read() if len(call.body) <= SMALL else await run_in_threadpool(read)
 
@@ -171,18 +175,18 @@ def body_json(call: RequestContext) -> Any:
         raise Refused(400, f"The body is no JSON: {error.msg} at character {error.pos}.") from None
 
 
-def unsigned(feedback: Sequence[Feedback], who: Principal) -> list[str]:
+def require_user(feedback: Sequence[Feedback], who: Principal) -> list[str]:
     """Ids of feedback in the name of somebody for whom the caller does not speak."""
     if who.app:
         return [one.id for one in feedback if one.source == ANNOTATOR]
-    own = (USUAL, ANNOTATOR), (None, who.name)
+    own = (DEFAULT_SOURCE, ANNOTATOR), (None, who.name)
     return [one.id for one in feedback if one.source not in own[0] or one.user not in own[1]]
 
 
-def signed(feedback: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
+def attribute_feedback(feedback: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
     """Feedback under the name of whom it comes from: a person's is that person's, so that nobody is a crowd. Raises
     RowsRefused where somebody speaks for another one."""
-    wrong = unsigned(feedback, who)
+    wrong = require_user(feedback, who)
     if wrong:
         reason = PROGRAM_SPEAKS if who.app else PERSON_SPEAKS
         raise RowsRefused(
@@ -194,12 +198,12 @@ def signed(feedback: Sequence[Feedback], who: Principal) -> Sequence[Feedback]:
     return feedback if who.app else [replace(one, source=ANNOTATOR, user=who.name) for one in feedback]
 
 
-async def stored(
+async def store(
     call: RequestContext, kind: str, inferences: Sequence[Inference], feedback: Sequence[Feedback]
 ) -> Response:
     """Wait for the commit and answer with the receipt."""
     try:
-        receipt = await submitted(call, inferences, feedback)
+        receipt = await read_submission(call, inferences, feedback)
     except IdConflict as conflict:
         error = {"status": 409, "message": str(conflict)}
         return json_answer({"error": error, "conflicts": [{"id": one.id} for one in conflict.clashes]}, 409)
@@ -207,7 +211,7 @@ async def stored(
     return json_answer(asdict(receipt))
 
 
-async def submitted(
+async def read_submission(
     call: RequestContext, inferences: Sequence[Inference], feedback: Sequence[Feedback]
 ) -> Receipt:
     """The receipt after the commit. Raises IdConflict, and Refused: 429 for more rows than the caller may send now, 503 when

@@ -15,12 +15,12 @@ from starlette.responses import Response
 import whet.live.server.v1.shapes as shapes
 from whet.errors import UsageError
 from whet.live.registry import (
-    EVERY,
+    ANY_PROMPT,
     GIVEN,
+    AuditCheckpoint,
     Decision,
     ListPage,
     PromptEdit,
-    Seal,
     check_json,
     check_label,
     check_name,
@@ -169,7 +169,7 @@ def list_labels(call: RequestContext) -> Response:
     """Where the labels of a prompt stand, and which of them move by approval only."""
     registry, name = call.state.live.registry, call.path("name")
     labels = or_404(registry.labels, name)
-    kept = {label for prompt, label in registry.protections() if prompt in (name, EVERY)}
+    kept = {label for prompt, label in registry.protections() if prompt in (name, ANY_PROMPT)}
     return json_answer({"labels": labels, "protected": sorted(kept)})
 
 
@@ -226,7 +226,7 @@ def protect(call: RequestContext) -> Response:
     """Say whether a label moves by approval only."""
     request, registry = call.json(shapes.Protection), call.state.live.registry
     check_words(label=request.label)
-    if request.name != EVERY:
+    if request.name != ANY_PROMPT:
         check_name(request.name)
     change = registry.protect if request.protected else registry.unprotect
     or_409(change, request.name, request.label, actor=call.name)
@@ -328,7 +328,7 @@ def list_audit(call: RequestContext) -> Response:
 def verify_audit(call: RequestContext) -> Response:
     """Check the whole chain of hashes, and that it still holds what an older seal says."""
     query = call.query(shapes.SealQuery)
-    seal = None if query.seal is None else Seal.parse(query.seal)
+    seal = None if query.seal is None else AuditCheckpoint.parse(query.seal)
     if seal is not None and seal.seq > 2**62:
         raise Refused(400, "The seal's number is out of range.")
     return json_answer(call.state.live.registry.verify_audit(seal).as_json())

@@ -14,7 +14,7 @@ import orjson
 
 from whet.errors import UsageError
 from whet.live.traffic.adapters import as_number
-from whet.live.traffic.otlp.decode import Happening
+from whet.live.traffic.otlp.decode import OtelEvent
 
 _INDEXED = re.compile(r"(\d{1,4})\.(.+)")
 _ROLES = {
@@ -38,7 +38,7 @@ _INPUT_EVENT, _OUTPUT_EVENT = "gen_ai.content.prompt", "gen_ai.content.completio
 _CHOICE = "gen_ai.choice"
 
 
-def first(attributes: Mapping[str, Any], *names: str) -> Any:
+def first_attribute(attributes: Mapping[str, Any], *names: str) -> Any:
     """The value of the first name that is there."""
     for name in names:
         value = attributes.get(name)
@@ -49,13 +49,13 @@ def first(attributes: Mapping[str, Any], *names: str) -> Any:
 
 def text_of(attributes: Mapping[str, Any], *names: str) -> str | None:
     """The first of these attributes as a text."""
-    value = first(attributes, *names)
+    value = first_attribute(attributes, *names)
     return None if value is None else str(value) if isinstance(value, str | int | float) else as_text(value)
 
 
 def number_of(attributes: Mapping[str, Any], *names: str) -> float | None:
     """The first of these attributes as a number; None when it is none."""
-    return as_number(first(attributes, *names))
+    return as_number(first_attribute(attributes, *names))
 
 
 def as_text(value: Any) -> str:
@@ -78,7 +78,7 @@ def parsed(value: Any) -> Any:
     return value
 
 
-def messages(side: str, attributes: Mapping[str, Any], events: Iterable[Happening]) -> list[dict[str, str]]:
+def messages(side: str, attributes: Mapping[str, Any], events: Iterable[OtelEvent]) -> list[dict[str, str]]:
     """The messages of one side, `input` or `output`, as role and content; empty when there are none."""
     events = list(events)
     details = [event.attributes for event in events if event.name == _DETAILS]
@@ -182,16 +182,18 @@ def _row(row: Mapping[str, Any], role: str) -> dict[str, str]:
     return {"role": as_text(row.get("role") or role), "content": _content(content)}
 
 
-def _from_events(side: str, events: Iterable[Happening]) -> list[dict[str, str]]:
+def _from_events(side: str, events: Iterable[OtelEvent]) -> list[dict[str, str]]:
     conversation: list[dict[str, str]] = []
     for event in events:
         values = event.attributes
         if side == "input" and event.name in _ROLES:
-            content = first(values, "content", "gen_ai.event.content", "gen_ai.prompt")
+            content = first_attribute(values, "content", "gen_ai.event.content", "gen_ai.prompt")
             conversation += _listed(parsed("" if content is None else content), _ROLES[event.name])
         elif side == "input" and event.name == _INPUT_EVENT:
-            conversation += _listed(parsed(first(values, "gen_ai.prompt") or ""), "user")
+            conversation += _listed(parsed(first_attribute(values, "gen_ai.prompt") or ""), "user")
         elif side == "output" and event.name in (_CHOICE, _OUTPUT_EVENT):
-            content = first(values, "gen_ai.completion", "message", "content", "gen_ai.event.content")
+            content = first_attribute(
+                values, "gen_ai.completion", "message", "content", "gen_ai.event.content"
+            )
             conversation += _listed(parsed("" if content is None else content), "assistant")
     return conversation

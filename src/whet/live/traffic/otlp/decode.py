@@ -35,7 +35,7 @@ class Unsupported(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class OtelEvent:
     """A named event with attributes, inside a span or as a log record of its own. `time` in nanoseconds."""
 
     name: str
@@ -55,7 +55,7 @@ class OtlpSpan:
     start: int
     end: int
     attributes: Mapping[str, Any]
-    events: tuple[Happening, ...] = ()
+    events: tuple[OtelEvent, ...] = ()
     error: str | None = None
     resource: Mapping[str, Any] = field(default_factory=dict)
 
@@ -70,14 +70,14 @@ def media_type(content_type: str | None) -> str:
     return kind
 
 
-def decoded(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan], list[Happening], list[str]]:
+def decoded(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan], list[OtelEvent], list[str]]:
     """Spans (signal `traces`) or log records (`logs`) of a request of media type `kind`, and why each of the others cannot
     be read.
 
     Raises UsageError for a body that is no such request, and Unsupported when reading protobuf needs a package.
     """
     groups = _json_groups(body, signal) if kind == JSON_TYPE else _protobuf_groups(body, signal)
-    spans, logs, broken = list[OtlpSpan](), list[Happening](), list[str]()
+    spans, logs, broken = list[OtlpSpan](), list[OtelEvent](), list[str]()
     for resource, record in groups:
         try:
             if signal == "traces":
@@ -189,14 +189,14 @@ def _span(record: _Record, resource: Mapping[str, Any]) -> OtlpSpan:
     )
 
 
-def _happening(record: _Record) -> Happening:
+def _happening(record: _Record) -> OtelEvent:
     attributes = _attributes(record.get("attributes"))
-    return Happening(
+    return OtelEvent(
         _string(record.get("name")), _integer(record.get("timeUnixNano"), "timeUnixNano"), attributes
     )
 
 
-def _log(record: _Record) -> Happening:
+def _log(record: _Record) -> OtelEvent:
     """A log record; attributes in its body (the older form of events) count as its own."""
     attributes = _attributes(record.get("attributes"))
     body = record.get("body")
@@ -208,7 +208,7 @@ def _log(record: _Record) -> Happening:
     time = _integer(record.get("timeUnixNano"), "timeUnixNano") or _integer(
         record.get("observedTimeUnixNano"), "observedTimeUnixNano"
     )
-    return Happening(name, time, attributes, _hex(record.get("traceId"), 32), _hex(record.get("spanId"), 16))
+    return OtelEvent(name, time, attributes, _hex(record.get("traceId"), 32), _hex(record.get("spanId"), 16))
 
 
 def _objects(value: object, name: str) -> list[Mapping[str, Any]]:

@@ -20,8 +20,16 @@ from whet.client.records import (
     Inference,
 )
 from whet.live.traffic.adapters import SOURCE_OF, clean, scored
-from whet.live.traffic.otlp.content import as_text, first, messages, number_of, parsed, plain_text, text_of
-from whet.live.traffic.otlp.decode import Happening, OtlpSpan
+from whet.live.traffic.otlp.content import (
+    as_text,
+    first_attribute,
+    messages,
+    number_of,
+    parsed,
+    plain_text,
+    text_of,
+)
+from whet.live.traffic.otlp.decode import OtelEvent, OtlpSpan
 
 EVALUATION = "gen_ai.evaluation.result"
 _OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
@@ -68,7 +76,7 @@ def answer_of(span: OtlpSpan) -> Inference:
     version = number_of(a, *_VERSION)
     whole = version is not None and version == int(version) and 0 <= version <= LARGEST_VERSION
     metadata = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
-    if not whole and first(a, *_VERSION) is not None:
+    if not whole and first_attribute(a, *_VERSION) is not None:
         metadata["prompt_version"] = clean(text_of(a, *_VERSION) or "")[:LONGEST_ID]
     output = _output(span)
     inputs = template if isinstance(template, Mapping) and template else _inputs(span)
@@ -174,7 +182,7 @@ def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Feedbac
 
 
 def evaluation(
-    event: Happening, target: tuple[str, str], around: Mapping[str, Any], key: Iterable[str]
+    event: OtelEvent, target: tuple[str, str], around: Mapping[str, Any], key: Iterable[str]
 ) -> Feedback | None:
     """A `gen_ai.evaluation.result` as feedback; None when it has neither score, label nor explanation.
 
@@ -183,16 +191,16 @@ def evaluation(
     a = event.attributes
     fields = {
         "name": a.get("gen_ai.evaluation.name"),
-        "score": first(a, "gen_ai.evaluation.score.value"),
-        "label": first(a, "gen_ai.evaluation.score.label"),
-        "explanation": first(a, "gen_ai.evaluation.explanation"),
+        "score": first_attribute(a, "gen_ai.evaluation.score.value"),
+        "label": first_attribute(a, "gen_ai.evaluation.score.label"),
+        "explanation": first_attribute(a, "gen_ai.evaluation.explanation"),
         "source": a.get("whet.source"),
         "user": text_of(a, *_USER) or text_of(around, *_USER),
     }
     return scored(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
 
 
-def log_evaluation(event: Happening) -> Feedback | None:
+def log_evaluation(event: OtelEvent) -> Feedback | None:
     """An evaluation that came as a log record: about the response that it names, else about its span or its trace."""
     response = _short(event.attributes, LONGEST_ID, "gen_ai.response.id")
     spans = (("response", response), ("inference", event.span), ("episode", event.trace))
