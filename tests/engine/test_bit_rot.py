@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 import whet
 from tests.api.world import right
-from whet.errors import ProviderError, WhetError
+from whet.engine.journal import read_events, read_rows
+from whet.errors import ProviderError, StorageError, WhetError
 
 ROWS = [
     {"input": f"Dish {i} was {word}.", "target": target}
@@ -95,3 +97,108 @@ def test_a_letter_of_an_answer_that_changed_is_found(tmp_path: Path) -> None:
     journal.write_bytes(data.replace(b'"positive"', b'"negative"'))
     with pytest.raises(WhetError, match="is damaged"):
         evaluate(tmp_path / "half", 1000)
+
+
+def rotten(journal: Path, statement: str) -> None:
+    """Change what stands in a row, and leave its checksum, as a bit that flips does."""
+    with sqlite3.connect(journal) as db:
+        assert db.execute(statement).rowcount == 1
+    db.close()
+
+
+CHANGES = {
+    "calls": "id = 3",
+    "details": "id = 3",
+    "events": "seq = 1",
+    "effects": "key = (SELECT MIN(key) FROM effects)",
+    "results": "digest = (SELECT MIN(digest) FROM results)",
+}
+
+
+UNCHECKED = {"effects": ("role", "calls"), "events": ("seq",)}
+"""Columns that no checksum covers."""
+
+
+class Detailed(Half):
+    """Says how much of its input was cached."""
+
+    def __call__(self, messages: list[Any]) -> Any:
+        usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
+        return {"choices": [{"message": {"content": super().__call__(messages)}}], "usage": usage}
+
+
+def columns_of(journal: Path, table: str) -> list[str]:
+    return [row[0] for row in read_rows(journal, "SELECT name FROM pragma_table_info(?)", (table,))]
+
+
+@pytest.mark.parametrize("table", CHANGES)
+def test_a_row_of_any_table_that_changed_is_named_with_run_and_table(tmp_path: Path, table: str) -> None:
+    """Each column of a row, its state and its numbers too."""
+    journal = unfinished(tmp_path / "half")
+    tried = 0
+    for column in columns_of(journal, table):
+        if column in ("sum", *UNCHECKED.get(table, ())):
+            continue
+        root = tmp_path / f"{table}-{column}"
+        shutil.copytree(tmp_path / "half", root)
+        text = f"'x' || COALESCE({column}, '')"
+        other = (
+            f"CASE typeof({column}) WHEN 'integer' THEN {column} + 64 WHEN 'real' THEN 0.5 ELSE {text} END"
+        )
+        (copy,) = root.glob("*/journal.sqlite")
+        rotten(copy, f"UPDATE {table} SET {column} = {other} WHERE {CHANGES[table]}")
+        with pytest.raises(StorageError) as error:
+            again(root)
+        assert f"of its table {table} has changed" in str(error.value), column
+        assert str(copy) in str(error.value) and "choose another run:" in str(error.value)
+        tried += 1
+    assert tried >= 2
+
+
+def unfinished(root: Path) -> Path:
+    """A run that its model ended after 15 calls."""
+    with pytest.raises(ProviderError):
+        again(root, 15)
+    (journal,) = root.glob("*/journal.sqlite")
+    (root / "cache.sqlite").unlink(missing_ok=True)
+    return journal
+
+
+def again(root: Path, most: int = 1000) -> Any:
+    return whet.optimize(
+        "Sort: {{input}}", data=ROWS, reward=right, lm=Detailed(most), optimizer_lm="none", method="grips", root=root,
+        progress=False, concurrency=1, budget=whet.Budget(calls=200),
+    )  # fmt: skip
+
+
+def test_an_event_that_changed_is_an_error_of_the_report_too(tmp_path: Path) -> None:
+    journal = unfinished(tmp_path)
+    rotten(journal, "UPDATE events SET value = replace(value, '0', '1') WHERE seq = 1")
+    with pytest.raises(StorageError, match="of its table events has changed"):
+        whet.report(journal.parent)
+
+
+def test_a_fork_takes_no_answer_that_changed(tmp_path: Path) -> None:
+    journal = unfinished(tmp_path)
+    rotten(journal, f"UPDATE results SET value = value || ' ' WHERE {CHANGES['results']}")
+    with pytest.raises(StorageError, match="of its table results has changed"):
+        whet.optimize(
+            "Sort: {{input}}", data=ROWS, reward=right, lm=Detailed(1000), optimizer_lm="none", method="grips", seed=1,
+            root=tmp_path, fork=journal.parent, progress=False, budget=whet.Budget(calls=200),
+        )  # fmt: skip
+
+
+def test_a_journal_of_an_older_version_without_checksums_is_read_and_goes_on(tmp_path: Path) -> None:
+    whole = again(tmp_path / "whole")
+    journal = unfinished(tmp_path / "half")
+    with sqlite3.connect(journal) as db:
+        for table in CHANGES:
+            db.execute(f"ALTER TABLE {table} DROP COLUMN sum")
+    db.close()
+    assert [event.name for event in read_events(journal)]
+    assert whet.report(journal.parent).is_file()
+    older = again(tmp_path / "half")
+    assert (older.best.prompt.text, older.best.test.mean) == (whole.best.prompt.text, whole.best.test.mean)
+    assert all("sum" in columns_of(journal, table) for table in CHANGES)
+    unchecked = read_rows(journal, "SELECT COUNT(sum), COUNT(*) FROM calls")[0]
+    assert 0 < unchecked[0] < unchecked[1], "rows of then have none, new ones have"

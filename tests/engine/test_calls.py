@@ -291,7 +291,7 @@ def test_tokens_and_cost_never_pass_the_limit(
 async def test_an_open_intent_of_a_killed_session_counts_as_spent(tmp_path: Path) -> None:
     core = open_core(tmp_path, Model())
     await run_of(core).generate("task", ask("x"))
-    await core.journal.commit([("INSERT INTO calls VALUES (99,'task','d',1,'open',10,10,0.5)", ())])
+    await core.journal.commit([("INSERT INTO calls VALUES (99,'task','d',1,'open',10,10,0.5,NULL)", ())])
     await close(core)
     core = open_core(tmp_path, Model(), Budget(calls=3))
     with pytest.raises(BudgetExceeded):

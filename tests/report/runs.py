@@ -81,7 +81,7 @@ def write_journal(
         rows.append((statement, (f"/{i}", name, orjson.dumps(value), calls)))
     for i, (role, state, tokens_in, tokens_out, cost) in enumerate(attempts, 1):
         row = (i, role, f"digest{i}", 1, state, tokens_in, tokens_out, cost)
-        rows.append(("INSERT INTO calls VALUES (?,?,?,?,?,?,?,?)", row))
+        rows.append(("INSERT INTO calls VALUES (?,?,?,?,?,?,?,?,NULL)", row))
     for i, (role, calls) in enumerate(effects):
         statement = "INSERT INTO effects(key, name, digest, role, calls) VALUES (?,?,?,?,?)"
         rows.append((statement, (f"/{i}", "score", f"digest{i}", role, calls)))

@@ -21,7 +21,15 @@ import orjson
 
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import Cache, decode, encode
-from whet.engine.journal import Journal, Statement, checksum
+from whet.engine.journal import (
+    NEW_STATE,
+    Journal,
+    Statement,
+    call_sum,
+    checksum,
+    detail_sum,
+    state_values,
+)
 from whet.engine.model_client import (
     DEAD_AFTER,
     MAX_ATTEMPTS,
@@ -252,17 +260,15 @@ class Caller:
         forgotten: set[str] = set()
         for client in self.clients.values():
             health = client.health
-            self.journal.append(
-                [("UPDATE calls SET state = ? WHERE id = ?", (SILENT, n)) for n in health.attempts]
-            )
+            self.journal.append([(NEW_STATE, (*state_values(SILENT), n)) for n in health.attempts])
             for digest in health.blank:
                 self.results.pop(digest, None)
                 self.journal.append(
                     [
                         ("DELETE FROM results WHERE digest = ?", (digest,)),
                         (
-                            "UPDATE calls SET state = ? WHERE digest = ? AND state = 'answered'",
-                            (BLANK, digest),
+                            "UPDATE calls SET state = ?, sum = (sum & ~65535) | ? WHERE digest = ? AND state = 'answered'",
+                            (*state_values(BLANK), digest),
                         ),
                     ]
                 )
@@ -457,23 +463,20 @@ class Caller:
     def _call_row(
         self, role: str, digest: str, state: str, usage: Usage, cost: float, call: int | None = None
     ) -> tuple[str, tuple[Any, ...]]:
-        row = (
-            self._number() if call is None else call,
-            role,
-            digest,
-            self.journal.session,
-            state,
-            usage.input_tokens,
-            usage.output_tokens,
-            cost,
-        )
-        return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?)", row
+        call = self._number() if call is None else call
+        session, tokens = self.journal.session, (usage.input_tokens, usage.output_tokens)
+        row_sum = call_sum(call, role, digest, session, state, tokens, cost)
+        row = (call, role, digest, session, state, *tokens, cost, row_sum)
+        return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?)", row
 
 
 def _detail_rows(call: int, usage: Usage) -> list[Statement]:
     """What a provider says of a call beyond its tokens, where it does."""
     details = usage.cached_input_tokens, usage.reasoning_tokens, int(usage.cost_usd is not None)
-    return [("INSERT OR REPLACE INTO details VALUES (?,?,?,?)", (call, *details))] if any(details) else []
+    if not any(details):
+        return []
+    row = (call, *details, detail_sum(call, *details))
+    return [("INSERT OR REPLACE INTO details VALUES (?,?,?,?,?)", row)]
 
 
 def _result_row(digest: str, value: bytes) -> tuple[str, tuple[Any, ...]]:

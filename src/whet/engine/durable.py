@@ -17,7 +17,7 @@ from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import decode
 from whet.engine.calls import INTERRUPT_SECONDS, Caller
-from whet.engine.journal import Journal, checksum
+from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row
 from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
 from whet.run import Budget, Run, Trainable
@@ -346,13 +346,8 @@ class DurableRun:
             return
         core.known_events.add(key)
         core._logged[key] = len(core.effects)
-        row = (
-            key,
-            name,
-            to_json(value),
-            core.budget.spent.total_calls,
-        )
-        core.journal.append([("INSERT OR IGNORE INTO events(key, name, value, calls) VALUES (?,?,?,?)", row)])
+        row = event_row(key, name, to_json(value), core.budget.spent.total_calls)
+        core.journal.append([(NEW_EVENT, row)])
 
 
 def rows_used(core: Core, path: str) -> list[tuple[float, float, int]]:

@@ -6,9 +6,9 @@ it is sent), `written` for the file system, which is what survives a kill (an an
 intent is written in its stead). Appends are ordered: everything appended before a durable intent is durable too.
 
 Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
-(content -> completions, shared by positions that ask the same), both with a checksum of the row, `calls` (one row per
-paid attempt, written before it is sent), `details` (what a provider says of a call beyond that: cached input, thought, a cost),
-`events` (what methods log; read by progress and report).
+(content -> completions, shared by positions that ask the same), `calls` (one row per paid attempt, written before it is sent),
+`details` (what a provider says of a call beyond that: cached input, thought, a cost), `events` (what methods log; read by
+progress and report). Each row of all but `meta` has a checksum; rows of older versions may have none.
 """
 
 from __future__ import annotations
@@ -45,17 +45,26 @@ CREATE TABLE IF NOT EXISTS effects(
 CREATE TABLE IF NOT EXISTS results(digest TEXT PRIMARY KEY, value BLOB NOT NULL, sum INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS calls(
   id INTEGER PRIMARY KEY, role TEXT NOT NULL, digest TEXT NOT NULL, session INTEGER NOT NULL,
-  state TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost REAL NOT NULL);
+  state TEXT NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost REAL NOT NULL,
+  sum INTEGER);
 CREATE TABLE IF NOT EXISTS details(
-  id INTEGER PRIMARY KEY, cached_input_tokens INTEGER NOT NULL, reasoning_tokens INTEGER NOT NULL, named INTEGER NOT NULL);
+  id INTEGER PRIMARY KEY, cached_input_tokens INTEGER NOT NULL, reasoning_tokens INTEGER NOT NULL, named INTEGER NOT NULL,
+  sum INTEGER);
 CREATE TABLE IF NOT EXISTS events(
-  seq INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, calls INTEGER NOT NULL);
+  seq INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, calls INTEGER NOT NULL,
+  sum INTEGER);
 """
 
 _ADD_SUM = {
     "effects": "ALTER TABLE effects ADD COLUMN sum INTEGER",
     "results": "ALTER TABLE results ADD COLUMN sum INTEGER",
+    "calls": "ALTER TABLE calls ADD COLUMN sum INTEGER",
+    "details": "ALTER TABLE details ADD COLUMN sum INTEGER",
+    "events": "ALTER TABLE events ADD COLUMN sum INTEGER",
 }
+NEW_EVENT = "INSERT OR IGNORE INTO events(key, name, value, calls, sum) VALUES (?,?,?,?,?)"
+NEW_STATE = "UPDATE calls SET state = ?, sum = (sum & ~65535) | ? WHERE id = ?"
+"""Changes the state of a call, and that part of its checksum: the first parameters are those of `state_values`."""
 
 Statement = tuple[str, tuple[Any, ...]]
 Connect = Callable[[str], Any]
@@ -278,10 +287,54 @@ def checksum(*parts: str | bytes | None) -> int:
     return zlib.crc32(b"\0".join(data))
 
 
-def check_row(path: Path, stored_sum: int | None, *parts: str | bytes | None) -> None:
+def check_row(path: Path, table: str, stored_sum: int | None, *parts: str | bytes | None) -> None:
     """Raise StorageError for a row that has changed; a row of an older version has no checksum."""
     if stored_sum is not None and stored_sum != checksum(*parts):
-        raise damaged(path, f"the row {str(parts[0])[:40]} has changed")
+        raise changed(path, table, parts[0])
+
+
+def changed(path: Path, table: str, row: object) -> StorageError:
+    """The error of a row whose checksum is not that of what it holds."""
+    return damaged(path, f"the row {str(row)[:40]} of its table {table} has changed")
+
+
+def call_sum(
+    call: int, role: str, digest: str, session: int, state: str, tokens: tuple[int, int], cost: float
+) -> int:
+    """The checksum of a row of `calls`. Its lowest 16 bits are those of the state alone, which changes later."""
+    data = f"{call}|{role}|{digest}|{session}|{tokens[0]}|{tokens[1]}|{cost + 0.0!r}"
+    return zlib.crc32(data.encode()) << 16 | state_values(state)[1]
+
+
+def state_values(state: str) -> tuple[str, int]:
+    """A state of a call, with its part of the checksum."""
+    return state, zlib.crc32(state.encode()) & 0xFFFF
+
+
+def check_calls(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Raise StorageError for a row of `calls` that has changed."""
+    for call, role, digest, session, state, read, written, cost, row_sum in rows:
+        if row_sum is not None and row_sum != call_sum(
+            call, role, digest, session, state, (read, written), cost
+        ):
+            raise changed(path, "calls", call)
+
+
+def detail_sum(*numbers: int) -> int:
+    """The checksum of a row of `details`."""
+    return zlib.crc32("|".join(map(str, numbers)).encode())
+
+
+def check_details(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Raise StorageError for a row of `details` that has changed."""
+    for *numbers, row_sum in rows:
+        if row_sum is not None and row_sum != detail_sum(*numbers):
+            raise changed(path, "details", numbers[0])
+
+
+def event_row(key: str, name: str, value: bytes, calls: int) -> tuple[Any, ...]:
+    """The parameters of `NEW_EVENT`."""
+    return key, name, value, calls, checksum(key, name, value, str(calls))
 
 
 def by_statement(statements: Iterable[Statement]) -> list[tuple[str, list[tuple[Any, ...]]]]:
@@ -384,22 +437,34 @@ def _unlock(file: IO[bytes] | None) -> None:
 def read_events(path: Path, names: Iterable[str] = ()) -> list[LoggedEvent]:
     """Logged events of a journal in order, also while its run is still going on."""
     wanted = set(names)
-    rows = read_rows(path, "SELECT name, value, calls FROM events ORDER BY seq")
-    try:
-        return [
-            LoggedEvent(n, orjson.loads(value), calls)
-            for n, value, calls in rows
-            if not wanted or n in wanted
-        ]
-    except (ValueError, TypeError) as error:
-        raise damaged(path, error) from error
+    return [event for _, event in _events(path, 0, -1) if not wanted or event.name in wanted]
 
 
 def events_after(path: Path, seq: int, limit: int) -> list[tuple[int, LoggedEvent]]:
     """The first `limit` events with a number above `seq`, each with its number, also while the run is going on."""
-    sql = "SELECT seq, name, value, calls FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
-    rows = read_rows(path, sql, (seq, limit))
-    return [(number, LoggedEvent(name, orjson.loads(value), calls)) for number, name, value, calls in rows]
+    return _events(path, seq, limit)
+
+
+def _events(path: Path, seq: int, limit: int) -> list[tuple[int, LoggedEvent]]:
+    """Events with their numbers; a `limit` of -1 is none. Raises StorageError for one that has changed."""
+    sql = _EVENTS if has_sums(path, "events") else _EVENTS_OF_OLD
+    events = []
+    for number, key, name, value, calls, row_sum in read_rows(path, sql, (seq, limit)):
+        try:
+            check_row(path, "events", row_sum, key, name, value, str(calls))
+            events.append((number, LoggedEvent(name, orjson.loads(value), calls)))
+        except (ValueError, TypeError) as error:
+            raise damaged(path, error) from error
+    return events
+
+
+def has_sums(path: Path, table: str) -> bool:
+    """Whether the rows of a table may have checksums: a journal that no newer version has opened has no column for them."""
+    return bool(read_rows(path, "SELECT 1 FROM pragma_table_info(?) WHERE name = 'sum'", (table,)))
+
+
+_EVENTS = "SELECT seq, key, name, value, calls, sum FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+_EVENTS_OF_OLD = "SELECT seq, key, name, value, calls, NULL FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
 
 
 def read_rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -22,7 +22,19 @@ from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
 from whet.engine.calls import CACHED_OLDEST, OPEN, REFUSED, SILENT, SUSPECTS, Caller
 from whet.engine.durable import Core, Recorded
-from whet.engine.journal import Connect, Journal, check_row, checksum, connect, damaged, read_rows
+from whet.engine.journal import (
+    Connect,
+    Journal,
+    check_calls,
+    check_details,
+    check_row,
+    checksum,
+    connect,
+    damaged,
+    has_sums,
+    read_rows,
+    state_values,
+)
 from whet.engine.model_client import ModelClient
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, UsageError, WhetError, parameter
@@ -322,22 +334,28 @@ def _load(
     for key, name, digest, value, row_sum in journal.rows(
         "SELECT key, name, digest, value, sum FROM effects"
     ):
-        check_row(journal.path, row_sum, key, name, digest, value)
+        check_row(journal.path, "effects", row_sum, key, name, digest, value)
         effects[key] = Recorded(name, digest, value)
     for digest, value, row_sum in journal.rows("SELECT digest, value, sum FROM results"):
-        check_row(journal.path, row_sum, digest, value)
+        check_row(journal.path, "results", row_sum, digest, value)
         results[digest] = bytes(value)
+    check_calls(journal.path, journal.rows("SELECT * FROM calls"))
+    check_details(journal.path, journal.rows("SELECT * FROM details"))
     spent = _spent(journal)
     open_calls = journal.rows(
         "SELECT COUNT(*), COALESCE(SUM(cost), 0) FROM calls WHERE state IN ('open', 'lost')"
     )[0]
-    journal.append([("UPDATE calls SET state = ? WHERE state = 'open'", (LOST,))])
+    lose = "UPDATE calls SET state = ?, sum = (sum & ~65535) | ? WHERE state = 'open'"
+    journal.append([(lose, state_values(LOST))])
     if fork is not None and not effects:
         results |= _answers_of(fork, journal)
     budget = BudgetAccount(plan.limits, spent, Budget())
     next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
     caller = Caller(journal, cache, budget, clients, plan.seed, results, next_call)
-    known = {k for (k,) in journal.rows("SELECT key FROM events")}
+    known = set()
+    for key, name, value, calls, row_sum in journal.rows("SELECT key, name, value, calls, sum FROM events"):
+        check_row(journal.path, "events", row_sum, key, name, value, str(calls))
+        known.add(key)
     core = Core(
         journal, caller, budget, Blobs(folder / "blobs"), plan.seed, effects, on_event, known_events=known
     )
@@ -402,8 +420,13 @@ def _answered(journal: Journal, role: str) -> bool:
 
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
-    rows = read_rows(fork / "journal.sqlite", "SELECT digest, value FROM results")
-    journal.append(
-        [("INSERT OR IGNORE INTO results VALUES (?,?,?)", (d, v, checksum(d, bytes(v)))) for d, v in rows]
-    )
-    return {d: bytes(v) for d, v in rows}
+    """The answers of another run, which become those of this one. Raises StorageError for one that has changed."""
+    path, answers = fork / "journal.sqlite", {}
+    sums = has_sums(path, "results")
+    sql = "SELECT digest, value, sum FROM results" if sums else "SELECT digest, value, NULL FROM results"
+    for digest, value, row_sum in read_rows(path, sql):
+        check_row(path, "results", row_sum, digest, value)
+        answers[digest] = bytes(value)
+    row = "INSERT OR IGNORE INTO results VALUES (?,?,?)"
+    journal.append([(row, (digest, value, checksum(digest, value))) for digest, value in answers.items()])
+    return answers
