@@ -24,7 +24,7 @@ from whet.running import evaluate_task, optimize_task
 from whet.stats import clusters_of, fewest_clusters, opening_alpha, rows_for_gain, smallest_gain
 from whet.task import ModelSpec, Task, labels_of, task_of
 from whet.task.examples import input_hash
-from whet.task.memory import TaskKeywords
+from whet.task.keywords import TaskKeywords
 from whet.task.roles import changed_spec, model_of, with_base_url
 
 TRIED = 3

@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import orjson
 
 from whet.added_rows import MORE
-from whet.arguments import check_path, checked, unwritable
+from whet.arguments import check_path, checked, describe_keywords, select, unwritable
 from whet.blocking import blocking
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.forecast import plan_lines
@@ -27,94 +27,53 @@ from whet.errors import UsageError, did_you_mean, parameter
 from whet.feedback import one_call
 from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
-from whet.fields import from_arguments
+from whet.fields import build_from
 from whet.methods import MethodChoice, choose_method
-from whet.options import Options, RoleModel
+from whet.options import (
+    CallKeywords,
+    CompareKeywords,
+    EvaluateKeywords,
+    FollowUpKeywords,
+    MethodKeywords,
+    OptimizeKeywords,
+    Options,
+    RoleModel,
+    RunKeywords,
+    SearchKeywords,
+    TaskModelKeywords,
+    TrainingKeywords,
+    options_of_method,
+)
 from whet.prompt import Prompt
 from whet.reporting import displayed, place_of, write_comparison, write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
-from whet.run import Budget
 from whet.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
-from whet.task import SPLITS, Task, TaskKeywords, prompt_of, task_of
+from whet.task import SPLITS, AlphaKeywords, GateKeywords, Task, TaskKeywords, prompt_of, task_of
 
 
 @checked
+@describe_keywords(
+    TaskKeywords,
+    AlphaKeywords,
+    GateKeywords,
+    TaskModelKeywords,
+    MethodKeywords,
+    SearchKeywords,
+    TrainingKeywords,
+    RunKeywords,
+    CallKeywords,
+    FollowUpKeywords,
+    defaults=Options,
+)
 async def aoptimize(
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
-    *,
-    data: Any = None,
-    reward: Any = None,
-    labels: Sequence[str] | None = None,
-    verbalizer: Mapping[str, str] | None = None,
-    description: str | None = None,
-    splits: Mapping[str, float] | None = None,
-    environment: Mapping[str, Any] | None = None,
-    second_opinion: Any = None,
-    name: str | None = None,
-    group: str | None = None,
-    reward_timeout: float | None = None,
-    program: Any = None,
-    region: str | None = None,
-    objectives: Mapping[str, Any] | None = None,
-    alpha: float | None = None,
-    minimum_effect: float | None = None,
-    longest: int | None = None,
-    lm: RoleModel = None,
-    optimizer_lm: RoleModel = None,
-    judge_lm: RoleModel = None,
-    policy: str | None = None,
-    processes: int = 1,
-    base_url: str | None = None,
-    concurrency: int | None = None,
-    method: MethodChoice | None = None,
-    settings: Mapping[str, Any] | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-    run: str | Path | None = None,
-    root: str | Path = "runs",
-    fork: str | Path | None = None,
-    control: str | None = None,
-    more: Any = None,
-    dry_run: bool = False,
-    fresh: bool = False,
-    max_wait: float | None = None,
-    progress: Progress | bool | None = None,
+    **keywords: Unpack[OptimizeKeywords],
 ) -> RunResult:
     """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
 
-    The task. `task`: the text of a prompt, its messages, a prompt file, a Prompt, a Task, or a task folder. With a prompt go:
-      data: a list of dicts, a data frame, a datasets.Dataset, a path (.jsonl, .json, .csv, .py), or a dict of these with the
-        keys train, validation, test. A row has `input` (a text, or a dict that fills the slots), `target`, and anything
-        else; a row without `input` whose keys fill the slots will do. The rows of a frame or data set are all input but for
-        `id` and `target` where the prompt has no slots.
-      reward: a name, what task.yaml takes, or a function (example, output) -> number, dict or Reward, sync or async. Another
-        range than 0 to 1: {"program": {"function": f, "low": -1, "high": 1}}.
-      program: an async function (lm, prompts, example); `task` is then a dict of its prompts by name (docs/programs.md).
-      labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, region, objectives:
-      as in task.yaml; with `objectives`, `reward` may be left out.
-    With any task: `alpha` (the chance of a false promotion, over all openings of the test rows together) and `minimum_effect`
-      (the difference that must be exceeded), in the place of the task's; `longest`: tokens that the prompt may have at most
-      (three times those of the start, at least 2,000).
+    `task`: the text of a prompt, its messages, a prompt file, a Prompt, a Task, or a task folder.
 
-    The models. `lm`, `optimizer_lm`, `judge_lm`: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run
-      ends), a function (messages) -> text or Completion, sync or async (`whet.models.callable`), or a dict as under `models`
-      in task.yaml (with `price`, `temperature`, ...). optimizer_lm="none" forbids one. `policy`: the model whose weights are
-      trained; `processes` share in that. `base_url`: any OpenAI-compatible endpoint. `concurrency`: calls in flight.
-
-    The run. `method`: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a
-      method of your own too (`whet.methods.register`); `settings` go with a name. `budget`: limits on everything, retries
-      and the sealed test included. `run`: its folder, by default TASK-METHOD-SEED below `root`. `fork`: a run whose paid
-      answers are reused. `control`: a method that runs afterwards, within its half of the
-      limits. `more`: fresh rows (as
-      `data`) that a finished run has not seen; baseline and best answer them too, and what all such rows say together
-      replaces its verdict. `fresh`: ask again what the cache or a finished run knows, as where another model answers
-      behind the same address. `max_wait`: seconds that an endpoint is waited for which turns calls away, at most (an hour).
-      `dry_run`: plan and stop; the result has `plan` and the status `planned`. Without any limit on how
-      much is asked, 1,000 calls beside the sealed test are one.
-    `progress`: by default the plan, warnings and a line that shows how the run goes on are written to stderr, in a notebook
-      below the cell. False writes nothing; warnings are then Python warnings. A whet.Progress is filled for you to show.
-
-    Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and source, the models'
+    Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and version, the models'
     addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its
     source, what it closes over and the functions of its module that it uses (`whet.sources`); so an edited reward or model
     function is another one, and its answers are not taken from a cache. What such a function reads at run time (a file, a
@@ -122,64 +81,51 @@ async def aoptimize(
 
     Raises UsageError before anything is paid, ProviderError for a dead endpoint (result.json has the status `stopped`).
     """
-    arguments = locals()
-    known, config = (None, None) if method is None else choose_method(method)
-    named = {"method": None if known is None else known.entry.name, "config": config}
-    options = from_arguments(Options, {**arguments, **named})
-    with displayed(progress, place_of(task)) as shown:
-        loaded = task_of(task, from_arguments(TaskKeywords, arguments))
+    options = options_of_method(keywords.get("method"), keywords)
+    with displayed(keywords.get("progress"), place_of(task)) as shown:
+        loaded = task_of(task, select(TaskKeywords, keywords))
         return RunResult(await optimize_task(loaded, options, shown))
 
 
 @checked
+@describe_keywords(
+    TaskKeywords, AlphaKeywords, TaskModelKeywords, RunKeywords, CallKeywords, defaults=Options
+)
 async def aevaluate(
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     *,
     prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any] | None = None,
     split: str = "validation",
-    data: Any = None,
-    reward: Any = None,
-    labels: Sequence[str] | None = None,
-    verbalizer: Mapping[str, str] | None = None,
-    description: str | None = None,
-    splits: Mapping[str, float] | None = None,
-    environment: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    group: str | None = None,
-    reward_timeout: float | None = None,
-    program: Any = None,
-    objectives: Mapping[str, Any] | None = None,
-    alpha: float | None = None,
-    lm: RoleModel = None,
-    judge_lm: RoleModel = None,
-    base_url: str | None = None,
-    concurrency: int | None = None,
-    seed: int = 0,
-    run: str | Path | None = None,
-    root: str | Path = "runs",
-    dry_run: bool = False,
-    fresh: bool = False,
-    max_wait: float | None = None,
-    progress: Progress | bool | None = None,
+    **keywords: Unpack[EvaluateKeywords],
 ) -> Evaluation:
     """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
 
     `prompt`: a text, messages, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an
-    opening of the sealed test is counted and spends its part of `alpha`). The rest, and what it raises, is as in `whet.optimize`.
+    opening of the sealed test is counted and spends its part of `alpha`). Raises what `whet.optimize` raises.
     """
-    arguments = locals()
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
-    with displayed(progress, place_of(task)) as shown:
-        loaded = task_of(task, from_arguments(TaskKeywords, arguments), needs=(split,))
+    with displayed(keywords.get("progress"), place_of(task)) as shown:
+        loaded = task_of(task, select(TaskKeywords, keywords), needs=(split,))
         if prompt is not None:
             what = str(prompt) if isinstance(prompt, Path) else "The prompt"
             loaded = with_prompt(loaded, prompt_of(prompt, parameter("prompt")), what)
-        options = from_arguments(Options, arguments)
+        options = build_from(Options, keywords)
         return Evaluation(await evaluate_task(loaded, split, options, shown))
 
 
 @checked
+@describe_keywords(
+    TaskKeywords,
+    AlphaKeywords,
+    GateKeywords,
+    TaskModelKeywords,
+    SearchKeywords,
+    TrainingKeywords,
+    RunKeywords,
+    CallKeywords,
+    defaults=Options,
+)
 async def acompare(
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     methods: Sequence[MethodChoice],
@@ -188,50 +134,17 @@ async def acompare(
     transfer: RoleModel = None,
     reader: str = READER,
     on_run: Callable[[str, int, Progress], None] = lambda method, seed, progress: None,
-    data: Any = None,
-    reward: Any = None,
-    labels: Sequence[str] | None = None,
-    verbalizer: Mapping[str, str] | None = None,
-    description: str | None = None,
-    splits: Mapping[str, float] | None = None,
-    environment: Mapping[str, Any] | None = None,
-    second_opinion: Any = None,
-    name: str | None = None,
-    group: str | None = None,
-    reward_timeout: float | None = None,
-    program: Any = None,
-    region: str | None = None,
-    objectives: Mapping[str, Any] | None = None,
-    alpha: float | None = None,
-    minimum_effect: float | None = None,
-    longest: int | None = None,
-    lm: RoleModel = None,
-    optimizer_lm: RoleModel = None,
-    judge_lm: RoleModel = None,
-    policy: str | None = None,
-    processes: int = 1,
-    base_url: str | None = None,
-    concurrency: int | None = None,
-    settings: Mapping[str, Any] | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-    run: str | Path | None = None,
-    root: str | Path = "runs",
-    dry_run: bool = False,
-    fresh: bool = False,
-    max_wait: float | None = None,
-    progress: Progress | bool | None = None,
+    **keywords: Unpack[CompareKeywords],
 ) -> MethodComparison:
     """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.
 
     Each run says how the resulting text reads (perplexity under `reader`, a model's address or `none`) and, with the address
-    of another model as `transfer`, what the prompt is worth with that one. `run` is the folder of the runs. The other
-    arguments are those of `whet.optimize`. Raises what it raises.
+    of another model as `transfer`, what the prompt is worth with that one. `run` is the folder of the runs. Raises what
+    `whet.optimize` raises.
 
     The plan of all runs together is said before anything is paid. The folder gets the comparison as comparison.html, .csv, .md
     and .tex, and as comparison.json what this returns.
     """
-    arguments = locals()
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]
     configs = {method.entry.name: config for method, config in chosen if config is not None}
@@ -243,13 +156,13 @@ async def acompare(
         )
     if seeds < 1:
         raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
-    with displayed(progress, place_of(task)) as shown:
-        loaded = task_of(task, from_arguments(TaskKeywords, arguments))
-        options = from_arguments(Options, arguments)
+    with displayed(keywords.get("progress"), place_of(task)) as shown:
+        loaded = task_of(task, select(TaskKeywords, keywords))
+        options = build_from(Options, keywords)
         folder = comparison_folder(options, loaded)
         measurements = RunMeasurements(loaded, options, folder, transfer, reader)
         compared = await compare_runs(measurements, names, seeds, on_run, run_task, shown, configs)
-        if not dry_run:
+        if not options.dry_run:
             write_comparison(folder, compared)
         return MethodComparison({**compared, "folder": str(folder)})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import inspect
@@ -17,6 +18,7 @@ from whet.errors import UsageError, did_you_mean, parameter
 from whet.storable import LARGEST, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K")
 _WORDS: Mapping[Any, str] = {
     str: "a text",
     int: "a whole number (64 bits)",
@@ -73,9 +75,53 @@ def checked(function: F) -> F:
     return typing.cast(F, call)
 
 
+def describe_keywords(*groups: type[Any], defaults: type[Any] | None = None) -> Callable[[F], F]:
+    """Show the keywords of a function that takes `**keywords: Unpack[...]` in its signature and its docstring.
+
+    `groups` are the TypedDicts that the unpacked one consists of: each is documented once, and every function that takes it
+    shows that text in `help`. `defaults` is a dataclass whose fields have the defaults; any other keyword shows None.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        known = {field.name: field for field in dataclasses.fields(defaults)} if defaults else {}
+        for group in groups:
+            for name, annotation in group.__annotations__.items():
+                written = getattr(annotation, "__forward_arg__", annotation)
+                default = _default_of(known[name]) if name in known else None
+                own.append(
+                    inspect.Parameter(
+                        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=written
+                    )
+                )
+        texts = [inspect.getdoc(function), *map(inspect.getdoc, groups)]
+        function.__doc__ = "\n\n".join(text for text in texts if text)
+        function.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+        function.__keywords__ = groups  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else None
+
+
+def select(group: type[K], keywords: Mapping[str, Any]) -> K:
+    """The keywords of one TypedDict among those of a call."""
+    return typing.cast(
+        K, {name: keywords[name] for name in group.__annotations__ if keywords.get(name) is not None}
+    )
+
+
 @functools.cache
 def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
-    return inspect.signature(function), typing.get_type_hints(function)
+    hints = typing.get_type_hints(function)
+    for group in getattr(function, "__keywords__", ()):
+        hints |= typing.get_type_hints(group)
+    return inspect.signature(function), hints
 
 
 def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> inspect.BoundArguments:

@@ -118,8 +118,7 @@ def check_options(
             )
 
 
-def from_arguments(kind: type[T], arguments: Mapping[str, Any]) -> T:
-    """A dataclass from those arguments of a public function (`locals()` at its beginning) that are called like its fields;
-    None, or no such argument, is the field's default."""
+def build_from(kind: type[T], keywords: Mapping[str, Any]) -> T:
+    """A dataclass from those keywords that are called like its fields. A keyword that is None or missing is the default."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: arguments[name] for name in names if arguments.get(name) is not None})
+    return kind(**{name: keywords[name] for name in names if keywords.get(name) is not None})

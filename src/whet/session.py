@@ -11,27 +11,32 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from whet.arguments import checked
+from whet.arguments import checked, describe_keywords, select
 from whet.blocking import LoopThread
 from whet.engine.progress import Progress
 from whet.environments.environment import EXAMPLE
 from whet.environments.labels import find_label
 from whet.errors import UsageError
-from whet.fields import from_arguments
-from whet.methods import OPTIMIZER, MethodChoice, choose_method, get_method
+from whet.methods import OPTIMIZER, choose_method, get_method
 from whet.models.language_model import AnswersOnly
-from whet.options import Options, RoleModel
+from whet.options import (
+    MethodKeywords,
+    Options,
+    RunKeywords,
+    SearchKeywords,
+    SessionKeywords,
+    options_of_method,
+)
 from whet.prompt import Prompt
 from whet.reporting import Display, displayed
 from whet.results import RunResult
 from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
-from whet.run import Budget
 from whet.running import optimize_task
 from whet.storable import repair_surrogates, shown
-from whet.task import Task, TaskKeywords, task_of
+from whet.task import AlphaKeywords, GateKeywords, Task, TaskKeywords, task_of
 from whet.types import Completion, Example, Message, Request, content_hash
 
 ANSWERS = "answers.jsonl"
@@ -68,7 +73,7 @@ class Session:
     `model` names what answers; it is pinned with the run as `session/MODEL`. Without a `reward` each answer to an example is
     told with its own, between `low` and `high`; with one (or a task that has one) none is told. Where the method needs an
     optimizer model and none is named, its calls are asked too; so are those of a judge. `concurrency` calls wait at once at
-    most. The other arguments are those of `whet.optimize`.
+    most. The other keywords are those of `whet.optimize`, without the task model.
 
     The plan and warnings are written to stderr; with `progress=True` also a line that shows how the run goes on, with
     `progress=False` nothing.
@@ -78,37 +83,28 @@ class Session:
     """
 
     @checked
+    @describe_keywords(
+        TaskKeywords,
+        AlphaKeywords,
+        GateKeywords,
+        MethodKeywords,
+        SearchKeywords,
+        RunKeywords,
+        defaults=Options,
+    )
     def __init__(
         self,
         task: str | Path | Prompt | Task | Sequence[Any],
         *,
-        data: Any = None,
-        reward: Any = None,
         low: float = 0.0,
         high: float = 1.0,
-        labels: Sequence[str] | None = None,
-        verbalizer: Mapping[str, str] | None = None,
-        description: str | None = None,
-        splits: Mapping[str, float] | None = None,
-        name: str | None = None,
-        group: str | None = None,
-        alpha: float | None = None,
-        minimum_effect: float | None = None,
         model: str = "model",
-        optimizer_lm: RoleModel = None,
-        judge_lm: RoleModel = None,
-        base_url: str | None = None,
-        concurrency: int = IN_FLIGHT,
-        method: MethodChoice | None = None,
-        settings: Mapping[str, Any] | None = None,
-        budget: Budget | None = None,
-        seed: int = 0,
-        run: str | Path | None = None,
-        root: str | Path = "runs",
-        fork: str | Path | None = None,
-        progress: Progress | bool | None = None,
+        **keywords: Unpack[SessionKeywords],
     ) -> None:
-        arguments = locals()
+        data, reward = keywords.get("data"), keywords.get("reward")
+        method, optimizer_lm, judge_lm = (
+            keywords.get(name) for name in ("method", "optimizer_lm", "judge_lm")
+        )
         self._changed = threading.Condition()
         self._waiting: dict[str, tuple[Ask, asyncio.Future[Completion]]] = {}
         self._answers: dict[str, dict[str, Any]] = {}
@@ -117,7 +113,7 @@ class Session:
         own = data is not None and reward is None
         if own:
             reward = {"program": {"function": self._rewards, "low": low, "high": high}}
-        self._task = task_of(task, from_arguments(TaskKeywords, {**arguments, "reward": reward}))
+        self._task = task_of(task, select(TaskKeywords, {**keywords, "reward": reward}))
         self._caller_rewards = own
         if self._task.world is not None or self._task.program is not None:
             what = "`environment`" if self._task.program is None else "`program`"
@@ -129,7 +125,7 @@ class Session:
                 "A session does not see what its calls take, and this task has such a metric among its objectives. Use "
                 "whet.optimize."
             )
-        known, config = (None, None) if method is None else choose_method(method)
+        known = None if method is None else choose_method(method)[0]
         needs = (known or get_method(self._task.method or _DEFAULT_METHOD)).entry.needs
         if optimizer_lm is None and OPTIMIZER in needs:
             optimizer_lm = _SessionModel(self, model, "optimizer")
@@ -140,9 +136,8 @@ class Session:
             "optimizer_lm": optimizer_lm,
             "judge_lm": judge_lm,
         }
-        named = {"method": None if known is None else known.entry.name, "config": config}
-        options = from_arguments(Options, {**arguments, **models, **named})
-        self._progress = self._display(progress)
+        options = options_of_method(method, {"concurrency": IN_FLIGHT, **keywords, **models})
+        self._progress = self._display(keywords.get("progress"))
         self._thread = LoopThread(lambda: optimize_task(self._task, options, self._progress), "whet-session")
         self._thread.future.add_done_callback(lambda done: self._end())
         self._thread.start()

@@ -1,9 +1,10 @@
 """Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
 from whet.rewards.choose import labels_of
+from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords
 from whet.task.load import load_task
 from whet.task.material import ImportedData, read_material
-from whet.task.memory import TaskKeywords, build_task, prompt_of, task_of
+from whet.task.memory import build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.save import check_folder
 from whet.task.spec import SPLITS, ModelSpec, Task
@@ -18,6 +19,8 @@ from whet.task.starting import (
 
 __all__ = [
     "SPLITS",
+    "AlphaKeywords",
+    "GateKeywords",
     "ImportedData",
     "ModelSpec",
     "NewTaskChoices",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from whet.prompt import Prompt
 from whet.prompt.chat import looks_like_chat
 from whet.storable import shown
 from whet.task.environment import read_environment
+from whet.task.keywords import TaskKeywords
 from whet.task.load import load_task, make_task
 from whet.task.prompts import load_prompt
 from whet.task.sources import DATASETS, FILE
@@ -27,30 +27,6 @@ _FILE_NAME = re.compile(r"\S*[^\s.]\.[A-Za-z][A-Za-z0-9]{0,5}")
 _WORD = re.compile(r"[\w.-]+")
 _PART = r"[^\s/\\<>{}\"']+"
 _WAY = re.compile(rf"(?:\.{{1,2}}|~|[A-Za-z]:)?[/\\]\S*|{_PART}(?:[/\\]{_PART})+[/\\]?|{_PART}[/\\]")
-
-
-@dataclass(frozen=True)
-class TaskKeywords:
-    """What a caller says of a task whose prompt is handed over in Python; the keys of task.yaml. None: not said."""
-
-    data: Any = None
-    reward: Any = None
-    labels: Any = None
-    verbalizer: Mapping[str, str] | None = None
-    description: str | None = None
-    splits: Mapping[str, float] | None = None
-    environment: Mapping[str, Any] | None = None
-    second_opinion: Any = None
-    name: str | None = None
-    group: str | None = None
-    reward_timeout: float | None = None
-    program: Any = None
-    region: str | None = None
-    objectives: Mapping[str, Any] | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The words that are not None."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
 
 def task_of(
@@ -73,12 +49,12 @@ def task_of(
         raise UsageError(
             f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
         )
-    if names_prompt_file(str(task)) and not (words.data is None and words.environment is None):
+    if names_prompt_file(str(task)) and not (words.get("data") is None and words.get("environment") is None):
         return build_task(prompt_of(Path(task)), words, needs)
     if isinstance(task, Path) or _is_folder(task):
         _refuse_words(words, f"the task folder {task}")
         return load_task(task, needs)
-    if words.data is None and words.environment is None and _may_be_path(task):
+    if words.get("data") is None and words.get("environment") is None and _may_be_path(task):
         return _folder_or_refused(task, needs)
     return build_task(prompt_of(task), words, needs)
 
@@ -136,7 +112,7 @@ def _refuse_lost_path(text: str) -> None:
 
 def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> Task:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
-    document = {"name": f"prompt-{prompt.id}", **words.as_dict()}
+    document: dict[str, Any] = {"name": f"prompt-{prompt.id}", **words}
     data = document.pop("data", None)
     keys = {key: Node.of(value, key) for key, value in document.items()}
     environment = read_environment(keys, Path())
@@ -204,7 +180,7 @@ def _folder_or_refused(text: str, needs: Sequence[str]) -> Task:
 
 
 def _refuse_words(words: TaskKeywords, what: str) -> None:
-    name = next(iter(words.as_dict()), None)
+    name = next(iter(words), None)
     if name is not None:
         raise UsageError(
             f"{what} brings its own {name}, and {name}= is named too. Leave {name}= out, or give the prompt as text."

@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from whet.arguments import checked
+from whet.arguments import checked, describe_keywords, select
 from whet.environments import World
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
-from whet.fields import from_arguments
 from whet.models.addresses import split_address
 from whet.models.endpoint import check_headers, holds_secret, variables_in
 from whet.models.prices import Price
@@ -22,6 +21,7 @@ from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
 from whet.storable import is_number
+from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords, TaskOfKeywords
 from whet.task.tree import Node
 from whet.types import EMBEDDING, ROLES, Example
 
@@ -136,38 +136,22 @@ class Task:
 
     @classmethod
     @checked
+    @describe_keywords(TaskKeywords, AlphaKeywords, GateKeywords)
     def of(
         cls,
         prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any],
-        *,
-        data: Any = None,
-        reward: Any = None,
-        labels: Sequence[str] | None = None,
-        verbalizer: Mapping[str, str] | None = None,
-        description: str | None = None,
-        splits: Mapping[str, float] | None = None,
-        environment: Mapping[str, Any] | None = None,
-        second_opinion: Any = None,
-        name: str | None = None,
-        alpha: float | None = None,
-        minimum_effect: float | None = None,
-        group: str | None = None,
-        reward_timeout: float | None = None,
-        program: Any = None,
-        region: str | None = None,
-        objectives: Mapping[str, Any] | None = None,
-        longest: int | None = None,
+        **keywords: Unpack[TaskOfKeywords],
     ) -> Task:
-        """A task in memory; the keywords are those of `whet.optimize` and mean what the keys of task.yaml mean.
+        """A task in memory.
 
-        `prompt` is a text, messages, a Prompt, the path of a file, or a dict of these by name with a `program`. It raises
+        `prompt` is a text, messages, a Prompt, the path of a file, or a dict of these by name with a `program`. Raises
         UsageError for everything that a task folder is refused for.
         """
-        arguments = locals()
-        from whet.task.memory import TaskKeywords, build_task, prompt_of
+        from whet.task.memory import build_task, prompt_of
 
-        words = from_arguments(TaskKeywords, arguments)
-        return with_longest(with_gate(build_task(prompt_of(prompt), words), alpha, minimum_effect), longest)
+        task = build_task(prompt_of(prompt), select(TaskKeywords, keywords))
+        gated = with_gate(task, keywords.get("alpha"), keywords.get("minimum_effect"))
+        return with_longest(gated, keywords.get("longest"))
 
     @classmethod
     @checked
