@@ -177,18 +177,19 @@ class BudgetAccount:
 
     def settle(self, reservation: Reservation, usage: Usage, cost: float, made: bool = True) -> None:
         """Replace what was reserved by what was billed; a call that was not `made` does not count."""
+        spent = self.spent
         if not made:
-            self.spent.calls[reservation.role] -= reservation.calls
+            spent.calls[reservation.role] -= reservation.calls
         self._open_tokens -= reservation.tokens
         self._open_cost -= reservation.cost
         self._in_flight -= 1
         self._asking[reservation.role] -= 1
-        self.spent.input_tokens += usage.input_tokens
-        self.spent.output_tokens += usage.output_tokens
-        self.spent.cached_input_tokens += usage.cached_input_tokens
-        self.spent.reasoning_tokens += usage.reasoning_tokens
-        self.spent.named[reservation.role] += usage.cost_usd is not None
-        self.spent.cost += cost
+        spent.input_tokens += usage.input_tokens
+        spent.output_tokens += usage.output_tokens
+        spent.cached_input_tokens += usage.cached_input_tokens
+        spent.reasoning_tokens += usage.reasoning_tokens
+        spent.named[reservation.role] += usage.cost_usd is not None
+        spent.cost += cost
         self._changed.set()
 
 

@@ -195,16 +195,21 @@ class DurableRun:
         """The same place in the program, where every request is another sample than it is elsewhere."""
         return DurableRun(self._core, self.path, self.limits, self._roles, shift)
 
-    @contextmanager
-    def _step(self, name: str) -> Iterator[str]:
+    def _begin(self, name: str) -> str:
+        """Go on to the next position of the branch, and its key. The branch is busy until `_busy` is None again."""
         if self._busy is not None:
             raise RuntimeError(
                 f"{self.path}: {name} began while {self._busy} was going on. Use run.map for concurrent work."
             )
         self._busy = name
         self._position += 1
+        return f"{self.path}/{self._position}"
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[str]:
+        key = self._begin(name)
         try:
-            yield f"{self.path}/{self._position}"
+            yield key
         finally:
             self._busy = None
 
@@ -238,16 +243,17 @@ class DurableRun:
         role = self._roles.get(role, role)
         if self._shift:
             request = replace(request, sample=request.sample + self._shift)
-        with self._step(role) as key:
-            request, digest = self._core.caller.prepare(role, request)
-            record = self._core.recorded(key, role, digest)
+        core, key = self._core, self._begin(role)
+        try:
+            request, digest = core.caller.prepare(role, request)
+            record = core.recorded(key, role, digest)
             if record is not None:
-                value = self._core.caller.results[digest] if record.value is None else record.value
-                return decode(value)
-            value = await self._core.caller.ask(role, request, digest)
-            shared = digest in self._core.caller.results
-            self._core.record(key, role, digest, None if shared else value)
+                return decode(core.caller.results[digest] if record.value is None else record.value)
+            value = await core.caller.ask(role, request, digest)
+            core.record(key, role, digest, None if digest in core.caller.results else value)
             return decode(value)
+        finally:
+            self._busy = None
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         with self._step("map") as key:
