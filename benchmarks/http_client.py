@@ -36,8 +36,8 @@ from whet.cli.interrupt import tune
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller
-from whet.engine.durable import Core, DurableRun
+from whet.engine.calls import CallExecutor
+from whet.engine.durable import DurableRun, RunState
 from whet.engine.journal import Journal
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.models.http import Answer, HttpClient
@@ -210,8 +210,8 @@ async def measure_engine(base_url: str, count: int, concurrency: int) -> Figure:
         journal = Journal(folder / "journal.sqlite")
         budget = BudgetAccount(Budget(calls=count + concurrency), Spent(), Budget())
         client = ModelClient(model, AdaptiveLimiter(concurrency))
-        caller = Caller(journal, Cache(folder / "cache.sqlite"), budget, {"task": client}, seed=0)
-        run = DurableRun(Core(journal, caller, budget, Blobs(folder), 0, {}), "", budget.limits)
+        caller = CallExecutor(journal, Cache(folder / "cache.sqlite"), budget, {"task": client}, seed=0)
+        run = DurableRun(RunState(journal, caller, budget, Blobs(folder), 0, {}), "", budget.limits)
 
         async def ask(branch: Run, number: int) -> None:
             await branch.generate("task", Request(messages(number)))

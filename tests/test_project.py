@@ -188,7 +188,7 @@ def no_sql_from_pieces(name: str, tree: ast.Module) -> Iterator[Finding]:
         if isinstance(node, ast.JoinedStr) and any(_is_sql(value) for value in node.values):
             yield node.lineno, "SQL in an f-string"
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod) and _is_sql(node.left):
-            yield node.lineno, "SQL put together from pieces"
+            yield node.lineno, "SQL put gather_in_order from pieces"
 
 
 def _is_sql(node: ast.expr) -> bool:

@@ -16,16 +16,16 @@ from typing import Any
 
 from whet.comparison import found_candidate, used
 from whet.engine.assemble import Assembly, TransferModel
-from whet.engine.budget import answers_of
+from whet.engine.budget import test_set_budget
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, usage
 from whet.engine.forecast import forecast_evaluation, measured_usage
 from whet.engine.journal import read_events
 from whet.engine.openings import (
     Family,
-    Opening,
-    OpeningLedger,
     SealedComparison,
+    TestSetAccess,
+    TestSetLedger,
     row_hashes,
     run_id,
 )
@@ -38,7 +38,7 @@ from whet.engine.pairs import (
     summary,
 )
 from whet.engine.progress import Progress
-from whet.engine.run_folder import Opened, RunPlan, open_run
+from whet.engine.run_folder import OpenRun, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.transfer import left
 from whet.engine.usage_sums import MORE as MORE
@@ -212,7 +212,7 @@ class AddedRows:
             raise UsageError(f"{folder}: its best prompt is its baseline; more rows have nothing to compare.")
         journal = folder / MORE / "journal.sqlite"
         earlier = _batches(journal) if journal.is_file() else []
-        ledger = OpeningLedger()
+        ledger = TestSetLedger()
         rows = self._fresh(f"{run_id(folder)}-{MORE}", ledger, earlier)
         whole = all(batch.whole for batch in earlier)
         if not rows and whole and result.get(MORE, {}).get("rows") == sum(len(b.rows) for b in earlier):
@@ -248,7 +248,7 @@ class AddedRows:
         )
         return {**foreseen, "added": {"rows": rows, "answers": answers}}
 
-    def _fresh(self, run: str, ledger: OpeningLedger, earlier: Sequence[Batch]) -> list[Example]:
+    def _fresh(self, run: str, ledger: TestSetLedger, earlier: Sequence[Batch]) -> list[Example]:
         """The rows that no batch has. Raises UsageError for one that another run opened or saw, or half of a batch has."""
         batched = [row for batch in earlier for row in batch.rows]
         hashes = set(row_hashes(batched))
@@ -277,12 +277,12 @@ def _refuse_unpayable(
     plan: RunPlan,
     sides: tuple[Side, Side],
     assembly: Assembly,
-    opened: Opened,
+    opened: OpenRun,
     rows: Sequence[Example],
 ) -> None:
     """Raise UsageError where the rows may take more than the limits leave."""
     task = replace(plan.task, test=tuple(rows))
-    need = [answers_of(task, env, plan.config, assembly.clients["task"]) for env, _ in sides]
+    need = [test_set_budget(task, env, plan.config, assembly.clients["task"]) for env, _ in sides]
     there = left(opened.core.budget.limits, usage(opened.core))
     for name in ("calls", "task_calls", "judge_calls", "tokens", "cost_usd"):
         limit, most = getattr(there, name), sum(getattr(one, name) or 0 for one in need)
@@ -296,8 +296,8 @@ def _refuse_unpayable(
 async def _tested(
     plan: RunPlan,
     sides: tuple[Side, Side],
-    opened: Opened,
-    ledger: OpeningLedger,
+    opened: OpenRun,
+    ledger: TestSetLedger,
     batches: tuple[Sequence[Batch], Sequence[Example]],
     result: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -348,19 +348,19 @@ async def _tested(
 
 
 async def _settle(
-    run: DurableRun, alpha: float, ledger: OpeningLedger, comparison: SealedComparison
-) -> Opening:
+    run: DurableRun, alpha: float, ledger: TestSetLedger, comparison: SealedComparison
+) -> TestSetAccess:
     """The opening of all added rows of the run, with these rows in it."""
 
     async def opening() -> Any:
         return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
     value: Any = await run.effect("opening", opening)
-    return Opening(**value)
+    return TestSetAccess(**value)
 
 
 async def _verdict(
-    run: DurableRun, plan: RunPlan, sides: tuple[Side, Side], batches: Sequence[Batch], opening: Opening
+    run: DurableRun, plan: RunPlan, sides: tuple[Side, Side], batches: Sequence[Batch], opening: TestSetAccess
 ) -> Opinion:
     """The anytime-valid test of all pairs, clusters as large as their rows, and the second opinion on a promotion by the same
     test, so that neither gains from being asked again."""

@@ -11,7 +11,7 @@ from whet.arguments import checked
 from whet.blocking import blocking
 from whet.doctor import graded
 from whet.engine.assemble import NONE as NO_MODEL
-from whet.engine.openings import Opening, OpeningLedger
+from whet.engine.openings import TestSetAccess, TestSetLedger
 from whet.engine.progress import Progress
 from whet.errors import UsageError, quantity
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OBJECTIVES, OPTIMIZER, POLICY, default_method
@@ -108,7 +108,9 @@ def _test(task: Task) -> dict[str, Any]:
     """Independent rows of the sealed test, which opening of them a run would be, and the gain that this shows with a power of
     80 %, in units of the reward, where no row gets worse and where one of twenty does."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
-    opening = OpeningLedger().foresee(None, task.alpha, task.test) or Opening(1, opening_alpha(task.alpha, 1))
+    opening = TestSetLedger().foresee(None, task.alpha, task.test) or TestSetAccess(
+        1, opening_alpha(task.alpha, 1)
+    )
     alpha, width = opening.alpha, task.reward.high - task.reward.low
     gains = {
         name: smallest_gain(rows, alpha, worse)

@@ -15,7 +15,7 @@ import orjson
 
 from whet.engine.assemble import Assembly, TransferModel, transfer_model
 from whet.engine.blobs import Blobs
-from whet.engine.budget import answers_of
+from whet.engine.budget import test_set_budget
 from whet.engine.forecast import total_plan
 from whet.engine.journal import read_rows
 from whet.engine.openings import Family
@@ -151,7 +151,7 @@ class RunMeasurements:
             if (known := self._tried.get(candidate.id)) is not None and candidate.system is None:
                 return self._compared(other, env, clusters, known, paid=False)
             rest = left(plan.limits, result["usage"])
-            check_enough(rest, answers_of(plan.task, env, plan.config, other.client))
+            check_enough(rest, test_set_budget(plan.task, env, plan.config, other.client))
             measurement = await test.transfer(plan, env, candidate, folder, rest)
             if candidate.system is None:
                 self._tried[candidate.id] = measurement

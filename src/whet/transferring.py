@@ -13,9 +13,9 @@ from whet.arguments import checked
 from whet.blocking import blocking
 from whet.comparison import found_candidate
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
-from whet.engine.budget import answers_of
+from whet.engine.budget import test_set_budget
 from whet.engine.forecast import forecast_evaluation
-from whet.engine.openings import OpeningLedger, run_id
+from whet.engine.openings import TestSetLedger, run_id
 from whet.engine.pairs import example_clusters
 from whet.engine.progress import Progress
 from whet.engine.run_folder import RunPlan, read_header, task_folder
@@ -196,7 +196,9 @@ class _Trials:
     def refuse_unpayable(self, others: Sequence[TransferModel]) -> None:
         """Raise UsageError where all answers may take more calls than the limits allow."""
         task, sides = replace(self.task, test=tuple(self.rows)), 1 if self.same else 2
-        each = [answers_of(task, other.answers(self.env), self.run.config, other.client) for other in others]
+        each = [
+            test_set_budget(task, other.answers(self.env), self.run.config, other.client) for other in others
+        ]
         for name in ("calls", "task_calls", "judge_calls"):
             limit, most = getattr(self.limits, name), sides * sum(getattr(need, name) or 0 for need in each)
             if limit is not None and limit < most:
@@ -250,7 +252,7 @@ class _Trials:
         if self.split != "test" or self.same:
             return
         name = content_hash([run_id(self.folder), TRANSFER, other.address])
-        ledger = OpeningLedger()
+        ledger = TestSetLedger()
         opening = await asyncio.to_thread(ledger.open, name, self.task.alpha, self.rows)
         self.warnings += [
             *opening.warnings,

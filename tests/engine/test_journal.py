@@ -18,7 +18,7 @@ import pytest
 from tests.engine.world import Model, open_core
 from whet.engine import journal as module
 from whet.engine.journal import Journal, read_rows
-from whet.engine.run_folder import Opened
+from whet.engine.run_folder import OpenRun
 from whet.errors import RunLocked, StorageError, UsageError
 
 INSERT = "INSERT INTO effects(key, name, digest, value) VALUES (?, 'note', '', ?)"
@@ -225,7 +225,7 @@ def test_who_comes_while_a_refused_run_is_tidied_up_keeps_its_journal(
     monkeypatch.setattr(module, "_unlock", unlocked)
     core = open_core(path.parent, Model())
     made = [path.with_name(path.name + end) for end in ("", "-wal", "-shm", ".lock")]
-    with pytest.raises(UsageError), Opened(core, 0, 0.0, None, [*made, path.parent]).closing():
+    with pytest.raises(UsageError), OpenRun(core, 0, 0.0, None, [*made, path.parent]).closing():
         raise UsageError("The method cannot do that.")
     assert path.exists()
     with pytest.raises(RunLocked):

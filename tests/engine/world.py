@@ -9,8 +9,8 @@ from pathlib import Path
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import Caller
-from whet.engine.durable import Core, DurableRun, Recorded
+from whet.engine.calls import CallExecutor
+from whet.engine.durable import DurableRun, Recorded, RunState
 from whet.engine.journal import Connect, Journal, connect
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.models.prices import Price
@@ -68,7 +68,7 @@ def open_core(
     cache: Path | None = None,
     price: Price | None = None,
     open_db: Connect = connect,
-) -> Core:
+) -> RunState:
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.sqlite", open_db)
     effects = {
@@ -84,16 +84,16 @@ def open_core(
     budget = BudgetAccount(limits, spent, held)
     number = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
     clients = {"task": ModelClient(model, AdaptiveLimiter(concurrency), price)}
-    caller = Caller(journal, Cache(cache), budget, clients, 0, results, number)
+    caller = CallExecutor(journal, Cache(cache), budget, clients, 0, results, number)
     known = {k for (k,) in journal.rows("SELECT key FROM events")}
-    return Core(journal, caller, budget, Blobs(folder / "blobs"), 0, effects, known_events=known)
+    return RunState(journal, caller, budget, Blobs(folder / "blobs"), 0, effects, known_events=known)
 
 
-def run_of(core: Core) -> DurableRun:
+def run_of(core: RunState) -> DurableRun:
     return DurableRun(core, "", core.budget.limits)
 
 
-async def close(core: Core) -> None:
+async def close(core: RunState) -> None:
     await core.caller.drain()
     core.caller.cache.close()
     core.journal.close()

@@ -8,7 +8,7 @@ import pytest
 from tests.instructions.optimizer import critiques
 
 from whet.instructions.budget import LEAST, LearningBudget
-from whet.instructions.critiques import Judged, judged, of_people
+from whet.instructions.critiques import CritiqueBatch, judged, of_people
 from whet.types import Example, Rollout
 
 
@@ -72,7 +72,7 @@ def test_comments_of_people_on_answers_in_the_data_are_critiques_of_no_roll_out(
 
 
 def test_as_many_answers_are_read_as_the_calls_can_hold() -> None:
-    rollouts = Judged(
+    rollouts = CritiqueBatch(
         tuple(critiques(*(f"{n} " * 50 for n in range(10)))), tuple((n,) for n in range(10)), (0.5,) * 10
     )
     part = rollouts.within(350)
@@ -94,7 +94,7 @@ def test_both_budgets_last_to_the_end_while_critiques_come(total: int, asks: int
             break
         used += size
         texts = critiques(*(f"round {plan.round} critique {n}" for n in range(4 * size)))
-        answers = Judged(tuple(texts), tuple((n % size,) for n in range(4 * size)), (0.5,) * size)
+        answers = CritiqueBatch(tuple(texts), tuple((n % size,) for n in range(4 * size)), (0.5,) * size)
         calls = plan.calls(spent)
         assert calls is not None and 0 < calls <= asks - spent
         spent += min(calls, 1 + len(texts) // 24)
@@ -109,7 +109,7 @@ def test_drafts_use_up_the_calls_while_roll_outs_bring_critiques() -> None:
     plan.drafting = True
     while plan.next_round(rounds):
         rounds += 1
-        plan.learned(Judged(tuple(critiques("a")), ((0,),), (0.5,)), 1)
+        plan.learned(CritiqueBatch(tuple(critiques("a")), ((0,),), (0.5,)), 1)
     assert rounds >= 13, "of 20 calls, one a draft"
 
 
@@ -126,5 +126,5 @@ def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None
     assert plan.may_stop(True) and not plan.may_stop(False)
     limited = budget(400, 20)
     for _ in range(2):
-        limited.learned(Judged((), (), (1.0,) * LEAST), 0)
+        limited.learned(CritiqueBatch((), (), (1.0,) * LEAST), 0)
     assert limited.may_stop(False)

@@ -9,7 +9,7 @@ from tests.instructions.optimizer import constant, critiques, entry, form, numbe
 
 from whet.instructions.answers import EXAMPLE
 from whet.instructions.contradictions import Contradictions
-from whet.instructions.critiques import Judged
+from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.effects import Effects
 from whet.instructions.manager import InstructionManager
 from whet.instructions.questions import Critique
@@ -27,15 +27,15 @@ START = Prompt.parse(
 
 def judged(
     *texts: str, answers: int = 20, reward: float = 0.5, each: int = 1, private: tuple[str, ...] = ()
-) -> Judged:
+) -> CritiqueBatch:
     """Critiques of the first answers, `each` answers behind every one."""
     of = tuple(tuple((n * each + k) % answers for k in range(each)) for n in range(len(texts)))
     spread = [reward + (0.01 if n % 2 else -0.01) for n in range(answers)]
-    return Judged(tuple(critiques(*texts)), of, tuple(spread), private)
+    return CritiqueBatch(tuple(critiques(*texts)), of, tuple(spread), private)
 
 
 async def step(
-    manager: InstructionManager, rollout: Judged, reply: Any, most: int | None = None
+    manager: InstructionManager, rollout: CritiqueBatch, reply: Any, most: int | None = None
 ) -> list[tuple[str, Any]]:
     run, _ = run_with(reply)
     await manager.step(run, rollout, most, "now")
@@ -487,7 +487,7 @@ async def test_the_bound_on_tokens_keeps_what_answers_most() -> None:
         entry((1,), None, "Rare thing that hardly anybody wants."),
         entry((2,), None, "Common thing for all of them."),
     )
-    rollout = Judged(tuple(critiques("a", "b")), ((0,), tuple(range(12))), (0.5,) * 20)
+    rollout = CritiqueBatch(tuple(critiques("a", "b")), ((0,), tuple(range(12))), (0.5,) * 20)
     logged = await step(manager, rollout, reads(answer))
     assert texts(manager) == ["Be kind.", "Common thing for all of them."]
     assert any(name == "over_budget" for name, _ in logged)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.instructions.optimizer import critiques, entry, form, numbered, run_with
 
-from whet.instructions.critiques import Judged
+from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.manager import InstructionManager
 from whet.instructions.recheck import MISREAD
 from whet.prompt import Prompt
@@ -22,8 +22,8 @@ CHAT = (
 )  # fmt: skip
 
 
-def judged(*texts: str) -> Judged:
-    return Judged(tuple(critiques(*texts)), tuple((n,) for n in range(len(texts))), (0.4, 0.6) * 10)
+def judged(*texts: str) -> CritiqueBatch:
+    return CritiqueBatch(tuple(critiques(*texts)), tuple((n,) for n in range(len(texts))), (0.4, 0.6) * 10)
 
 
 def reader(text: str, first: bool) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.instructions.optimizer import constant, critiques, entry, form, run_with
 
-from whet.instructions.critiques import Judged
+from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.manager import InstructionManager
 from whet.instructions.propose import propose
 from whet.prompt import Prompt
@@ -20,8 +20,8 @@ START = Prompt.parse(
 BARE = "Do not answer the question; name its kind."
 
 
-def judged(count: int) -> Judged:
-    return Judged(
+def judged(count: int) -> CritiqueBatch:
+    return CritiqueBatch(
         tuple(critiques(*(f"critique {n}" for n in range(count)))),
         tuple((n,) for n in range(count)),
         (0.4, 0.6) * 10,

@@ -219,7 +219,7 @@ def with_default_limit(
     if any(bound is not None for bound in bounds) or all(c.model.local for c in clients.values()):
         return limits
     calls = row_calls(env, answer_calls(env, config))["calls"]
-    kept = 0 if other is None else answers_of(task, env, config, other).calls or 0
+    kept = 0 if other is None else test_set_budget(task, env, config, other).calls or 0
     test = _test_rows(2 * len(task.test), clients["task"]) * calls + _second_calls(task, clients)["calls"]
     return replace(limits, calls=test + kept + DEFAULT_CALLS * calls)
 
@@ -258,7 +258,7 @@ def plan_budget(
     turns = answer_calls(env, config)
     each = row_calls(env, turns)
     rows = _test_rows(2 * len(task.test), clients["task"])
-    kept = Budget(0, 0, 0, 0, 0, 0.0) if other is None else answers_of(task, env, config, other)
+    kept = Budget(0, 0, 0, 0, 0, 0.0) if other is None else test_set_budget(task, env, config, other)
     again = _second_calls(task, clients)
     smallest = min(SMALLEST_VALIDATION, len(task.validation))
     extra = {"calls": 1 + int("optimizer" in clients), "task_calls": 1, "judge_calls": 0}
@@ -352,7 +352,7 @@ def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, i
     return {"calls": calls, "task_calls": 0, "judge_calls": calls}
 
 
-def answers_of(task: Task, env: Environment, config: Any, client: ModelClient) -> Budget:
+def test_set_budget(task: Task, env: Environment, config: Any, client: ModelClient) -> Budget:
     """What one prompt's answers to the sealed test by the model of `client` may take at most: calls, tokens, US dollars."""
     turns = answer_calls(env, config)
     rows = _test_rows(len(task.test), client)

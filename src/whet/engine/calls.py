@@ -35,8 +35,8 @@ from whet.engine.model_client import (
     MAX_ATTEMPTS,
     STARVED,
     ModelClient,
+    ReasoningTruncated,
     Reservation,
-    ThoughtCut,
     delay,
     usable,
 )
@@ -84,7 +84,7 @@ class _Pending:
 
 
 @dataclass
-class Caller:
+class CallExecutor:
     """Answers requests for all branches of a run. `results` holds what is recorded, by content."""
 
     journal: Journal
@@ -178,7 +178,7 @@ class Caller:
         """Wait for what is in flight where a search ends. Raises ProviderError for a model that is not there any more."""
         await self.drain()
         self.stopped = False
-        self.refuse_silence()
+        self.raise_if_unresponsive()
 
     async def _answer(self, role: str, request: Request, digest: str) -> bytes:
         client = self.client(role)
@@ -201,10 +201,10 @@ class Caller:
         while attempt < MAX_ATTEMPTS:
             room = client.room
             try:
-                return await self._attempt(role, client, client.with_room(request), digest)
-            except ThoughtCut:
+                return await self._attempt(role, client, client.with_reasoning_budget(request), digest)
+            except ReasoningTruncated:
                 attempt += 1
-                client.make_room(room)
+                client.raise_reasoning_budget(room)
             except ProviderError as error:
                 client.health.failed(digest, error)
                 if client.turns_away(error):
@@ -237,24 +237,24 @@ class Caller:
             self.journal.append([row])
         return encode([Completion("", finish="error", error=f"provider: {error}")])
 
-    def refuse_silence(self) -> None:
+    def raise_if_unresponsive(self) -> None:
         """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
         for client in self.clients.values():
-            error = None if client.model.local else client.health.silence(client.model.address)
+            error = None if client.model.local else client.health.unresponsive_error(client.model.address)
             if error is not None:
                 client.failed = error
                 raise error
 
     @contextmanager
-    def silence_ends(self) -> Iterator[None]:
+    def reset_unresponsive(self) -> Iterator[None]:
         """A budget that ended in attempts at a model that answers nothing any more is no reason: the model is."""
         try:
             yield
         except BudgetExceeded:
-            self.refuse_silence()
+            self.raise_if_unresponsive()
             raise
 
-    def forget_silence(self) -> set[str]:
+    def drop_unanswered(self) -> set[str]:
         """Take back what the models did not answer since their last answer, and what they answered without a text when they
         never gave any; the digests of these requests. Lost attempts do not count against the limits when the run goes on."""
         forgotten: set[str] = set()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.engine.durable import Core
+from whet.engine.durable import RunState
 from whet.engine.journal import read_events
 from whet.engine.perfect_start import EVENT, sentence
 from whet.errors import quantity
@@ -25,7 +25,7 @@ _QUOTED, _NAMED = 120, 5
 _NOWHERE = Path()
 
 
-def search_warnings(core: Core, low: float, high: float) -> list[str]:
+def search_warnings(core: RunState, low: float, high: float) -> list[str]:
     """A warning when the reward of the training steps rose while what was validated on the way fell.
 
     Of what was validated between two steps, the best counts.
@@ -45,7 +45,7 @@ def search_warnings(core: Core, low: float, high: float) -> list[str]:
     return [] if divergence is None else [divergence.warning]
 
 
-def end_of_method(core: Core, start: str) -> str:
+def end_of_method(core: RunState, start: str) -> str:
     """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt."""
     events = read_events(core.journal.path, [EVENT, "replies", "candidate", "step"])
     requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
@@ -67,19 +67,19 @@ def end_of_method(core: Core, start: str) -> str:
     return f"the method itself: {why}"
 
 
-def _asked_nothing(core: Core) -> bool:
+def _asked_nothing(core: RunState) -> bool:
     """Whether there is an optimizer model elsewhere, and it was asked nothing."""
     client = core.caller.clients.get("optimizer")
     return client is not None and not client.model.local and not core.budget.spent.calls["optimizer"]
 
 
-def optimizer_warnings(core: Core, best: Prompt, ended: str = "") -> list[str]:
+def optimizer_warnings(core: RunState, best: Prompt, ended: str = "") -> list[str]:
     """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
     the search."""
     return [*_reply_warnings(core, ended), *_instruction_warnings(core, best.source)]
 
 
-def _reply_warnings(core: Core, ended: str) -> list[str]:
+def _reply_warnings(core: RunState, ended: str) -> list[str]:
     """A warning when more than half of what the optimizer model was asked for came to nothing, or when it was asked nothing."""
     perfect = read_events(core.journal.path, [EVENT])
     if perfect:
@@ -154,7 +154,7 @@ def added_warnings(task: Task, best: Prompt) -> list[str]:
     return [*warnings, *(f"The best {warning}" for warning in ours if warning not in theirs)]
 
 
-def barren_warnings(core: Core, start: str, best: str) -> list[str]:
+def barren_warnings(core: RunState, start: str, best: str) -> list[str]:
     """A warning when a search whose optimizer model wrote texts ended with the start prompt, and none of these earned more.
 
     `start` and `best` are the ids of the prompts.
@@ -176,7 +176,7 @@ def barren_warnings(core: Core, start: str, best: str) -> list[str]:
     ]
 
 
-def _instruction_warnings(core: Core, best: str) -> list[str]:
+def _instruction_warnings(core: RunState, best: str) -> list[str]:
     """Demands that contradict each other and were not settled, and those that could not be tried."""
     events = read_events(core.journal.path, ["conflict", "untested"])
     settled = {frozenset((e.value["first"], e.value["second"])) for e in events if e.value.get("settled")}

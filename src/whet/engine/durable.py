@@ -16,7 +16,7 @@ import orjson
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import decode
-from whet.engine.calls import INTERRUPT_SECONDS, Caller
+from whet.engine.calls import INTERRUPT_SECONDS, CallExecutor
 from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row
 from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
@@ -44,14 +44,14 @@ class Recorded:
 
 
 @dataclass
-class Core:
+class RunState:
     """What all branches of a run share. `on_event` receives every logged event, also on replay.
 
     `steps`: of the training that is under way, 0 before the first one.
     """
 
     journal: Journal
-    caller: Caller
+    caller: CallExecutor
     budget: BudgetAccount
     blobs: Blobs
     seed: int
@@ -109,16 +109,16 @@ class Core:
             raise
         except ProviderError:
             await self.caller.drain()
-            await self.forget_silence()
+            await self.drop_unanswered()
             raise
         finally:
             await self.caller.drain()
 
-    async def forget_silence(self) -> None:
+    async def drop_unanswered(self) -> None:
         """Take back everything since the first request that a silent endpoint lost: the journal is then that of a run which was
         killed at that moment, and the next session goes on from there. What was trained since cannot be taken back: it stays.
         """
-        forgotten = self.caller.forget_silence()
+        forgotten = self.caller.drop_unanswered()
         new = list(self.effects)[self._loaded :]
         first = next((i for i, key in enumerate(new) if self.effects[key].digest in forgotten), len(new))
         dropped = new[first:]
@@ -155,7 +155,7 @@ class DurableRun:
 
     def __init__(
         self,
-        core: Core,
+        core: RunState,
         path: str,
         limits: Budget,
         roles: Mapping[str, str] = MappingProxyType({}),
@@ -187,7 +187,7 @@ class DurableRun:
         """A run of its own path and generator."""
         return self._child(f"{self.path}/{name}")
 
-    def asking(self, roles: Mapping[str, str]) -> DurableRun:
+    def with_roles(self, roles: Mapping[str, str]) -> DurableRun:
         """The same place in the program, with other models in the place of some roles."""
         return DurableRun(self._core, self.path, self.limits, roles, self._shift)
 
@@ -257,7 +257,9 @@ class DurableRun:
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         with self._step("map") as key:
-            return await together([fn(self._child(f"{key}:{i}"), item) for i, item in enumerate(items)])
+            return await gather_in_order(
+                [fn(self._child(f"{key}:{i}"), item) for i, item in enumerate(items)]
+            )
 
     def _child(self, path: str) -> DurableRun:
         return DurableRun(self._core, path, self.limits, self._roles, self._shift)
@@ -356,7 +358,7 @@ class DurableRun:
         core.journal.append([(NEW_EVENT, row)])
 
 
-def rows_used(core: Core, path: str) -> list[tuple[float, float, int]]:
+def rows_used(core: RunState, path: str) -> list[tuple[float, float, int]]:
     """Tokens and dollars of each row that was evaluated at a path, answers that were recorded before included, and how many calls
     the task model answered for it; empty where nothing was generated."""
     rows: dict[str, tuple[float, float, int]] = {}
@@ -378,7 +380,7 @@ def _loads(value: bytes | None) -> JSON:
     return loaded
 
 
-async def together(coroutines: Sequence[Awaitable[R]]) -> list[R]:
+async def gather_in_order(coroutines: Sequence[Awaitable[R]]) -> list[R]:
     """Run all; on the first failure cancel and await the others, then raise the gravest error."""
     tasks = [asyncio.ensure_future(c) for c in coroutines]
     if not tasks:

@@ -13,7 +13,7 @@ from typing import Any
 from whet.engine.budget import BudgetPlan, fit, row_calls
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.diagnostics import cut_warnings
-from whet.engine.durable import Core, DurableRun, rows_used
+from whet.engine.durable import DurableRun, RunState, rows_used
 from whet.engine.final_evaluation import (
     SEARCH_END,
     SearchResult,
@@ -23,12 +23,12 @@ from whet.engine.final_evaluation import (
 from whet.engine.near_duplicates import meaning_warnings, writing_warnings
 from whet.engine.objectives import calibrated, timed
 from whet.engine.observed import KNOWN_AFTER, SealedReserve
-from whet.engine.openings import OpeningLedger, run_id
+from whet.engine.openings import TestSetLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
 from whet.engine.progress import Progress
 from whet.engine.regrading import noise_warnings
-from whet.engine.run_folder import Opened, RunPlan, remember_task
+from whet.engine.run_folder import OpenRun, RunPlan, remember_task
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -52,9 +52,9 @@ from whet.types import Rollout, mean_score
 async def execute(
     plan: RunPlan,
     env: Environment,
-    opened: Opened,
+    opened: OpenRun,
     sizes: BudgetPlan,
-    ledger: OpeningLedger,
+    ledger: TestSetLedger,
     progress: Progress,
 ) -> dict[str, Any]:
     """Run the whole protocol on an open core and return the result as JSON.
@@ -84,9 +84,9 @@ async def execute(
 async def _protocol(
     plan: RunPlan,
     env: Environment,
-    opened: Opened,
+    opened: OpenRun,
     sizes: BudgetPlan,
-    ledger: OpeningLedger,
+    ledger: TestSetLedger,
     progress: Progress,
     policy: Any,
 ) -> dict[str, Any]:
@@ -103,7 +103,7 @@ async def _protocol(
     refuse_broken_reward(baseline)
     _foresee_test(plan, core, sizes)
     if hold_no_text(baseline):
-        core.caller.refuse_silence()
+        core.caller.raise_if_unresponsive()
     env, baseline = calibrated(env, baseline)
     await _try_second_opinion(root.branch("second"), plan, baseline)
     progress.on_baseline(baseline, len(plan.task.validation))
@@ -122,12 +122,12 @@ async def _protocol(
     same = best.id == Candidate(plan.task.prompt).id
     progress.begin("sealed test", len(plan.task.test) * (1 if same else 2))
     ended = SearchResult(best, reason, warnings, policy)
-    with core.caller.silence_ends():
+    with core.caller.reset_unresponsive():
         return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
 
 
 async def _fitted(
-    run: DurableRun, plan: RunPlan, env: Environment, core: Core, sizes: BudgetPlan, progress: Progress
+    run: DurableRun, plan: RunPlan, env: Environment, core: RunState, sizes: BudgetPlan, progress: Progress
 ) -> BudgetPlan:
     """The plan by what the first calls of the baseline took, made one after the other, where tokens or dollars are limited.
     Raises UsageError for a limit that is too small for the sealed test."""
@@ -148,7 +148,7 @@ async def _fitted(
     return fitted
 
 
-def _foresee_test(plan: RunPlan, core: Core, sizes: BudgetPlan) -> None:
+def _foresee_test(plan: RunPlan, core: RunState, sizes: BudgetPlan) -> None:
     """Keep for the sealed test what the same calls took on validation, and as much more as the search makes them dearer."""
     if plan.limits.tokens is None and plan.limits.cost_usd is None:
         return
@@ -168,7 +168,7 @@ def _foresee_test(plan: RunPlan, core: Core, sizes: BudgetPlan) -> None:
     core.budget.held = replace(core.budget.held, tokens=kept.tokens, cost_usd=kept.cost_usd)
 
 
-async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: Core) -> list[Rollout]:
+async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: RunState) -> list[Rollout]:
     """The start prompt on validation. Raises UsageError where the limit of seconds ends before."""
     limit = plan.limits.seconds
     left = None if limit is None else limit - core.budget.seconds
@@ -180,7 +180,7 @@ async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: Core
             raise
         await core.caller.drain(INTERRUPT_SECONDS)
         core.caller.stopped = False
-        core.caller.refuse_silence()
+        core.caller.raise_if_unresponsive()
         raise UsageError(
             f"{parameter('budget.seconds', limit)} is too small: the start prompt was not measured on "
             f"{len(env.validation)} rows in that time. Give more; {parameter('fork')} takes over the answers that were paid for."
@@ -188,14 +188,19 @@ async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: Core
 
 
 async def _early_warnings(
-    root: DurableRun, plan: RunPlan, env: Environment, core: Core, ledger: OpeningLedger, progress: Progress
+    root: DurableRun,
+    plan: RunPlan,
+    env: Environment,
+    core: RunState,
+    ledger: TestSetLedger,
+    progress: Progress,
 ) -> list[str]:
     """What a person should know before all is paid, beside the warnings of the task. Raises UsageError for a reward that
     cannot be used."""
     tried = await try_reward(root.branch("trial"), plan.task)
     if why := await asyncio.to_thread(ledger.check):
         progress.warn(why)
-    moved = [] if why else await _moved_rows(root.branch("moved"), plan, core, ledger)
+    moved = [] if why else await warn_split_leaks(root.branch("moved"), plan, core, ledger)
     alike = await asyncio.to_thread(writing_warnings, plan.task)
     for warning in (*plan.task.warnings, *alike, *moved, *tried):
         progress.warn(warning)
@@ -204,7 +209,9 @@ async def _early_warnings(
     return [*alike, *moved, *tried]
 
 
-async def _moved_rows(run: DurableRun, plan: RunPlan, core: Core, ledger: OpeningLedger) -> list[str]:
+async def warn_split_leaks(
+    run: DurableRun, plan: RunPlan, core: RunState, ledger: TestSetLedger
+) -> list[str]:
     """Warnings about rows that were sealed and are not any more, or the other way round; the same at every resume."""
     await core.journal.commit()
     task = plan.task
@@ -251,7 +258,7 @@ async def _judge_agreement(run: DurableRun, plan: RunPlan, env: Environment) -> 
 async def _search(
     plan: RunPlan,
     env: Environment,
-    opened: Opened,
+    opened: OpenRun,
     progress: Progress,
     policy: Any,
     baseline: list[Rollout],
@@ -304,7 +311,7 @@ async def _search(
     return reason, best
 
 
-async def _is_perfect(core: Core, plan: RunPlan, env: Environment, baseline: list[Rollout]) -> bool:
+async def _is_perfect(core: RunState, plan: RunPlan, env: Environment, baseline: list[Rollout]) -> bool:
     """Whether there is nothing to learn from; not where a limit strikes before all rows are answered."""
     if not promises_nothing(env, baseline):
         return False
@@ -321,7 +328,7 @@ async def _never() -> Any:
 
 
 @contextmanager
-def _kept_calls(core: Core, calls: int) -> Iterator[None]:
+def _kept_calls(core: RunState, calls: int) -> Iterator[None]:
     """Meanwhile so many calls of the task model more are out of reach."""
     held = core.budget.held
     more = {name: (getattr(held, name) or 0) + calls for name in ("calls", "task_calls")}
@@ -330,7 +337,7 @@ def _kept_calls(core: Core, calls: int) -> Iterator[None]:
     core.budget.held = held
 
 
-def _charge_training(plan: RunPlan, core: Core) -> None:
+def _charge_training(plan: RunPlan, core: RunState) -> None:
     """Price the training, that of the run before a resume included."""
     if plan.policy is not None:
         core.training_price = plan.policy.price_per_hour
@@ -383,7 +390,7 @@ def length_limit(task: Task, model: LanguageModel) -> LengthLimit:
     return LengthLimit.of(task.prompt.text, task.longest, count)
 
 
-async def _save_elapsed(core: Core) -> None:
+async def _save_elapsed(core: RunState) -> None:
     while True:
         await asyncio.sleep(1.0)
         core.journal.append([elapsed_row(core)])

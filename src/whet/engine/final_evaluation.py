@@ -22,12 +22,12 @@ from whet.engine.diagnostics import (
     search_warnings,
     thought_warnings,
 )
-from whet.engine.durable import Core, DurableRun
+from whet.engine.durable import DurableRun, RunState
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
 from whet.engine.objectives import calibrated, objective_figures, timed
-from whet.engine.openings import LedgerUnavailable, Opening, OpeningLedger, SealedComparison, run_id
+from whet.engine.openings import LedgerUnavailable, SealedComparison, TestSetAccess, TestSetLedger, run_id
 from whet.engine.pairs import (
     answered_pairs,
     decide_jointly,
@@ -40,7 +40,7 @@ from whet.engine.pairs import (
 )
 from whet.engine.progress import Progress
 from whet.engine.regrading import noise_warnings
-from whet.engine.run_folder import Opened, RunPlan
+from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -96,10 +96,10 @@ class SearchResult:
 async def final_evaluation(
     plan: RunPlan,
     env: Environment,
-    opened: Opened,
+    opened: OpenRun,
     baseline: list[Rollout],
     search: SearchResult,
-    ledger: OpeningLedger,
+    ledger: TestSetLedger,
 ) -> dict[str, Any]:
     """Compare baseline and best on the sealed test, let the gate decide, and return the result as JSON.
 
@@ -115,13 +115,13 @@ async def final_evaluation(
     comparison = SealedComparison(
         run_id(core.journal.path.parent), core.journal.path.parent, task.test, (*task.train, *task.validation)
     )
-    opening = Opening(0, task.alpha)
+    opening = TestSetAccess(0, task.alpha)
     try:
         if search.best.id != task.prompt.id:
             await asyncio.to_thread(ledger.reserve, comparison)
         start, best = await _both(plan, env, core, search, baseline, final, len(withheld))
         if hold_no_text((*start.test, *best.test)):
-            core.caller.refuse_silence()
+            core.caller.raise_if_unresponsive()
         prompt = best.candidate.prompt
         if best is not start:
             comparison = replace(
@@ -184,7 +184,7 @@ def _validated(*tested: Tested) -> list[tuple[Candidate, Sequence[Rollout]]]:
     return [(one.candidate, one.validation) for one in tested]
 
 
-def _identity(plan: RunPlan, core: Core) -> dict[str, Any]:
+def _identity(plan: RunPlan, core: RunState) -> dict[str, Any]:
     """What was run, and who answered."""
     return {
         "task": plan.task.name,
@@ -198,7 +198,7 @@ def _identity(plan: RunPlan, core: Core) -> dict[str, Any]:
 async def _both(
     plan: RunPlan,
     env: Environment,
-    core: Core,
+    core: RunState,
     search: SearchResult,
     baseline: list[Rollout],
     final: DurableRun,
@@ -226,7 +226,7 @@ async def _verdict(
     env: Environment,
     tested: tuple[Tested, Tested],
     clusters: Sequence[int],
-    opening: Opening,
+    opening: TestSetAccess,
 ) -> tuple[Opinion, JointVerdict | None]:
     """What the gate says of the two tests, and of a promotion what the task's second opinion says; of a task with objectives,
     what it says of each."""
@@ -253,13 +253,13 @@ async def _verdict(
     return opinion, joint
 
 
-def stopped(plan: RunPlan, core: Core, why: str) -> dict[str, Any]:
+def stopped(plan: RunPlan, core: RunState, why: str) -> dict[str, Any]:
     """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
     reason = "The run stopped before the sealed test; run the same command again."
     return _without_test(plan, core, {"status": "stopped", "ended_by": why}, reason)
 
 
-def untested(plan: RunPlan, core: Core, error: BudgetExceeded) -> dict[str, Any]:
+def untested(plan: RunPlan, core: RunState, error: BudgetExceeded) -> dict[str, Any]:
     """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved."""
     reason = (
         f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with a larger limit: it goes on "
@@ -269,7 +269,7 @@ def untested(plan: RunPlan, core: Core, error: BudgetExceeded) -> dict[str, Any]
     return _without_test(plan, core, ended, reason)
 
 
-def _without_test(plan: RunPlan, core: Core, ended: Mapping[str, str], reason: str) -> dict[str, Any]:
+def _without_test(plan: RunPlan, core: RunState, ended: Mapping[str, str], reason: str) -> dict[str, Any]:
     task = plan.task
     validated = {e.value["id"]: e.value for e in read_events(core.journal.path, ["validated"])}
     best = next((v for v in reversed(validated.values()) if v["incumbent"]), None)
@@ -295,7 +295,7 @@ def _without_test(plan: RunPlan, core: Core, ended: Mapping[str, str], reason: s
     }
 
 
-def deployed(plan: RunPlan, env: Environment, core: Core, search: SearchResult) -> Environment:
+def deployed(plan: RunPlan, env: Environment, core: RunState, search: SearchResult) -> Environment:
     """The environment in which the best candidate is used: with its trained weights where it needs them."""
     if search.best.system is None or plan.method.deploy is None:
         return env
@@ -313,25 +313,25 @@ def _digest(start: Tested, best: Tested) -> str:
 
 
 async def _settle(
-    run: DurableRun, alpha: float, ledger: OpeningLedger, comparison: SealedComparison
-) -> Opening:
+    run: DurableRun, alpha: float, ledger: TestSetLedger, comparison: SealedComparison
+) -> TestSetAccess:
     """The opening that the comparison is, once in the life of a run."""
 
     async def opening() -> Any:
         return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
     value: Any = await run.effect("opening", opening)
-    return Opening(**value)
+    return TestSetAccess(**value)
 
 
-def _looks(opening: Opening, alpha: float) -> str:
+def _looks(opening: TestSetAccess, alpha: float) -> str:
     return (
         f"It is opening {opening.number} of these test rows, so it was tested at alpha {opening.alpha:.2g} "
         f"({alpha:g} for all openings together); new rows start anew."
     )
 
 
-def _history(core: Core) -> list[dict[str, Any]]:
+def _history(core: RunState) -> list[dict[str, Any]]:
     """Validation mean of each incumbent over `n` rows, with the calls that had been made by then."""
     events = read_events(core.journal.path, ["validated"])
     return [
@@ -341,7 +341,7 @@ def _history(core: Core) -> list[dict[str, Any]]:
     ]
 
 
-def _warnings(opened: Opened, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     """What a reader of the result should know before trusting it."""
     warnings = _failure_warnings(evaluated)
     if opened.lost_calls:
@@ -400,7 +400,7 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     return warnings
 
 
-def elapsed_row(core: Core) -> tuple[str, tuple[Any, ...]]:
+def elapsed_row(core: RunState) -> tuple[str, tuple[Any, ...]]:
     """The statement that saves the run's wall time over all its sessions."""
     return "INSERT OR REPLACE INTO meta VALUES ('elapsed', ?)", (f"{core.budget.seconds:.3f}",)
 
@@ -408,10 +408,10 @@ def elapsed_row(core: Core) -> tuple[str, tuple[Any, ...]]:
 async def execute_evaluation(
     plan: RunPlan,
     env: Environment,
-    opened: Opened,
+    opened: OpenRun,
     examples: Sequence[Example],
     split: str,
-    ledger: OpeningLedger,
+    ledger: TestSetLedger,
     progress: Progress,
 ) -> dict[str, Any]:
     """Evaluate the plan's prompt on given examples. A look at the test split is written down, and is an opening where another
@@ -438,7 +438,7 @@ async def execute_evaluation(
             with watching(progress.on_rollout):
                 rollouts = await evaluate_within(env, run, task.prompt, examples)
             if hold_no_text(rollouts):
-                core.caller.refuse_silence()
+                core.caller.raise_if_unresponsive()
             refuse_broken_reward(rollouts)
             env, rollouts = calibrated(replace(env, validation=tuple(examples)), rollouts)
             noise = await noise_warnings(run.branch("regrading"), env, rollouts, plan.limits)
@@ -473,7 +473,7 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def usage(core: Core) -> dict[str, Any]:
+def usage(core: RunState) -> dict[str, Any]:
     """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
     attempts that an endpoint turned away, which are no calls."""
     spent, clients = core.budget.spent, core.caller.clients

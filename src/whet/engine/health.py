@@ -64,7 +64,7 @@ class EndpointHealth:
         enough = len(self.blank) >= max(BLANK_ALIKE, most_in_flight)
         return self._blank_error(address) if self._never and enough else None
 
-    def silence(self, address: str) -> ProviderError | None:
+    def unresponsive_error(self, address: str) -> ProviderError | None:
         """Why nothing more is to be expected of the model, judged by what is known once it is not asked any more.
 
         What a server that is there loses again, after the run was stopped for it, is no reason to stop again: then it is the

@@ -156,7 +156,7 @@ class AdaptiveLimiter:
             self._hand_over()
 
 
-class ThoughtCut(Exception):
+class ReasoningTruncated(Exception):
     """An answer ended in the middle of a thought."""
 
 
@@ -214,7 +214,7 @@ class ModelClient:
         self.intents = asyncio.Semaphore(most + most // 2)
         self.pace = Pace(self.requests_per_minute)
 
-    def with_room(self, request: Request) -> Request:
+    def with_reasoning_budget(self, request: Request) -> Request:
         """The request with the bound that the user set, if any, and with room for the thought of this model."""
         bound = self.bound or request.max_tokens
         if bound is None or bound + self.room == request.max_tokens:
@@ -222,12 +222,12 @@ class ModelClient:
         return replace(request, max_tokens=bound + self.room)
 
     def refuse_thought(self, completions: Sequence[Completion]) -> None:
-        """Raise ThoughtCut when a model that writes for whet used up all tokens before any text, and may be given more."""
+        """Raise ReasoningTruncated when a model that writes for whet used up all tokens before any text, and may be given more."""
         cut = all(c.finish == "length" and not c.text.strip() for c in completions)
         if self.writes and self.bound is None and cut and self.room < ROOM[-1]:
-            raise ThoughtCut
+            raise ReasoningTruncated
 
-    def make_room(self, room: int) -> None:
+    def raise_reasoning_budget(self, room: int) -> None:
         """Give more tokens from now on than the `room` that did not suffice."""
         more = next(size for size in ROOM if size > room)
         if more > self.room:

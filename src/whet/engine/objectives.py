@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from whet.engine.durable import Core
+from whet.engine.durable import RunState
 from whet.engine.journal import read_events
 from whet.environments.environment import Environment
 from whet.rewards import Objectives, RewardFunction
@@ -35,7 +35,7 @@ def calibrated(env: Environment, baseline: list[Rollout]) -> tuple[Environment, 
 
 def objective_figures(
     reward: RewardFunction,
-    core: Core,
+    core: RunState,
     tested: Sequence[tuple[Candidate, Sequence[Rollout]]],
     joint: JointVerdict | None,
     promoted: bool,

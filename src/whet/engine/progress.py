@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.durable import Core
+from whet.engine.durable import RunState
 from whet.engine.forecast import promotion_warning
 from whet.types import Rollout, mean_score
 
@@ -52,7 +52,7 @@ class Progress:
     """
 
     phase: str = "starting"
-    core: Core | None = None
+    core: RunState | None = None
     baseline: float | None = None
     best: float | None = None
     rows: int | None = None
@@ -141,10 +141,10 @@ class Speed:
     clock: Callable[[], float] = time.monotonic
     _samples: deque[tuple[float, Mapping[str, float]]] = field(default_factory=deque)
     _first: tuple[float, Mapping[str, float]] | None = None
-    _core: Core | None = None
+    _core: RunState | None = None
     _moved: float = 0.0
 
-    def sample(self, core: Core) -> None:
+    def sample(self, core: RunState) -> None:
         """Note what is spent by now."""
         now, spent = self.clock(), _spent(core.budget)
         if core is not self._core:
@@ -167,7 +167,7 @@ class Speed:
         """Seconds since anything was spent last."""
         return self.clock() - self._moved if self._core is not None else 0.0
 
-    def seconds_left(self, core: Core) -> float | None:
+    def seconds_left(self, core: RunState) -> float | None:
         """Seconds until the limit that is reached first, at most; None where that cannot be said honestly.
 
         Nothing is said in the first seconds, while nothing moves, and where the last seconds were much faster or slower than the
@@ -211,7 +211,7 @@ def _spent(budget: BudgetAccount) -> dict[str, float]:
     }
 
 
-def waits(core: Core) -> list[tuple[str, float]]:
+def waits(core: RunState) -> list[tuple[str, float]]:
     """The models that rest because their servers asked for it, with the seconds that are left."""
     resting = ((client.model.address, client.limiter.rests) for client in core.caller.clients.values())
     return [(address, seconds) for address, seconds in resting if seconds > 0]

@@ -20,8 +20,8 @@ from whet.arguments import unwritable
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import CACHED_OLDEST, OPEN, REFUSED, SILENT, SUSPECTS, Caller
-from whet.engine.durable import Core, Recorded
+from whet.engine.calls import CACHED_OLDEST, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
+from whet.engine.durable import Recorded, RunState
 from whet.engine.journal import (
     Connect,
     Journal,
@@ -122,11 +122,11 @@ def version_of(method: Method) -> str:
 
 
 @dataclass
-class Opened:
+class OpenRun:
     """An open run: its core, what the kills of all sessions may have lost, and the last incumbent that was logged. `made` are
     the files and folders that it made."""
 
-    core: Core
+    core: RunState
     lost_calls: int
     lost_cost: float
     incumbent: dict[str, Any] | None
@@ -283,7 +283,7 @@ def open_run(
     on_event: Callable[[str, Any], None],
     fork: Path | None = None,
     open_db: Connect = connect,
-) -> Opened:
+) -> OpenRun:
     """Take the run's lease, check or pin its header, and load what is recorded.
 
     Raises RunLocked, ReplayDiverged (naming what differs), UsageError or StorageError.
@@ -329,7 +329,7 @@ def _load(
     cache: Cache,
     on_event: Callable[[str, Any], None],
     fork: Path | None,
-) -> Opened:
+) -> OpenRun:
     effects, results = {}, {}
     for key, name, digest, value, row_sum in journal.rows(
         "SELECT key, name, digest, value, sum FROM effects"
@@ -351,12 +351,12 @@ def _load(
         results |= _answers_of(fork, journal)
     budget = BudgetAccount(plan.limits, spent, Budget())
     next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
-    caller = Caller(journal, cache, budget, clients, plan.seed, results, next_call)
+    caller = CallExecutor(journal, cache, budget, clients, plan.seed, results, next_call)
     known = set()
     for key, name, value, calls, row_sum in journal.rows("SELECT key, name, value, calls, sum FROM events"):
         check_row(journal.path, "events", row_sum, key, name, value, str(calls))
         known.add(key)
-    core = Core(
+    core = RunState(
         journal, caller, budget, Blobs(folder / "blobs"), plan.seed, effects, on_event, known_events=known
     )
     incumbents = [
@@ -370,7 +370,7 @@ def _load(
         client.health.trusted = _answered(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.incumbent_system = incumbents[-1].get("system") if incumbents else None
-    return Opened(core, int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None)
+    return OpenRun(core, int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None)
 
 
 def _spent(journal: Journal) -> Spent:

@@ -51,7 +51,7 @@ async def second_opinion(
         return Opinion(verdict)
     name = reward.name if judge is None else f"{reward.name} by {judge}"
     rows = [(e, r) for rollouts in answers for e, r in zip(examples, rollouts, strict=True)]
-    graded = await grade_again(run.asking({JUDGE: SECOND}), reward, rows)
+    graded = await grade_again(run.with_roles({JUDGE: SECOND}), reward, rows)
     halves = graded[: len(examples)], graded[len(examples) :]
     second = decide(halves, reward, clusters or range(len(examples)), alpha)
     pairs = answered_pairs(halves)

@@ -22,7 +22,7 @@ from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within, summary
 from whet.engine.progress import Progress
-from whet.engine.run_folder import RESULT, Opened, RunPlan, differences, open_run, read_header, write_result
+from whet.engine.run_folder import RESULT, OpenRun, RunPlan, differences, open_run, read_header, write_result
 from whet.environments.environment import Environment, watching
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
@@ -113,7 +113,7 @@ class TransferTest:
         return result
 
     async def _answered(
-        self, trial: Trial, env: Environment, opened: Opened, progress: Progress
+        self, trial: Trial, env: Environment, opened: OpenRun, progress: Progress
     ) -> dict[str, Any]:
         core, task = opened.core, trial.plan.task
         rows = getattr(task, trial.split)

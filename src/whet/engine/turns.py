@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from whet.engine.durable import TURN_END, Core, DurableRun
+from whet.engine.durable import TURN_END, DurableRun, RunState
 from whet.engine.run_folder import RunPlan
 from whet.prompt import Prompt
 from whet.run import Budget
@@ -34,7 +34,7 @@ def planned_turns(plan: RunPlan, baseline: Sequence[Rollout]) -> list[RegionTurn
 
 async def search_in_turns(
     plan: RunPlan,
-    core: Core,
+    core: RunState,
     order: Sequence[RegionTurn],
     run_method: RunMethod,
     policy: Any,
@@ -66,7 +66,7 @@ async def search_in_turns(
     return reason, best
 
 
-async def searchable(run: DurableRun, core: Core) -> Budget:
+async def searchable(run: DurableRun, core: RunState) -> Budget:
     """What a method may plan with: fixed once, so that a resumed run plans the same."""
 
     async def compute() -> Any:

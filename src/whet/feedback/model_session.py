@@ -143,7 +143,7 @@ async def learning_run(
                 yield session
                 client = clients["optimizer"]
                 if client.answers == 0 and all(error.refused for error in client.health.lost.values()):
-                    core.caller.refuse_silence()
+                    core.caller.raise_if_unresponsive()
         finally:
             cache.close()
             core.journal.close()

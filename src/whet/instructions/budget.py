@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
-from whet.instructions.critiques import Judged
+from whet.instructions.critiques import CritiqueBatch
 from whet.run import Run
 from whet.search.plan import payable_rollouts
 
@@ -120,7 +120,7 @@ class LearningBudget:
         share = math.ceil(left * (0.7 if self.round == 1 else 0.5))
         return max(1, min(share, left - later, _TRIAL_CALLS if self.trial else share))
 
-    def learned(self, judged: Judged, new: int) -> None:
+    def learned(self, judged: CritiqueBatch, new: int) -> None:
         """What a round brought."""
         self.per_answer = len(judged.critiques) / max(1, len(judged.rewards))
         self.new = new

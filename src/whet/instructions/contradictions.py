@@ -78,7 +78,9 @@ class Contradictions:
                 return voices / max(1, answers)
         return 0.0
 
-    def outvoted(self, requirements: Sequence[Requirement], ledger: Ledger, at: str) -> list[Resolve]:
+    def resolve_contradictions(
+        self, requirements: Sequence[Requirement], ledger: Ledger, at: str
+    ) -> list[Resolve]:
         """Instructions that leave because another one stands, is violated, and is their contrary."""
         events = []
         for one in requirements:

@@ -29,7 +29,7 @@ _SHOWN, _LABELLED_SHOWN = 1500, 600
 
 
 @dataclass(frozen=True)
-class Judged:
+class CritiqueBatch:
     """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
     the rows' data, which no instruction may copy. `inputs`: what was asked of each answer. `traces`: the steps of the programs
     that gave the answers."""
@@ -47,11 +47,11 @@ class Judged:
         """How many answers the critiques are about; those of the others are left out."""
         return len(self.rewards) if self.read is None else self.read
 
-    def answers_of(self, places: Iterable[int]) -> set[int]:
+    def answer_indices(self, places: Iterable[int]) -> set[int]:
         """The answers that got one of these critiques."""
         return {answer for place in places for answer in self.answers[place]}
 
-    def within(self, characters: int) -> Judged:
+    def within(self, characters: int) -> CritiqueBatch:
         """The same with the critiques of as many answers, in their order, as these characters hold; of one at least."""
         length = [0] * len(self.rewards)
         for critique, own in zip(self.critiques, self.answers, strict=True):
@@ -64,12 +64,12 @@ class Judged:
         answers = tuple(tuple(answer for answer in own if answer < most) for own in kept.answers)
         return replace(kept, answers=answers, read=most)
 
-    def only(self, places: Sequence[int]) -> Judged:
+    def only(self, places: Sequence[int]) -> CritiqueBatch:
         """The same with some of the critiques."""
         critiques = tuple(self.critiques[n] for n in places)
         return replace(self, critiques=critiques, answers=tuple(self.answers[n] for n in places))
 
-    def but(self, without: Collection[str], more: Sequence[Critique] = ()) -> Judged:
+    def but(self, without: Collection[str], more: Sequence[Critique] = ()) -> CritiqueBatch:
         """The same without critiques of these texts, and with more critiques, of no answer of this roll-out."""
         kept = self.only([n for n, critique in enumerate(self.critiques) if critique.text not in without])
         texts = {critique.text for critique in kept.critiques}
@@ -83,12 +83,12 @@ class Judged:
         words = Counter(word for text in pieces for word in set(_words(text)))
         return pieces, Counter(piece for own in pieces.values() for piece in own), words
 
-    def names_a_row(self, text: str, places: Sequence[int]) -> bool:
+    def quotes_single_input(self, text: str, places: Sequence[int]) -> bool:
         """Whether a text holds a word with digits, or two words in a row, that only one of the inputs behind these critiques has.
         Where there are several inputs, two such pieces are needed, for one may be chance, or words that no other input has."""
         if len(set(self.inputs)) < _OTHERS:
             return False
-        own = {self.inputs[answer] for answer in self.answers_of(places)}
+        own = {self.inputs[answer] for answer in self.answer_indices(places)}
         pieces, holders, words = self._said_by
         for one in own:
             rare = {piece for piece in _pieces(text) & pieces[one] if holders[piece] == 1}
@@ -100,7 +100,7 @@ class Judged:
 
 def judged(
     rollouts: Sequence[Rollout], examples: Sequence[Example], high: float, people: Sequence[Critique] = ()
-) -> Judged:
+) -> CritiqueBatch:
     """The critiques of answers below the full reward `high`, each different one once, with the answers that got it.
 
     A critique of several lines is several critiques. One that names the right answer of its own row says nothing about other
@@ -120,7 +120,7 @@ def judged(
                 new = replace(new, row=True, labels=labels, wanted=wanted, answer=answer)
             by_text.setdefault((text, prompt), (new, []))[1].append(number)
     inputs = [tuple(rows[rollout.example_id].values.values()) for rollout in valid]
-    return Judged(
+    return CritiqueBatch(
         critiques=tuple(critique for critique, _ in by_text.values()),
         answers=tuple(tuple(answers) for _, answers in by_text.values()),
         rewards=tuple(rollout.reward for rollout in valid),

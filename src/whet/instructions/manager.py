@@ -27,7 +27,7 @@ from whet.instructions.changes import (
 from whet.instructions.clarity import unclear
 from whet.instructions.consolidate import WIDEST, Comparison, compare, near_doubles, united
 from whet.instructions.contradictions import Contradictions
-from whet.instructions.critiques import Judged
+from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import harmless, suspicions
@@ -137,7 +137,7 @@ class InstructionManager:
         return {i.id: i.text for i in self.ledger.active if i.id not in self.left_out}
 
     @property
-    def doubted(self) -> list[str]:
+    def ablated(self) -> list[str]:
         """The examples whose answers demanded what is left out."""
         return list(dict.fromkeys(row for key in sorted(self.left_out) for row in self.origins.get(key, ())))
 
@@ -156,7 +156,9 @@ class InstructionManager:
             self.ledger = apply(self.ledger, event)
             self.events.append(event)
 
-    async def step(self, run: Run, judged: Judged, most: int | None, at: str, *, last: bool = False) -> int:
+    async def step(
+        self, run: Run, judged: CritiqueBatch, most: int | None, at: str, *, last: bool = False
+    ) -> int:
         """Learn from a roll-out of `prompt` within `most` optimizer calls. Returns how many instructions changed.
 
         Reading, comparing what was added last (in the `last` step: all) and rewriting what is still violated are asked for at
@@ -179,7 +181,7 @@ class InstructionManager:
         expired = self._observe(run, judged, reading, at)
         changed = self._consolidate(run, compared, at, final=self.closed)
         reading = replace(reading, requirements=() if trial else reading.requirements)
-        outvoted = self.contradictions.outvoted(reading.requirements, self.ledger, at)
+        outvoted = self.contradictions.resolve_contradictions(reading.requirements, self.ledger, at)
         self._record(*outvoted)
         changed += self._drop_unclear(vague or (), at) + self._drop_misread(judged, reading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
@@ -197,7 +199,9 @@ class InstructionManager:
         )  # fmt: skip
         return changed + len(expired)
 
-    def _shown(self, run: Run, judged: Judged, most: int | None, at: str, trial: bool) -> Judged:
+    def _shown(
+        self, run: Run, judged: CritiqueBatch, most: int | None, at: str, trial: bool
+    ) -> CritiqueBatch:
         """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold, and, but
         in a trial, what was left over or is to be read again. A model
         that manages no form makes something of everything: a single critique of a round, or few rows, are not shown to it."""
@@ -215,7 +219,7 @@ class InstructionManager:
         return judged if most is None else judged.within(most * PACK_SHOWN)
 
     async def _ask(
-        self, run: Run, judged: Judged, most: int | None
+        self, run: Run, judged: CritiqueBatch, most: int | None
     ) -> tuple[Reading, Comparison, dict[str, str] | None, list[str] | None]:
         """What the model reads, which of the newest instructions are doubles and which of them nobody could act on, and other
         texts for what is still violated, where there is any."""
@@ -247,7 +251,7 @@ class InstructionManager:
         compared = by_part.get("compare", Comparison())
         return by_part["read"], compared, by_part.get("rewrite"), by_part.get("clarity")
 
-    def _remember(self, judged: Judged, reading: Reading, trial: bool) -> None:
+    def _remember(self, judged: CritiqueBatch, reading: Reading, trial: bool) -> None:
         """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row of a task with
         labels, for the next roll-out brings fresh ones."""
         self.slips += reading.manages is None and bool(reading.requirements)
@@ -262,16 +266,16 @@ class InstructionManager:
 
     # Measure
 
-    def _observe(self, run: Run, judged: Judged, reading: Reading, at: str) -> list[str]:
+    def _observe(self, run: Run, judged: CritiqueBatch, reading: Reading, at: str) -> list[str]:
         """Take in what was violated, and judge the trial that this roll-out was. Returns the ids that expired."""
         violated, opposed = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
         for one in reading.requirements:
-            answers = judged.answers_of(one.critiques)
+            answers = judged.answer_indices(one.critiques)
             opposed[one.contradicts] |= answers
             violated[one.violates] |= answers
             texts = [judged.critiques[place].text for place in one.critiques]
             self.recent[one.violates] = [*texts, *self.recent[one.violates]][:QUOTED]
-        unread = judged.answers_of(reading.unread) if self.numbered else ()
+        unread = judged.answer_indices(reading.unread) if self.numbered else ()
         known = self.ledger.instructions
         hits, against = ({k: len(own) for k, own in of.items() if k in known} for of in (violated, opposed))
         read_of, criticised = judged.counted - len(unread), len(set(chain.from_iterable(judged.answers)))
@@ -360,7 +364,7 @@ class InstructionManager:
             return []
         return [one for key, one in of_models(self.ledger).items() if key not in self.left_out]
 
-    def _drop_misread(self, judged: Judged, reading: Reading, at: str) -> int:
+    def _drop_misread(self, judged: CritiqueBatch, reading: Reading, at: str) -> int:
         """Take out instructions whose own critiques demand something else."""
         own = of_models(self.ledger)
         return len(
@@ -383,7 +387,7 @@ class InstructionManager:
         self._record(Expire(id=key, reason=reason, at=at))
         run.log("untested", {"at": at, "text": self.ledger[key].text, "reason": reason})
 
-    def _add(self, run: Run, judged: Judged, reading: Reading, at: str) -> int:
+    def _add(self, run: Run, judged: CritiqueBatch, reading: Reading, at: str) -> int:
         """Add what is new. A text that repeats a critique, copies somebody's data, names one row or was found to be misread does
         not enter; nor does one that came from one answer when nothing can be tried any more, and more would have said so."""
         active = {i.id for i in self.ledger.active}
@@ -392,7 +396,7 @@ class InstructionManager:
         requirements = self._beside_lines(run, judged, reading, at)
         fit = united(r for r in requirements if r.text and not r.violates and not r.copied)
         fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, prompt, len(r.critiques))]
-        fit = [r for r in fit if not judged.names_a_row(r.text, r.critiques)]
+        fit = [r for r in fit if not judged.quotes_single_input(r.text, r.critiques)]
         misread = {comparable(i.text) for i in self.ledger.instructions.values() if i.reason == MISREAD}
         fit = [r for r in fit if comparable(r.text) not in misread]
         replaces = self.contradictions.replaces
@@ -410,7 +414,7 @@ class InstructionManager:
         ending = self.contradictions.ending and self.measures and self.numbered
         for key in self.newest:
             text = self.ledger[key].text
-            answers = len(judged.answers_of(places_of[text]))
+            answers = len(judged.answer_indices(places_of[text]))
             self.effects.demanded(key, answers)
             self.tried[key] = [text]
             rows = dict.fromkeys(judged.critiques[place].example for place in places_of[text])
@@ -419,12 +423,14 @@ class InstructionManager:
                 self.late.append(key)
         return len(events)
 
-    def _beside_lines(self, run: Run, judged: Judged, reading: Reading, at: str) -> tuple[Requirement, ...]:
+    def _beside_lines(
+        self, run: Run, judged: CritiqueBatch, reading: Reading, at: str
+    ) -> tuple[Requirement, ...]:
         """The requirements, after the unmanaged lines that they reword or contradict gave way."""
         giving = giving_way(
             self.lines,
             [r for r in reading.requirements if not r.copied],
-            lambda r: max(len(r.critiques), len(judged.answers_of(r.critiques))),
+            lambda r: max(len(r.critiques), len(judged.answer_indices(r.critiques))),
         )
         self.contradictions.name(run, giving.conflicts)
         self._give_way(run, giving.lines, at)
@@ -494,7 +500,7 @@ class InstructionManager:
         left -= await self._check_clarity(run, left, joins, at)
         again = self.rechecks.ask(self._doubtful(), (), self.newest, _AGAIN - len(self.unread))
         if (shown := [*self.unread, *again]) and left > joins and self.manages is not False:
-            rest = Judged(tuple(shown), ((),) * len(shown), ())
+            rest = CritiqueBatch(tuple(shown), ((),) * len(shown), ())
             reading = await read(run, rest.critiques, self.known(), self.around, most=1, embed=self.embed)
             left -= reading.calls
             self._drop_misread(rest, reading, at)

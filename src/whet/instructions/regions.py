@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from whet.instructions.critiques import Judged
+from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.manager import InstructionManager
 from whet.instructions.reader import ask_model, packed
 from whet.prompt import Prompt
@@ -73,15 +73,17 @@ class RegionManagers:
         return any(manager.drafts.waiting for manager in managers) or all(m.settled for m in managers)
 
     @property
-    def doubted(self) -> list[str]:
+    def ablated(self) -> list[str]:
         """The examples whose answers demanded what is left out."""
-        return list(dict.fromkeys(chain.from_iterable(manager.doubted for manager in self.managers.values())))
+        return list(dict.fromkeys(chain.from_iterable(manager.ablated for manager in self.managers.values())))
 
     def histories(self) -> list[list[Event]]:
         """The events of each region."""
         return [history for manager in self.managers.values() for history in manager.histories()]
 
-    async def step(self, run: Run, judged: Judged, most: int | None, at: str, *, last: bool = False) -> int:
+    async def step(
+        self, run: Run, judged: CritiqueBatch, most: int | None, at: str, *, last: bool = False
+    ) -> int:
         """Learn from a roll-out: assign the critiques, then one step of each region. Returns how many instructions changed."""
         before = self.calls
         regions = await self._assigned(run, judged, most)
@@ -112,7 +114,7 @@ class RegionManagers:
 
         await run.map(one, list(zip(self.managers.values(), shares, strict=True)))
 
-    async def _assigned(self, run: Run, judged: Judged, most: int | None) -> list[str]:
+    async def _assigned(self, run: Run, judged: CritiqueBatch, most: int | None) -> list[str]:
         """The region of each critique."""
         regions = [self._addressed(critique.prompt) for critique in judged.critiques]
         open_places = [n for n, region in enumerate(regions) if region is None]
@@ -131,13 +133,13 @@ class RegionManagers:
         own = (name for name in self.managers if prompt and prompt_of_region(self.start, name) == prompt)
         return next(own, None)
 
-    def _last_called(self, judged: Judged, place: int) -> str:
+    def _last_called(self, judged: CritiqueBatch, place: int) -> str:
         steps = judged.traces[judged.answers[place][0]] if judged.traces and judged.answers[place] else ()
         called = (self._addressed(step.prompt) for step in reversed(steps) if step.role != "tool")
         return next((region for region in called if region is not None), list(self.managers)[-1])
 
 
-async def assign(run: Run, judged: Judged, pack: Sequence[int], prompt: Prompt) -> dict[int, str]:
+async def assign(run: Run, judged: CritiqueBatch, pack: Sequence[int], prompt: Prompt) -> dict[int, str]:
     """The region that the optimizer model names for critiques, by place; in one call."""
     names = [region.name for region in prompt.regions]
     shown = [
@@ -157,7 +159,7 @@ async def assign(run: Run, judged: Judged, pack: Sequence[int], prompt: Prompt) 
     }
 
 
-def _with_trace(judged: Judged, place: int) -> str:
+def _with_trace(judged: CritiqueBatch, place: int) -> str:
     steps: Sequence[TraceStep] = ()
     if judged.traces and judged.answers[place]:
         steps = judged.traces[judged.answers[place][0]]

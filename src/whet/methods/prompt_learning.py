@@ -101,7 +101,7 @@ async def prompt_learning(
 
     while (size := budget.next_round(manager.spent)) > 0:
         at = f"round {budget.round}"
-        again = [rows[name] for name in manager.doubted[: size // 3]]
+        again = [rows[name] for name in manager.ablated[: size // 3]]
         batch = again + [next(examples) for _ in range(size - len(again))]
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts[len(again) :], trial=budget.trial)
