@@ -18,7 +18,7 @@ from whet.engine.assemble import assemble
 from whet.engine.budget import RETRY_SLACK, plan_budget
 from whet.engine.execute import execute
 from whet.engine.journal import read_events
-from whet.engine.openings import TestSetLedger
+from whet.engine.openings import SealedTestLedger
 from whet.engine.run_folder import RunPlan, open_run
 from whet.run import Budget as RunBudget
 from whet.task import load_task
@@ -152,7 +152,7 @@ async def _play(job: Job, root: Path) -> list[Trial]:
         sizes = plan_budget(task, limits, assembly.env, plan.config, assembly.clients)
         opened = open_run(folder, plan, assembly.clients, assembly.cache(folder, options), lambda *_: None)
         try:
-            result = await execute(plan, assembly.env, opened, sizes, TestSetLedger(), Progress())
+            result = await execute(plan, assembly.env, opened, sizes, SealedTestLedger(), Progress())
         finally:
             opened.core.caller.cache.close()
             opened.core.journal.close()

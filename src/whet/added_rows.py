@@ -24,11 +24,12 @@ from whet.engine.journal import read_events
 from whet.engine.openings import (
     Family,
     SealedComparison,
-    TestSetAccess,
-    TestSetLedger,
+    SealedTestAccess,
+    SealedTestLedger,
     row_hashes,
     run_id,
 )
+from whet.engine.options import Options
 from whet.engine.pairs import (
     Answers,
     Side,
@@ -45,7 +46,6 @@ from whet.engine.usage_sums import MORE as MORE
 from whet.engine.usage_sums import with_part
 from whet.environments.environment import watching
 from whet.errors import BudgetExceeded, UsageError
-from whet.options import Options
 from whet.prompt.document import MASK
 from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget
@@ -212,7 +212,7 @@ class AddedRows:
             raise UsageError(f"{folder}: its best prompt is its baseline; more rows have nothing to compare.")
         journal = folder / MORE / "journal.sqlite"
         earlier = _batches(journal) if journal.is_file() else []
-        ledger = TestSetLedger()
+        ledger = SealedTestLedger()
         rows = self._fresh(f"{run_id(folder)}-{MORE}", ledger, earlier)
         whole = all(batch.whole for batch in earlier)
         if not rows and whole and result.get(MORE, {}).get("rows") == sum(len(b.rows) for b in earlier):
@@ -248,7 +248,7 @@ class AddedRows:
         )
         return {**foreseen, "added": {"rows": rows, "answers": answers}}
 
-    def _fresh(self, run: str, ledger: TestSetLedger, earlier: Sequence[Batch]) -> list[Example]:
+    def _fresh(self, run: str, ledger: SealedTestLedger, earlier: Sequence[Batch]) -> list[Example]:
         """The rows that no batch has. Raises UsageError for one that another run opened or saw, or half of a batch has."""
         batched = [row for batch in earlier for row in batch.rows]
         hashes = set(row_hashes(batched))
@@ -297,7 +297,7 @@ async def _tested(
     plan: RunPlan,
     sides: tuple[Side, Side],
     opened: OpenRun,
-    ledger: TestSetLedger,
+    ledger: SealedTestLedger,
     batches: tuple[Sequence[Batch], Sequence[Example]],
     result: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -348,19 +348,23 @@ async def _tested(
 
 
 async def _settle(
-    run: DurableRun, alpha: float, ledger: TestSetLedger, comparison: SealedComparison
-) -> TestSetAccess:
+    run: DurableRun, alpha: float, ledger: SealedTestLedger, comparison: SealedComparison
+) -> SealedTestAccess:
     """The opening of all added rows of the run, with these rows in it."""
 
     async def opening() -> Any:
         return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
     value: Any = await run.effect("opening", opening)
-    return TestSetAccess(**value)
+    return SealedTestAccess(**value)
 
 
 async def _verdict(
-    run: DurableRun, plan: RunPlan, sides: tuple[Side, Side], batches: Sequence[Batch], opening: TestSetAccess
+    run: DurableRun,
+    plan: RunPlan,
+    sides: tuple[Side, Side],
+    batches: Sequence[Batch],
+    opening: SealedTestAccess,
 ) -> Opinion:
     """The anytime-valid test of all pairs, clusters as large as their rows, and the second opinion on a promotion by the same
     test, so that neither gains from being asked again."""

@@ -11,12 +11,12 @@ from whet.arguments import checked
 from whet.blocking import blocking
 from whet.doctor import graded
 from whet.engine.assemble import NONE as NO_MODEL
-from whet.engine.openings import TestSetAccess, TestSetLedger
+from whet.engine.openings import SealedTestAccess, SealedTestLedger
+from whet.engine.options import Options, RoleModel
 from whet.engine.progress import Progress
 from whet.errors import UsageError, quantity
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OBJECTIVES, OPTIMIZER, POLICY, default_method
 from whet.models.language_model import LanguageModel
-from whet.options import Options, RoleModel
 from whet.results import Advice
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
 from whet.rewards.program import programs_of
@@ -108,7 +108,7 @@ def _test(task: Task) -> dict[str, Any]:
     """Independent rows of the sealed test, which opening of them a run would be, and the gain that this shows with a power of
     80 %, in units of the reward, where no row gets worse and where one of twenty does."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
-    opening = TestSetLedger().foresee(None, task.alpha, task.test) or TestSetAccess(
+    opening = SealedTestLedger().foresee(None, task.alpha, task.test) or SealedTestAccess(
         1, opening_alpha(task.alpha, 1)
     )
     alpha, width = opening.alpha, task.reward.high - task.reward.low

@@ -19,6 +19,7 @@ from whet.blocking import blocking
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.forecast import plan_lines
 from whet.engine.journal import events_after
+from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress
 from whet.engine.readability import READER
 from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
@@ -28,22 +29,19 @@ from whet.feedback import one_call
 from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
 from whet.fields import build_from
-from whet.methods import MethodChoice, choose_method
-from whet.options import (
+from whet.keywords import (
     CallKeywords,
     CompareKeywords,
     EvaluateKeywords,
     FollowUpKeywords,
     MethodKeywords,
     OptimizeKeywords,
-    Options,
-    RoleModel,
     RunKeywords,
     SearchKeywords,
     TaskModelKeywords,
     TrainingKeywords,
-    options_of_method,
 )
+from whet.methods import MethodChoice, choose_method
 from whet.prompt import Prompt
 from whet.reporting import displayed, place_of, write_comparison, write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult

@@ -19,6 +19,7 @@ from whet.engine.budget import test_set_budget
 from whet.engine.forecast import total_plan
 from whet.engine.journal import read_rows
 from whet.engine.openings import Family
+from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import compare_pairs, example_clusters, sealed_answers
 from whet.engine.progress import Progress
 from whet.engine.readability import READER, readability, texts_of
@@ -30,7 +31,6 @@ from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter
 from whet.methods import POLICY, get_method
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
-from whet.options import Options, RoleModel
 from whet.search.archive import Candidate, candidate_of
 from whet.task import Task
 from whet.task.spec import with_gate

@@ -18,7 +18,8 @@ from whet.engine.final_evaluation import execute_evaluation, stopped, untested
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_events, read_rows
 from whet.engine.model_client import ModelClient
-from whet.engine.openings import TestSetLedger
+from whet.engine.openings import SealedTestLedger
+from whet.engine.options import Options
 from whet.engine.pairs import compare_pairs, sealed_answers
 from whet.engine.progress import Progress
 from whet.engine.run_folder import (
@@ -44,7 +45,6 @@ from whet.engine.transfer import left
 from whet.engine.usage_sums import CONTROL, usage_of_run, usage_without_control, with_part
 from whet.errors import BudgetExceeded, ProviderError, StorageError, UsageError, did_you_mean, parameter
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
-from whet.options import Options
 from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
@@ -238,7 +238,7 @@ async def run_task(
         control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
         known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
         sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
-        ledger = TestSetLedger(None if measurements is None else measurements.family)
+        ledger = SealedTestLedger(None if measurements is None else measurements.family)
         opening = ledger.foresee(folder, task.alpha, task.test)
         foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known, opening)
         if control is not None:
@@ -484,7 +484,7 @@ async def evaluate_task(
                 opened,
                 splits[split],
                 split,
-                TestSetLedger(),
+                SealedTestLedger(),
                 progress,
             )
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))

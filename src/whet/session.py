@@ -15,20 +15,14 @@ from typing import Any, Unpack
 
 from whet.arguments import checked, describe_keywords, select
 from whet.blocking import LoopThread
+from whet.engine.options import Options, options_of_method
 from whet.engine.progress import Progress
 from whet.environments.environment import EXAMPLE
 from whet.environments.labels import find_label
 from whet.errors import UsageError
+from whet.keywords import MethodKeywords, RunKeywords, SearchKeywords, SessionKeywords
 from whet.methods import OPTIMIZER, choose_method, get_method
 from whet.models.language_model import AnswersOnly
-from whet.options import (
-    MethodKeywords,
-    Options,
-    RunKeywords,
-    SearchKeywords,
-    SessionKeywords,
-    options_of_method,
-)
 from whet.prompt import Prompt
 from whet.reporting import Display, displayed
 from whet.results import RunResult

@@ -15,7 +15,8 @@ from whet.comparison import found_candidate
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.budget import test_set_budget
 from whet.engine.forecast import forecast_evaluation
-from whet.engine.openings import TestSetLedger, run_id
+from whet.engine.openings import SealedTestLedger, run_id
+from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import example_clusters
 from whet.engine.progress import Progress
 from whet.engine.run_folder import RunPlan, read_header, task_folder
@@ -23,7 +24,6 @@ from whet.engine.transfer import TRANSFER, TransferTest, compared, left
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, quantity
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
-from whet.options import Options, RoleModel
 from whet.reporting import displayed
 from whet.results import TransferResult
 from whet.run import Budget
@@ -252,7 +252,7 @@ class _Trials:
         if self.split != "test" or self.same:
             return
         name = content_hash([run_id(self.folder), TRANSFER, other.address])
-        ledger = TestSetLedger()
+        ledger = SealedTestLedger()
         opening = await asyncio.to_thread(ledger.open, name, self.task.alpha, self.rows)
         self.warnings += [
             *opening.warnings,

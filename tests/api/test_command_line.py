@@ -9,8 +9,8 @@ import pytest
 
 import whet
 from whet.cli.main import cli, main
+from whet.engine.options import Options
 from whet.errors import UsageError, parameter
-from whet.options import Options
 from whet.task import TaskKeywords
 
 BUDGET = {f"max_{name.removesuffix('_usd')}": "budget" for name in inspect.signature(whet.Budget).parameters}

@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import binom
 
 from whet.engine import openings
-from whet.engine.openings import LEDGER, LedgerUnavailable, SealedComparison, TestSetLedger, state_folder
+from whet.engine.openings import LEDGER, LedgerUnavailable, SealedComparison, SealedTestLedger, state_folder
 from whet.stats import holm, opening_alpha
 from whet.types import Example
 
@@ -40,7 +40,7 @@ def test_holm_is_that_of_the_textbook() -> None:
 
 
 def test_an_opening_is_counted_in_all_folders_by_content_and_once_for_a_run(tmp_path: Path) -> None:
-    one, other = TestSetLedger(), TestSetLedger()
+    one, other = SealedTestLedger(), SealedTestLedger()
     assert one.open("first", 0.05, rows(range(20))).number == 1
     assert one.open("first", 0.05, rows(range(20))).number == 1, "a resume is the same opening"
     assert other.open("second", 0.05, rows(range(20))).number == 2, "another folder, other ids"
@@ -52,7 +52,7 @@ def test_an_opening_is_counted_in_all_folders_by_content_and_once_for_a_run(tmp_
 
 
 def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     ledger.settle(SealedComparison("first", tmp_path, rows(range(10)), rows(range(10, 40))), 0.05)
     assert ledger.moved("second", rows(range(10)), rows(range(10, 40))) == []
     assert ledger.moved("first", rows(range(10, 20)), rows(range(10))) == [], "a run is no other run"
@@ -66,7 +66,7 @@ def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
 
 def test_two_processes_never_get_the_same_number(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from whet.engine.openings import OpeningLedger as L\n"
+        "import sys; from pathlib import Path; from whet.engine.openings import SealedTestLedger as L\n"
         "from whet.types import Example\n"
         "rows = [Example('x', {'input': 'q'}, 't', {}, 'q')]\n"
         "print(*[L().open(f'{sys.argv[1]}-{i}', 0.05, rows).number for i in range(20)])"
@@ -85,7 +85,7 @@ def test_a_ledger_that_cannot_be_written_is_said_and_counts_nothing(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("WHET_STATE", str(tmp_path / "file"))
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     assert ledger.moved("a", rows(range(3)), rows(range(3))) == []
     assert "WHET_STATE" in ledger.check() and "no verdict" in ledger.check()
     with pytest.raises(LedgerUnavailable, match="WHET_STATE"):
@@ -100,13 +100,13 @@ def test_a_ledger_that_cannot_be_written_is_said_and_counts_nothing(
 
 def test_a_locked_ledger_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openings, "WAIT_SECONDS", 0.01)
-    assert TestSetLedger().check() == ""
+    assert SealedTestLedger().check() == ""
     with closing(sqlite3.connect(state_folder() / LEDGER, isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
-        assert "another process has locked it for 0.01 s" in TestSetLedger().check()
+        assert "another process has locked it for 0.01 s" in SealedTestLedger().check()
         with pytest.raises(LedgerUnavailable, match="locked"):
-            TestSetLedger().open("a", 0.05, rows(range(3)))
-    assert TestSetLedger().open("a", 0.05, rows(range(3))).number == 1
+            SealedTestLedger().open("a", 0.05, rows(range(3)))
+    assert SealedTestLedger().open("a", 0.05, rows(range(3))).number == 1
 
 
 def run_folder(path: Path, name: str) -> Path:
@@ -120,7 +120,7 @@ def run_folder(path: Path, name: str) -> Path:
 
 
 def test_what_was_reserved_and_not_compared_counts_as_no_opening(tmp_path: Path) -> None:
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     killed = SealedComparison("killed", run_folder(tmp_path / "run", "killed"), rows(range(9)))
     ledger.reserve(killed)
     assert ledger.open("other", 0.05, rows(range(9))).number == 1
@@ -129,7 +129,7 @@ def test_what_was_reserved_and_not_compared_counts_as_no_opening(tmp_path: Path)
 
 
 def test_copies_of_a_killed_run_are_openings_of_their_own(tmp_path: Path) -> None:
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     original = SealedComparison(
         "run", run_folder(tmp_path / "run", "run"), rows(range(9)), digest="same answers"
     )
@@ -147,7 +147,7 @@ def test_copies_of_a_killed_run_are_openings_of_their_own(tmp_path: Path) -> Non
 
 
 def test_a_run_that_was_moved_is_the_same(tmp_path: Path) -> None:
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     run = SealedComparison("run", run_folder(tmp_path / "run", "run"), rows(range(9)))
     ledger.reserve(run)
     assert ledger.settle(run, 0.05).number == 1
@@ -156,7 +156,7 @@ def test_a_run_that_was_moved_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_withheld_verdict_gives_its_opening_back(tmp_path: Path) -> None:
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     first = SealedComparison("first", tmp_path, rows(range(9)), digest="a")
     assert ledger.settle(first, 0.05).number == 1
     ledger.release(first)
@@ -165,7 +165,7 @@ def test_a_withheld_verdict_gives_its_opening_back(tmp_path: Path) -> None:
 
 
 def test_the_mean_of_one_prompt_is_no_opening_and_that_of_a_second_one_is(tmp_path: Path) -> None:
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     assert ledger.look("start", 0.05, rows(range(9))) is None
     assert ledger.look("start", 0.05, rows(range(9))) is None
     compared = SealedComparison("run", tmp_path, rows(range(9)), prompts=("start", "best"))
@@ -177,18 +177,18 @@ def test_the_mean_of_one_prompt_is_no_opening_and_that_of_a_second_one_is(tmp_pa
 
 
 def test_an_opening_that_was_cut_off_leaves_no_half_of_itself(tmp_path: Path) -> None:
-    TestSetLedger().open("a", 0.05, rows(range(3)))
+    SealedTestLedger().open("a", 0.05, rows(range(3)))
     db = sqlite3.connect(state_folder() / LEDGER)
     db.execute("BEGIN IMMEDIATE")
     db.execute("INSERT INTO openings VALUES ('b', 0, 2, 0.1)")
     db.close()  # as a killed process does
-    assert TestSetLedger().open("c", 0.05, rows(range(3))).number == 2
+    assert SealedTestLedger().open("c", 0.05, rows(range(3))).number == 2
 
 
 def test_of_thirty_null_runs_on_one_split_any_is_promoted_at_most_with_alpha(tmp_path: Path) -> None:
     """30 equally good prompts, each tested on the same 100 rows by the exact McNemar test at its own level: 2,000 times."""
     rng, alpha, times = np.random.default_rng(3), 0.1, 2000
-    ledger = TestSetLedger()
+    ledger = SealedTestLedger()
     levels = [ledger.open(f"run-{k}", alpha, rows(range(100))).alpha for k in range(30)]
     baseline = rng.integers(0, 2, (times, 1, 100))
     gaps = rng.integers(0, 2, (times, 30, 100)) - baseline

@@ -228,9 +228,9 @@ async def test_each_call_has_its_own_time() -> None:
             begun.set()
             await release.wait()
             writer.write(answer(b"late, and in time"))
-            writer.close()
         else:
             await reader.read()  # until the other side closes
+        writer.close()
 
     async with listening(handle) as port, client_of(f"http://127.0.0.1:{port}/v1") as client:
         url = f"http://127.0.0.1:{port}"

@@ -14,11 +14,11 @@ from whet.doctor.checkup import FAIL, OK, WARN, DoctorFinding, DoctorReport
 from whet.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward, graded
+from whet.engine.options import RoleModel
 from whet.errors import UsageError, parameter
 from whet.models.addresses import at_endpoint, split_address
 from whet.models.openai import OpenAIModel
 from whet.models.providers import OPENAI, PROVIDERS
-from whet.options import RoleModel
 from whet.task import ModelSpec, Task
 from whet.task.roles import changed_spec, check_consent, model_key, model_of, with_base_url
 from whet.task.spec import POLICY

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from whet.engine.cache import Cache
 from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient
+from whet.engine.options import Options
 from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
@@ -42,39 +43,6 @@ DEFAULT_CONCURRENCY = 32
 BOUND_UNDER_LIMIT = 1024
 
 
-class Choices(Protocol):
-    """The options that decide which models a run uses."""
-
-    @property
-    def method(self) -> str | None: ...
-    @property
-    def lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
-    @property
-    def optimizer_lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
-    @property
-    def judge_lm(self) -> ModelChoice | Mapping[str, Any] | None: ...
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-    @property
-    def config(self) -> Any: ...
-    @property
-    def policy(self) -> str | None: ...
-    @property
-    def processes(self) -> int: ...
-    @property
-    def base_url(self) -> str | None: ...
-    @property
-    def concurrency(self) -> int | None: ...
-    @property
-    def run(self) -> str | Path | None: ...
-    @property
-    def root(self) -> str | Path: ...
-    @property
-    def fresh(self) -> bool: ...
-    @property
-    def max_wait(self) -> float | None: ...
-
-
 @dataclass
 class Assembly:
     """Models in their roles, ready to run."""
@@ -87,7 +55,7 @@ class Assembly:
     policy: PolicyChoice | None = None
     models: Models = field(default_factory=dict)
 
-    def cache(self, folder: Path, options: Choices) -> Cache:
+    def cache(self, folder: Path, options: Options) -> Cache:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
         if all(client.model.local for client in self.clients.values()):
             return Cache(None)
@@ -100,7 +68,7 @@ class Assembly:
             await model.close()
 
 
-def assemble(task: Task, options: Choices, limits: Budget, models: Models | None = None) -> Assembly:
+def assemble(task: Task, options: Options, limits: Budget, models: Models | None = None) -> Assembly:
     """Resolve the models, choose the method, and check that they fit together. `models` are those that are there already.
 
     Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met.
@@ -213,7 +181,7 @@ class TransferModel:
 
 
 def transfer_model(
-    task: Task, options: Choices, limits: Budget, choice: ModelChoice | Mapping[str, Any]
+    task: Task, options: Options, limits: Budget, choice: ModelChoice | Mapping[str, Any]
 ) -> TransferModel:
     """Another model, mostly by its address, as a task model beside the usual one.
 
@@ -252,7 +220,7 @@ def with_encoder(reward: RewardFunction) -> RewardFunction:
     return with_embeddings(reward, load("encoder").embed)  # type: ignore[attr-defined]
 
 
-def _asks_judge(task: Task, options: Choices) -> bool:
+def _asks_judge(task: Task, options: Options) -> bool:
     """Whether a program may ask a judge: where one is named."""
     return task.program is not None and changed_spec(task.models["judge"], options.judge_lm, "judge").named
 
@@ -280,7 +248,7 @@ def _check_local(method: str, model: LanguageModel) -> None:
         )
 
 
-def _task_spec(task: Task, options: Choices) -> ModelSpec:
+def _task_spec(task: Task, options: Options) -> ModelSpec:
     spec = with_base_url(changed_spec(task.models["task"], options.lm, "task"), options.base_url, None)
     if spec.named:
         return spec
@@ -293,7 +261,7 @@ def _task_spec(task: Task, options: Choices) -> ModelSpec:
 
 
 def _other_clients(
-    task: Task, options: Choices, method: str, models: Models, task_spec: ModelSpec
+    task: Task, options: Options, method: str, models: Models, task_spec: ModelSpec
 ) -> dict[str, ModelClient]:
     """Clients of optimizer and judge, where the method or the reward needs or can use one.
 
@@ -324,7 +292,7 @@ def _other_clients(
 
 
 def _second_client(
-    task: Task, options: Choices, models: Models, judge: ModelClient | None
+    task: Task, options: Options, models: Models, judge: ModelClient | None
 ) -> dict[str, ModelClient]:
     """The model client of the second opinion's judge, if it needs one: never another role's model by default."""
     if task.second_opinion is None or JUDGE not in task.second_opinion.needs:
@@ -345,7 +313,7 @@ def _second_client(
 
 
 def _embedding_client(
-    task: Task, options: Choices, method: str, task_spec: ModelSpec
+    task: Task, options: Options, method: str, task_spec: ModelSpec
 ) -> dict[str, ModelClient]:
     """The client of the embedding at an endpoint that the method's setting names, if it names one; its calls count as the
     optimizer's. It is reached as the task model where both are of one provider, unless the task says otherwise."""
@@ -368,7 +336,7 @@ def _embedding_client(
     return {EMBEDDING: replace(client, counts_as="optimizer")}
 
 
-def _embedding_address(task: Task, options: Choices, method: str) -> str:
+def _embedding_address(task: Task, options: Options, method: str) -> str:
     """What the setting `embedding` of the method says; `none` for a method that has no such setting."""
     usual = getattr(get_method(method).config, EMBEDDING, NONE)
     own = task.settings if options.method in (None, task.method) else {}
@@ -382,7 +350,7 @@ def _embedding_address(task: Task, options: Choices, method: str) -> str:
 
 
 def _role_spec(
-    task: Task, role: str, choice: ModelChoice | Mapping[str, Any] | None, options: Choices
+    task: Task, role: str, choice: ModelChoice | Mapping[str, Any] | None, options: Options
 ) -> ModelSpec:
     """The spec of a role beside the task model."""
     beside = changed_spec(task.models["task"], options.lm, "task")
@@ -407,7 +375,7 @@ def _generation(spec: ModelSpec, limits: Budget) -> Generation:
     return Generation(temperature, bound, spec.stop, thoughts=spec.thoughts)
 
 
-def _client(model: LanguageModel, spec: ModelSpec, options: Choices) -> ModelClient:
+def _client(model: LanguageModel, spec: ModelSpec, options: Options) -> ModelClient:
     concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
     limiter, max_wait = AdaptiveLimiter(concurrency), options.max_wait or MAX_WAIT
     return ModelClient(model, limiter, spec.price, spec.requests_per_minute, max_wait=max_wait)

@@ -23,7 +23,7 @@ from whet.engine.final_evaluation import (
 from whet.engine.near_duplicates import meaning_warnings, writing_warnings
 from whet.engine.objectives import calibrated, timed
 from whet.engine.observed import KNOWN_AFTER, SealedReserve
-from whet.engine.openings import TestSetLedger, run_id
+from whet.engine.openings import SealedTestLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
 from whet.engine.progress import Progress
@@ -54,7 +54,7 @@ async def execute(
     env: Environment,
     opened: OpenRun,
     sizes: BudgetPlan,
-    ledger: TestSetLedger,
+    ledger: SealedTestLedger,
     progress: Progress,
 ) -> dict[str, Any]:
     """Run the whole protocol on an open core and return the result as JSON.
@@ -86,7 +86,7 @@ async def _protocol(
     env: Environment,
     opened: OpenRun,
     sizes: BudgetPlan,
-    ledger: TestSetLedger,
+    ledger: SealedTestLedger,
     progress: Progress,
     policy: Any,
 ) -> dict[str, Any]:
@@ -192,7 +192,7 @@ async def _early_warnings(
     plan: RunPlan,
     env: Environment,
     core: RunState,
-    ledger: TestSetLedger,
+    ledger: SealedTestLedger,
     progress: Progress,
 ) -> list[str]:
     """What a person should know before all is paid, beside the warnings of the task. Raises UsageError for a reward that
@@ -210,7 +210,7 @@ async def _early_warnings(
 
 
 async def warn_split_leaks(
-    run: DurableRun, plan: RunPlan, core: RunState, ledger: TestSetLedger
+    run: DurableRun, plan: RunPlan, core: RunState, ledger: SealedTestLedger
 ) -> list[str]:
     """Warnings about rows that were sealed and are not any more, or the other way round; the same at every resume."""
     await core.journal.commit()

@@ -27,7 +27,13 @@ from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
 from whet.engine.objectives import calibrated, objective_figures, timed
-from whet.engine.openings import LedgerUnavailable, SealedComparison, TestSetAccess, TestSetLedger, run_id
+from whet.engine.openings import (
+    LedgerUnavailable,
+    SealedComparison,
+    SealedTestAccess,
+    SealedTestLedger,
+    run_id,
+)
 from whet.engine.pairs import (
     answered_pairs,
     decide_jointly,
@@ -99,7 +105,7 @@ async def final_evaluation(
     opened: OpenRun,
     baseline: list[Rollout],
     search: SearchResult,
-    ledger: TestSetLedger,
+    ledger: SealedTestLedger,
 ) -> dict[str, Any]:
     """Compare baseline and best on the sealed test, let the gate decide, and return the result as JSON.
 
@@ -115,7 +121,7 @@ async def final_evaluation(
     comparison = SealedComparison(
         run_id(core.journal.path.parent), core.journal.path.parent, task.test, (*task.train, *task.validation)
     )
-    opening = TestSetAccess(0, task.alpha)
+    opening = SealedTestAccess(0, task.alpha)
     try:
         if search.best.id != task.prompt.id:
             await asyncio.to_thread(ledger.reserve, comparison)
@@ -226,7 +232,7 @@ async def _verdict(
     env: Environment,
     tested: tuple[Tested, Tested],
     clusters: Sequence[int],
-    opening: TestSetAccess,
+    opening: SealedTestAccess,
 ) -> tuple[Opinion, JointVerdict | None]:
     """What the gate says of the two tests, and of a promotion what the task's second opinion says; of a task with objectives,
     what it says of each."""
@@ -313,18 +319,18 @@ def _digest(start: Tested, best: Tested) -> str:
 
 
 async def _settle(
-    run: DurableRun, alpha: float, ledger: TestSetLedger, comparison: SealedComparison
-) -> TestSetAccess:
+    run: DurableRun, alpha: float, ledger: SealedTestLedger, comparison: SealedComparison
+) -> SealedTestAccess:
     """The opening that the comparison is, once in the life of a run."""
 
     async def opening() -> Any:
         return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
     value: Any = await run.effect("opening", opening)
-    return TestSetAccess(**value)
+    return SealedTestAccess(**value)
 
 
-def _looks(opening: TestSetAccess, alpha: float) -> str:
+def _looks(opening: SealedTestAccess, alpha: float) -> str:
     return (
         f"It is opening {opening.number} of these test rows, so it was tested at alpha {opening.alpha:.2g} "
         f"({alpha:g} for all openings together); new rows start anew."
@@ -411,7 +417,7 @@ async def execute_evaluation(
     opened: OpenRun,
     examples: Sequence[Example],
     split: str,
-    ledger: TestSetLedger,
+    ledger: SealedTestLedger,
     progress: Progress,
 ) -> dict[str, Any]:
     """Evaluate the plan's prompt on given examples. A look at the test split is written down, and is an opening where another

@@ -11,7 +11,7 @@ from typing import Any
 from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_calls
 from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
-from whet.engine.openings import TestSetAccess
+from whet.engine.openings import SealedTestAccess
 from whet.engine.run_folder import read_header
 from whet.environments.environment import Environment
 from whet.errors import StorageError, UsageError
@@ -56,7 +56,7 @@ def forecast(
     sizes: BudgetPlan,
     default: bool,
     measured: Mapping[str, Usage] = MappingProxyType({}),
-    opening: TestSetAccess | None = None,
+    opening: SealedTestAccess | None = None,
 ) -> dict[str, Any]:
     """The plan of a run as JSON. `default`: the limit on calls is the default one. `measured`: tokens of a call by role, as
     earlier runs of the task took them. `opening`: that of the test rows which the run would be.
@@ -208,7 +208,7 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def promotion_of(task: Task, opening: TestSetAccess | None) -> dict[str, Any]:
+def promotion_of(task: Task, opening: SealedTestAccess | None) -> dict[str, Any]:
     """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on; and which gain,
     in units of the reward, the `opening` that a run would be shows with a power of 80 %, where no row gets worse."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))

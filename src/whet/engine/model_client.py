@@ -222,7 +222,7 @@ class ModelClient:
         return replace(request, max_tokens=bound + self.room)
 
     def refuse_thought(self, completions: Sequence[Completion]) -> None:
-        """Raise ReasoningTruncated when a model that writes for whet used up all tokens before any text, and may be given more."""
+        """Raise ReasoningTruncated when a model that writes for whet had no tokens left for a text, and may be given more."""
         cut = all(c.finish == "length" and not c.text.strip() for c in completions)
         if self.writes and self.bound is None and cut and self.room < ROOM[-1]:
             raise ReasoningTruncated

@@ -46,7 +46,7 @@ class LedgerUnavailable(StorageError):
 
 
 @dataclass(frozen=True)
-class TestSetAccess:
+class SealedTestAccess:
     """The opening number `number` of its rows (0: none was charged); `alpha` is what each of its tests may spend. `seen` of the
     rows were rows to learn from in an earlier run."""
 
@@ -92,7 +92,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class TestSetLedger:
+class SealedTestLedger:
     """The ledger of the user."""
 
     family: Family | None = None
@@ -111,7 +111,7 @@ class TestSetLedger:
             row = (comparison.run, time.time(), str(comparison.place.absolute()))
             db.execute("INSERT OR IGNORE INTO reserved VALUES (?,?,?)", row)
 
-    def settle(self, comparison: SealedComparison, alpha: float) -> TestSetAccess:
+    def settle(self, comparison: SealedComparison, alpha: float) -> SealedTestAccess:
         """The opening that the comparison of two prompts is; the same comparison again is no other.
 
         Of the level of the opening each test of the family gets an equal part. Raises LedgerUnavailable.
@@ -131,16 +131,18 @@ class TestSetLedger:
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
         tests = 1 if self.family is None else self.family.tests
         learned = len(self.known(self._name(comparison.run), comparison.sealed, (SEEN,)))
-        return TestSetAccess(int(row[0]), float(row[1]) / tests, (), learned)
+        return SealedTestAccess(int(row[0]), float(row[1]) / tests, (), learned)
 
-    def foresee(self, folder: Path | None, alpha: float, sealed: Sequence[Example]) -> TestSetAccess | None:
+    def foresee(
+        self, folder: Path | None, alpha: float, sealed: Sequence[Example]
+    ) -> SealedTestAccess | None:
         """The opening that a run in `folder` (None: a new one) would be, as the ledger stands; nothing is written. None where
         the ledger cannot be read."""
         tests = 1 if self.family is None else self.family.tests
         try:
             path = state_folder() / LEDGER
             if not path.exists():
-                return TestSetAccess(1, opening_alpha(alpha, 1) / tests)
+                return SealedTestAccess(1, opening_alpha(alpha, 1) / tests)
             with closing(_connect(path)) as db:
                 run = self._known_opening(db, folder)
                 row = db.execute("SELECT number, alpha FROM openings WHERE run = ?", (run,)).fetchone()
@@ -148,8 +150,8 @@ class TestSetLedger:
         except (OSError, RuntimeError, sqlite3.Error):  # `check` says so
             return None
         if row is not None:
-            return TestSetAccess(int(row[0]), float(row[1]) / tests)
-        return TestSetAccess(number, opening_alpha(alpha, number) / tests)
+            return SealedTestAccess(int(row[0]), float(row[1]) / tests)
+        return SealedTestAccess(number, opening_alpha(alpha, number) / tests)
 
     def release(self, comparison: SealedComparison) -> None:
         """Give back the opening of a comparison that got no verdict. Raises LedgerUnavailable."""
@@ -161,11 +163,11 @@ class TestSetLedger:
             if not db.execute("SELECT 1 FROM members WHERE opening = ?", (run,)).fetchone():
                 db.execute("DELETE FROM openings WHERE run = ?", (run,))
 
-    def open(self, run: str, alpha: float, sealed: Sequence[Example]) -> TestSetAccess:
+    def open(self, run: str, alpha: float, sealed: Sequence[Example]) -> SealedTestAccess:
         """The opening `run` of the rows, reserved and settled at once. Raises LedgerUnavailable."""
         return self.settle(SealedComparison(run, Path(), sealed), alpha)
 
-    def look(self, prompt: str, alpha: float, sealed: Sequence[Example]) -> TestSetAccess | None:
+    def look(self, prompt: str, alpha: float, sealed: Sequence[Example]) -> SealedTestAccess | None:
         """Write down that the mean of one prompt on the rows is looked at. None where that compares nothing: no other prompt was
         looked at, or a run has compared this one. Raises LedgerUnavailable."""
         hashes = row_hashes(sealed)

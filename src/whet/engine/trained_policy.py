@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from whet.engine.options import Options
 from whet.errors import UsageError, parameter
 from whet.methods import POLICY, Method
 from whet.task import Task
@@ -15,15 +16,6 @@ from whet.task.spec import POLICY as POLICY_MODEL
 DEFAULT = "embedded/tiny"
 CHECKPOINT = "checkpoint"
 WEIGHTS = "adapter.safetensors"
-
-
-class Asked(Protocol):
-    """The options that name a policy and say how many processes train it."""
-
-    @property
-    def policy(self) -> str | None: ...
-    @property
-    def processes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class PolicyChoice:
         return f"{self.address} ({self.digest[:16]})" if self.digest else self.address
 
 
-def choose_policy(task: Task, options: Asked, method: Method, task_address: str) -> PolicyChoice | None:
+def choose_policy(task: Task, options: Options, method: Method, task_address: str) -> PolicyChoice | None:
     """The policy that a method trains: the option, the task file, the task model when its weights are here, or the
     embedded one. None for a method that trains none.
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whet.engine.options import RoleModel
 from whet.feedback.comments import Group, groups_of
 from whet.feedback.model_session import NONE
 from whet.instructions.neighbours import Embed
@@ -26,7 +27,6 @@ from whet.live.registry.registry_store import ROLLBACK
 from whet.live.registry.values import REJECTED
 from whet.live.traffic import Traffic
 from whet.live.traffic.erase import erased_after
-from whet.options import RoleModel
 from whet.prompt.events import REJECTED as REJECTED_RULE
 from whet.prompt.fence import DEFAULT_REGION
 from whet.task import ModelSpec

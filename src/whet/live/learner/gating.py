@@ -27,6 +27,7 @@ import orjson
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
 from whet.engine.objectives import timed
+from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters
 from whet.engine.run_folder import RunPlan, open_run
 from whet.engine.second_opinion import second_opinion
@@ -38,7 +39,6 @@ from whet.feedback.prompt_file import replace_file
 from whet.live.registry.proposals import PROBES
 from whet.live.traffic import Filter, StoredInference
 from whet.methods import get_method
-from whet.options import Options, RoleModel
 from whet.prompt import Prompt
 from whet.run import Budget, Run
 from whet.stats import Improvement

@@ -6,135 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 from whet.arguments import check_path
-from whet.engine.progress import Progress
 from whet.errors import UsageError, parameter
 from whet.fields import build_from
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
 from whet.run import Budget
 from whet.storable import LARGEST, is_number, shown
-from whet.task import AlphaKeywords, GateKeywords, Task, TaskKeywords
+from whet.task import Task
 
 RoleModel: TypeAlias = ModelChoice | Mapping[str, Any] | None
 """The model of a role: an address, a model, a function, or a mapping as under `models` in task.yaml."""
-
-
-class TaskModelKeywords(TypedDict, total=False):
-    """The task model.
-
-    lm: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run ends), a function (messages) -> text or
-      Completion, sync or async (`whet.models.callable`), or a dict as under `models` in task.yaml (with `price`, `temperature`
-      and so on).
-    """
-
-    lm: RoleModel
-
-
-class RunKeywords(TypedDict, total=False):
-    """The run: its endpoint, its folder and what is shown.
-
-    judge_lm: the model of a judge, in the forms of `lm`.
-    base_url: any OpenAI-compatible endpoint.
-    concurrency: calls in flight.
-    seed: seed of everything that is drawn.
-    run: the folder of the run; by default TASK-METHOD-SEED below `root`.
-    root: the folder of all runs.
-    progress: by default the plan, the warnings and a progress line are written to stderr, in a notebook below the cell. False
-      writes nothing; warnings are then Python warnings. A whet.Progress is filled for you to show.
-    """
-
-    judge_lm: RoleModel
-    base_url: str | None
-    concurrency: int | None
-    seed: int
-    run: str | Path | None
-    root: str | Path
-    progress: Progress | bool | None
-
-
-class CallKeywords(TypedDict, total=False):
-    """How the models are asked.
-
-    dry_run: plan and stop; the result has `plan` and the status `planned`.
-    fresh: ask again what the cache or a finished run knows, for example because another model answers behind the address.
-    max_wait: the seconds to wait at most for an endpoint that turns calls away; by default an hour.
-    """
-
-    dry_run: bool
-    fresh: bool
-    max_wait: float | None
-
-
-class SearchKeywords(TypedDict, total=False):
-    """The search.
-
-    optimizer_lm: the model that writes prompts, in the forms of `lm`; "none" forbids one.
-    settings: the settings of the method, where it is given by name.
-    budget: limits on everything, retries and the sealed test included. Without any limit on how much is asked, a search is
-      limited to 1,000 calls beside the sealed test.
-    """
-
-    optimizer_lm: RoleModel
-    settings: Mapping[str, Any] | None
-    budget: Budget | None
-
-
-class TrainingKeywords(TypedDict, total=False):
-    """The training, for methods that have weights.
-
-    policy: the model whose weights are trained, or the folder of a checkpoint.
-    processes: how many processes share in the training.
-    """
-
-    policy: str | None
-    processes: int
-
-
-class MethodKeywords(TypedDict, total=False):
-    """The method.
-
-    method: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a method of your own too
-      (`whet.methods.register`).
-    fork: a run whose paid answers are reused.
-    """
-
-    method: MethodChoice | None
-    fork: str | Path | None
-
-
-class FollowUpKeywords(TypedDict, total=False):
-    """What follows the search.
-
-    control: a method that runs afterwards, within its half of the limits.
-    more: fresh rows (as `data`) that a finished run has not seen. Baseline and best answer them too, and what all such rows say
-      together replaces the verdict.
-    """
-
-    control: str | None
-    more: Any
-
-
-class EvaluateKeywords(
-    TaskKeywords, AlphaKeywords, TaskModelKeywords, RunKeywords, CallKeywords, total=False
-):
-    """The keywords of `whet.evaluate`."""
-
-
-class CompareKeywords(EvaluateKeywords, GateKeywords, SearchKeywords, TrainingKeywords, total=False):
-    """The keywords of `whet.compare`."""
-
-
-class OptimizeKeywords(CompareKeywords, MethodKeywords, FollowUpKeywords, total=False):
-    """The keywords of `whet.optimize`."""
-
-
-class SessionKeywords(
-    TaskKeywords, AlphaKeywords, GateKeywords, MethodKeywords, SearchKeywords, RunKeywords, total=False
-):
-    """The keywords of `whet.Session`."""
 
 
 @dataclass(frozen=True)
