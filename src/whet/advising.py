@@ -22,7 +22,7 @@ from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
 from whet.rewards.program import programs_of
 from whet.running import evaluate_task, optimize_task
 from whet.stats import clusters_of, fewest_clusters, opening_alpha, rows_for_gain, smallest_gain
-from whet.task import ModelSpec, Task, labels_of, task_of
+from whet.task import ModelSpec, Task, find_labels, task_of
 from whet.task.examples import input_hash
 from whet.task.keywords import TaskKeywords
 from whet.task.roles import changed_spec, model_of, with_base_url
@@ -138,7 +138,7 @@ async def _reward(task: Task) -> dict[str, Any]:
         "low": reward.low,
         "high": reward.high,
         "labels": list(task.labels),
-        "label_like": [] if task.labels else labels_of(targets),
+        "label_like": [] if task.labels else find_labels(targets),
         "critiques": NONE,
         "problem": None,
     }

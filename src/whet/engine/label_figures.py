@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.environments.labels import find_label
-from whet.rewards.choose import labels_of
+from whet.rewards.choose import find_labels
 from whet.rewards.text import targets_of
 from whet.task import Task
 from whet.types import Example, Rollout
@@ -61,7 +61,7 @@ def _labels(task: Task) -> Mapping[str, str]:
     if task.world is not None or task.program is not None:
         return {}
     targets = [example.target for example in (*task.train, *task.validation, *task.test)]
-    names = labels_of(targets) if all(isinstance(target, str) for target in targets) else []
+    names = find_labels(targets) if all(isinstance(target, str) for target in targets) else []
     return {label: label for label in names}
 
 

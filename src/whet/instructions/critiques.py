@@ -12,6 +12,7 @@ from functools import cached_property
 
 from whet.instructions.neighbours import comparable
 from whet.instructions.questions import LONGEST_SHOWN, Critique
+from whet.rewards.choose import find_labels
 from whet.rewards.text import targets_of
 from whet.search.minibatch import answered, show_rollout
 from whet.types import Example, Rollout, TraceStep
@@ -22,8 +23,6 @@ _MARK = re.compile(r"^[ \t]*(?:[-*•–]|\(?\d{1,3}[.):]|\[\d{1,3}\])[ \t]+")
 _LINES = 40
 _OTHERS, _LONG = 8, 4
 """Different inputs that tell what one row alone says, and characters of a word that tells anything."""
-_LABELS, _LABEL, _REPEATED, _ROWS = 20, 100, 3, 1000
-"""Labels at most, characters of one, how often each is wanted on average, and the rows that are looked at."""
 _SHOWN, _LABELLED_SHOWN = 1500, 600
 """Characters that are shown of an input or an answer; fewer where there are labels: a request needs room for rows of each."""
 
@@ -107,7 +106,8 @@ def judged(
     rows, so the whole row is shown instead, as it is where there is no critique. A call that failed at the provider is no answer.
     """
     rows = {example.id: example for example in examples}
-    valid, labels = answered(rollouts), labels_of(examples)
+    targets = [targets_of(example)[0].strip() for example in examples if example.target is not None]
+    valid, labels = answered(rollouts), tuple(find_labels(targets))
     by_text = {(c.text, c.prompt): (c, list[int]()) for c in people}
     for number, rollout in enumerate(valid):
         example = rows[rollout.example_id]
@@ -150,15 +150,6 @@ def _pieces(text: str) -> set[tuple[str, ...]]:
     words = _words(text)
     pairs = {pair for pair in itertools.pairwise(words) if min(map(len, pair)) >= _LONG}
     return pairs | {(w,) for w in words if len(w) >= _LONG and any(c.isdigit() for c in w)}
-
-
-def labels_of(examples: Sequence[Example]) -> tuple[str, ...]:
-    """The right answers of the first thousand rows, the most frequent first, where they are few and each is wanted again and
-    again."""
-    rows = [example for example in examples[:_ROWS] if example.target is not None]
-    counts = Counter(targets_of(row)[0].strip() for row in rows)
-    few = len(counts) <= _LABELS and counts.total() >= _REPEATED * len(counts)
-    return tuple(text for text, _ in counts.most_common() if 0 < len(text) <= _LABEL) if few else ()
 
 
 def _label_of(output: str, labels: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ def choose_reward(targets: Sequence[Any], labels: Sequence[str] | None = None) -
     several = _list_choice(targets) if not labels else None
     if several is not None:
         return several
-    chosen = tuple(labels_of(targets) if labels is None else labels)
+    chosen = tuple(find_labels(targets) if labels is None else labels)
     if chosen:
         return RewardChoice("exact_match", reason="exact_match, for there are labels", labels=chosen)
     if all(_is_json(target) for target in targets):
@@ -69,7 +69,7 @@ def choose_reward(targets: Sequence[Any], labels: Sequence[str] | None = None) -
     return _text_choice([show_target(answer) for answer in answers])
 
 
-def labels_of(targets: Sequence[Any]) -> list[str]:
+def find_labels(targets: Sequence[Any]) -> list[str]:
     """The different targets, sorted, where they can be labels: few, short, each of them often; else none."""
     if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
         return []

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TypeVar
 
 from whet.environments.environment import Environment
-from whet.rewards.choose import labels_of
+from whet.rewards.choose import find_labels
 from whet.rewards.targets import targets_of
 from whet.search.minibatch import answered
 from whet.types import Example, Rollout
@@ -25,7 +25,7 @@ def right_answers(env: Environment) -> list[str]:
     if env.labels:
         return list(env.labels.values())
     targets = [row.target for row in env.train]
-    return labels_of(targets) if targets and all(isinstance(target, str) for target in targets) else []
+    return find_labels(targets) if targets and all(isinstance(target, str) for target in targets) else []
 
 
 def by_label(rows: Sequence[Example]) -> list[Example]:

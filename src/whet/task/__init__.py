@@ -1,6 +1,6 @@
 """Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
-from whet.rewards.choose import labels_of
+from whet.rewards.choose import find_labels
 from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords
 from whet.task.load import load_task
 from whet.task.material import ImportedData, read_material
@@ -30,8 +30,8 @@ __all__ = [
     "build_task",
     "check_folder",
     "describe_columns",
+    "find_labels",
     "guess",
-    "labels_of",
     "load_prompt",
     "load_task",
     "prompt_of",

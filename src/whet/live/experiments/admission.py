@@ -13,7 +13,7 @@ from whet.live.experiments.definition import Definition, ramp_weights, refuse_ti
 from whet.live.experiments.metrics import BEHAVIOUR, MEASURED
 from whet.live.registry.names import Address
 from whet.live.registry.provenance import behind_version, may_approve
-from whet.live.registry.registry_store import is_protected, labels_of, moves_of
+from whet.live.registry.registry_store import is_protected, moves_of, read_labels
 from whet.live.traffic.traffic_tables import feedback
 
 LEARNER = "learner"
@@ -34,7 +34,7 @@ def admit(connection: Connection, definition: Definition, author: str) -> None:
     refuse_tiny(definition)
     _refuse_misspelt(connection, definition)
     name, label = definition.prompt, definition.label
-    standing = labels_of(connection, name).get(label)
+    standing = read_labels(connection, name).get(label)
     if standing is None:
         raise UsageError(
             f'{name} has no label "{label}". Put it on the control first: whet prompts promote {name} {definition.control} '

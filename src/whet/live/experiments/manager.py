@@ -29,7 +29,7 @@ from whet.live.registry import Address, Registry, audit
 from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.names import check_actor, check_label, check_text
 from whet.live.registry.proposals import ask_for_move, open_request, rest_on_experiment
-from whet.live.registry.registry_store import is_protected, labels_of, number_of
+from whet.live.registry.registry_store import is_protected, number_of, read_labels
 
 GRACE = 2 * MICROSECONDS
 """How long after its window an outcome may still be on its way into the database."""
@@ -405,4 +405,4 @@ def _may_take_back(connection: Connection, definition: Definition) -> bool:
 
 def _standing(connection: Connection, where: Address) -> int | None:
     """The version on which a label stands."""
-    return labels_of(connection, where.name).get(str(where.label))
+    return read_labels(connection, where.name).get(str(where.label))

@@ -19,7 +19,7 @@ from whet.live.experiments.experiment_store import WAITING, Experiment
 from whet.live.experiments.reducer import MICROSECONDS, Snapshot
 from whet.live.experiments.verdict import ExperimentVerdict
 from whet.live.registry import Move, audit, proposals
-from whet.live.registry.registry_store import labels_of
+from whet.live.registry.registry_store import read_labels
 
 
 def watched(definition: Definition, winner: int) -> Definition | None:
@@ -75,7 +75,7 @@ def follow(connection: Connection, experiment: Experiment) -> None:
     if experiment.watch != WAITING:
         return
     move = experiment_store.moved(connection, experiment)
-    standing = labels_of(connection, experiment.definition.prompt).get(experiment.definition.label)
+    standing = read_labels(connection, experiment.definition.prompt).get(experiment.definition.label)
     approved = move is not None and move.proposal == experiment.proposal and standing == experiment.winner
     if move is not None and approved:
         begin(connection, experiment, move)

@@ -39,7 +39,7 @@ from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.proposals import PROBES, close, open_one, propose
 from whet.live.registry.provenance import ACCEPTER, SOURCE
 from whet.live.registry.provenance import AUTHOR as AUTHORS
-from whet.live.registry.registry_store import MOVE, is_protected, labels_of
+from whet.live.registry.registry_store import MOVE, is_protected, read_labels
 from whet.live.registry.values import OPEN, WITHDRAWN
 from whet.live.registry.versions import add_version
 from whet.live.traffic.erase import erased_after
@@ -256,7 +256,7 @@ def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
 
     if settings.mode == learner_store.MODE_OFF:
         return end(learner_store.STALE, "learning was turned off")
-    if labels_of(connection, update.name).get(settings.label) != update.base:
+    if read_labels(connection, update.name).get(settings.label) != update.base:
         reason = f"{settings.label} does not stand on version {update.base} any more"
         return end(learner_store.STALE, reason)
     if result.candidate.empty:
@@ -325,7 +325,7 @@ def outstanding(context: LearnerContext, name: str, settings: LearnerSettings) -
     that tries it, if there is one, has not ended."""
     with context.database.read() as connection:
         staged = learner_store.read_updates(connection, name, learner_store.STAGED, 1)
-        standing = labels_of(connection, name) if staged else {}
+        standing = read_labels(connection, name) if staged else {}
     if (
         not staged
         or standing.get(STAGING) != staged[0].version

@@ -120,7 +120,7 @@ class LabelledPrompts(VersionStore):
                     registry_store.read_version(connection, Address(name, version=n))
                     for n in range(1, last + 1)
                 ]
-                write_prompt(folder, history, registry_store.labels_of(connection, name))
+                write_prompt(folder, history, registry_store.read_labels(connection, name))
                 written.append(name)
         return written
 
@@ -141,7 +141,7 @@ class LabelledPrompts(VersionStore):
                 if row.added:
                     row = replace(row, warnings=tuple(slot_warnings(current, prompt_files.versions[-1][0])))
                 for label, version in prompt_files.labels.items() if is_new or labels else ():
-                    if registry_store.labels_of(connection, prompt_files.name).get(label) != version:
+                    if registry_store.read_labels(connection, prompt_files.name).get(label) != version:
                         where = self._free(connection, prompt_files.name, label)
                         put_label(
                             connection, MOVE, where, version, ChangeActor(actor, f"import from {folder.name}")
@@ -152,7 +152,7 @@ class LabelledPrompts(VersionStore):
     def labels(self, name: str) -> dict[str, int]:
         """Where the labels of a prompt stand, `latest` included. Raises UsageError for an unknown name."""
         with self.database.read() as connection:
-            return registry_store.labels_of(connection, name)
+            return registry_store.read_labels(connection, name)
 
     def move_label(self, name: str, label: str, version: int, *, actor: str, reason: str = "") -> Move:
         """Put a label on a version. A label that stands there already is left alone, and nothing is written down (the
@@ -169,7 +169,7 @@ class LabelledPrompts(VersionStore):
         """Take a label away. Raises UsageError for a label that is not there or protected."""
         with self.change() as connection:
             where = self._free(connection, name, check_label(label))
-            if label not in registry_store.labels_of(connection, name):
+            if label not in registry_store.read_labels(connection, name):
                 raise UsageError(f'{name} has no label "{label}".')
             return put_label(connection, REMOVE, where, None, ChangeActor(actor, reason))
 

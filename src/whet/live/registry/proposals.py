@@ -195,7 +195,7 @@ def ask_for_move(
     """File the request to put the label `where` on a version that exists. Raises UsageError where it stands there."""
     label = check_label(str(where.label))
     target = registry_store.read_version(connection, Address(where.name, version=version))
-    standing = registry_store.labels_of(connection, where.name)
+    standing = registry_store.read_labels(connection, where.name)
     if standing.get(label) == version:
         raise UsageError(f"{label} of {where.name} stands on version {version} already.")
     row = {

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Text, cast, select
 
 from whet.errors import UsageError
 from whet.live.registry.names import Address
-from whet.live.registry.registry_store import labels_of
+from whet.live.registry.registry_store import read_labels
 from whet.live.registry.registry_tables import proposals, versions
 from whet.live.registry.values import APPROVED
 from whet.prompt.events import Event, Merge, Resolve
@@ -91,7 +91,7 @@ def behind_version(connection: Connection, where: Address, version: int, actor: 
     approved = select(proposals.c.version, proposals.c.decider)
     approved = approved.where(proposals.c.name == where.name, proposals.c.state == APPROVED)
     others = [row for row in connection.execute(approved) if comparable(row.decider) != comparable(actor)]
-    known = {row.version for row in others} | {labels_of(connection, where.name).get(str(where.label), 0)}
+    known = {row.version for row in others} | {read_labels(connection, where.name).get(str(where.label), 0)}
     columns = versions.c.version, versions.c.parent, versions.c.author, versions.c.provenance
     query = select(*columns).where(versions.c.name == where.name, versions.c.version <= version)
     rows = {row.version: row for row in connection.execute(query)}

@@ -53,8 +53,8 @@ def version_with(connection: Connection, name: str, prompt_id: str) -> int | Non
     return number
 
 
-def labels_of(connection: Connection, name: str) -> dict[str, int]:
-    """The labels of a prompt, `latest` included."""
+def read_labels(connection: Connection, name: str) -> dict[str, int]:
+    """The version that each label of a prompt names, `latest` included."""
     rows = connection.execute(select(labels.c.label, labels.c.version).where(labels.c.name == name))
     return {row.label: row.version for row in rows} | {NEWEST: known_prompt(connection, name)}
 
@@ -66,7 +66,7 @@ def number_of(connection: Connection, address: Address) -> int:
         if address.version > last:
             raise UsageError(f"{address.name} has no version {address.version}; its newest is {last}.")
         return address.version
-    standing = labels_of(connection, address.name)
+    standing = read_labels(connection, address.name)
     if address.label not in standing:
         raise UsageError(
             f'{address.name} has no label "{address.label}".{did_you_mean(str(address.label), standing)}'
@@ -79,7 +79,7 @@ def read_version(connection: Connection, address: Address) -> Version:
     number = number_of(connection, address)
     query = select(versions).where(versions.c.name == address.name, versions.c.version == number)
     row = connection.execute(query).one()
-    return version_of(row, labels_of(connection, address.name))
+    return version_of(row, read_labels(connection, address.name))
 
 
 def version_of(row: Row[Any], standing: Mapping[str, int]) -> Version:

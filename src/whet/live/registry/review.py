@@ -202,7 +202,7 @@ def _refusal(connection: Connection, proposal: Proposal, actor: str) -> str | No
 def _out_of_date(connection: Connection, proposal: Proposal) -> str:
     if proposal.label is None:
         return ""
-    stands = registry_store.labels_of(connection, proposal.name).get(proposal.label)
+    stands = registry_store.read_labels(connection, proposal.name).get(proposal.label)
     if stands is not None:
         if stands == proposal.base:
             return ""

@@ -85,7 +85,7 @@ class VersionStore:
         """Versions of a prompt, the newest first; `before` continues a page. Raises UsageError for an unknown name."""
         query = newest_first(versions.c.version, before, limit, name=name)
         with self.database.read() as connection:
-            standing = registry_store.labels_of(connection, name)
+            standing = registry_store.read_labels(connection, name)
             page = [registry_store.version_of(row, standing) for row in connection.execute(query)]
         return ListPage.of(page, limit, lambda one: one.version)
 
@@ -130,7 +130,7 @@ def current_version(connection: Connection, name: str) -> Version | None:
     """What `VersionStore.current` gives, inside a transaction."""
     if registry_store.newest(connection, name) is None:
         return None
-    standing = registry_store.labels_of(connection, name)
+    standing = registry_store.read_labels(connection, name)
     number = standing.get(DEFAULT_LABEL, standing["latest"])
     return registry_store.read_version(connection, Address(name, version=number))
 
