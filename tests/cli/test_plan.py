@@ -214,6 +214,20 @@ def test_fewer_validation_rows_are_said_with_the_reason(tmp_path: Path) -> None:
     assert all(point.n == used["rows"] for point in done.history)
 
 
+@pytest.mark.parametrize("limit", [{"tokens": 14 * 200}, {"cost_usd": 14e-6 * 200}])
+def test_what_earlier_runs_measured_cuts_validation_in_the_plan(
+    tmp_path: Path, limit: dict[str, float]
+) -> None:
+    """200 calls are payable: the sealed test of 48 rows takes 96, and a validation an eighth of the other 104."""
+    lm = {"address": _Tokens(), "price": {"input": 1.0, "output": 1.0}}
+    words: dict[str, Any] = {"data": rows(40), "reward": right, "lm": lm, "root": tmp_path}
+    whet.evaluate(PROMPT, **words)
+    words |= {"method": "random_search", "budget": whet.Budget(**limit), "dry_run": True}
+    plan = whet.optimize(PROMPT, optimizer_lm="none", **words)["plan"]
+    assert plan["validation"] == {"rows": 13, "of": 48, "least": 20}
+    assert "hardly tell prompts apart" in "\n".join(plan_lines(plan))
+
+
 def test_reading_a_large_task_is_not_silent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,7 +72,12 @@ class Writer:
 
 
 def run(
-    tmp_path: Path, task: Thinking, optimizer: Writer, control: str | None = None, **budget: Any
+    tmp_path: Path,
+    task: Thinking,
+    optimizer: Writer,
+    control: str | None = None,
+    show: bool = False,
+    **budget: Any,
 ) -> whet.RunResult:
     """Without prices where a control is named."""
     price = {} if control else {"price": {"input": 1.0, "output": 10.0}}
@@ -89,7 +94,7 @@ def run(
             control=control,
             budget=whet.Budget(**budget),
             root=tmp_path,
-            progress=False,
+            progress=show,
             concurrency=32,
         )
 
@@ -115,6 +120,17 @@ def test_a_limit_on_dollars_holds_and_is_used(tmp_path: Path, named: float | Non
     due = sum(50e-6 + (tokens - 50) * 10e-6 for tokens in task.calls) + len(optimizer.calls) * 850e-6
     assert done["usage"]["cost_usd"] == pytest.approx(due)
     assert 0.9 < due <= 1.0
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 90_000}, {"cost_usd": 0.82}])
+def test_tokens_and_dollars_cut_validation_by_the_rule_of_calls_and_warn_where_few_rows_are_left(
+    tmp_path: Path, budget: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call takes 500 tokens or 0.00455 dollars, so 180 are payable: 108 beside the 72 of the sealed test. One validation takes
+    an eighth of them, as a tenth is fewer than 20 rows. The first run learns what a call takes from its first calls."""
+    done = run(tmp_path, Thinking(450), Writer(), show=True, **budget)
+    assert done.best.validation.n == done.baseline.validation.n == 13
+    assert "13 validation rows hardly tell prompts apart: at least 20 should" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 20_000}, {"cost_usd": 0.1}])

@@ -17,7 +17,7 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
-from whet.search.plan import SMALLEST_VALIDATION, VALIDATION_SHARE, validation_rows
+from whet.search.plan import SMALL_SHARE, SMALLEST_VALIDATION, VALIDATION_SHARE, validation_rows
 from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import ROLES, Example, Request, Usage
@@ -246,11 +246,12 @@ def plan_budget(
 ) -> BudgetPlan:
     """Reserve the sealed test of baseline and best, and choose how many validation rows a tight budget allows.
 
-    A validation costs what `whet.search.plan.validation_rows` says of what the test leaves. `other`: a model that the best prompt
-    is tried with afterwards, for which as much is kept as its answers to the test may take. `control`: what is kept for a control
-    run (`control_share`), and `whole` what it has in common with this run. `measured`: tokens of a call by role, as earlier runs
-    took them; without, tokens and dollars are held back as far as no task takes fewer, and `fit` holds more when some calls were
-    answered. Raises UsageError naming the smallest workable number when a limit is too small.
+    A validation costs what `whet.search.plan.validation_rows` says of what the test leaves, by whichever limit is the tightest.
+    `other`: a model that the best prompt is tried with afterwards, for which as much is kept as its answers to the test may
+    take. `control`: what is kept for a control run (`control_share`), and `whole` what it has in common with this run.
+    `measured`: tokens of a call by role, as earlier runs took them; without, tokens and dollars are held back as far as no task
+    takes fewer, and `fit` holds more when some calls were answered. Raises UsageError naming the smallest workable number when
+    a limit is too small.
     """
     runs = 1 if whole is None else 2
     if control is not None:
@@ -285,7 +286,10 @@ def plan_budget(
             max(ROOM * sealed * row[index] + smallest * row[index], sealed * row[index] + first[index]) + over
         )
         shown = getattr(whole or limits, name)
-        _refuse_small(name, shown, getattr(limits, name), least, least * runs, BESIDE * (runs > 1))
+        limit = getattr(limits, name)
+        _refuse_small(name, shown, limit, least, least * runs, BESIDE * (runs > 1))
+        if limit is not None and row[index]:
+            count = min(count, validation_rows((limit - over) / row[index] - sealed, env))
     tokens = math.ceil(sealed * row[0]) + (kept.tokens or 0)
     cost = sealed * row[1] + (kept.cost_usd or 0.0)
     held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
@@ -300,9 +304,12 @@ def plan_budget(
     return BudgetPlan(tuple(task.validation[:count]), held_back, kept, ablation, runs)
 
 
-def fit(task: Task, limits: Budget, plan: BudgetPlan, rows: Sequence[tuple[float, float]]) -> BudgetPlan:
-    """The plan by what some `rows` took in tokens and dollars: so much is held for the sealed test, and a validation costs at
-    most a tenth of what the test leaves (at least 5 rows). Raises UsageError naming the smallest workable number."""
+def fit(
+    task: Task, limits: Budget, env: Environment, plan: BudgetPlan, rows: Sequence[tuple[float, float]]
+) -> BudgetPlan:
+    """The plan by what some `rows` took in tokens and dollars: so much is held for the sealed test, and a validation costs what
+    `whet.search.plan.validation_rows` says of what the test leaves, as in `plan_budget`. Raises UsageError naming the smallest
+    workable number."""
     count, held = len(plan.validation), plan.held
     for name, values in zip(("tokens", "cost_usd"), zip(*rows, strict=True), strict=True):
         each, kept, limit = sum(values) / len(values), getattr(plan.kept, name) or 0, getattr(limits, name)
@@ -313,10 +320,28 @@ def fit(task: Task, limits: Budget, plan: BudgetPlan, rows: Sequence[tuple[float
             least = need + kept if plan.runs == 1 else need * plan.runs
             _refuse_small(name, limit, limit - kept, need, least, BESIDE * (plan.runs > 1))
         if limit is not None and each:
-            room = (limit - kept - test) / each
-            count = min(count, max(smallest, int(room * VALIDATION_SHARE)))
+            count = min(count, validation_rows((limit - kept - test) / each, env))
         held = replace(held, **{name: math.ceil(test) + kept if name == "tokens" else test + kept})
     return replace(plan, validation=plan.validation[:count], held=held)
+
+
+def describe_cut(rows: int, whole: int, beside: str = "") -> str:
+    """How many of all validation rows are used, and why no more."""
+    return (
+        f"prompts are validated on {rows:,} of the {whole:,} validation rows{beside}: one validation may take "
+        f"{VALIDATION_SHARE:.0%} of what the sealed test leaves, up to {SMALL_SHARE:.1%} where that is few, and the limits pay "
+        "for no more"
+    )
+
+
+def warn_of_few_rows(rows: int, least: int) -> list[str]:
+    """The warning where a limit leaves fewer validation rows than `least`; none where it leaves enough."""
+    if rows >= least:
+        return []
+    return [
+        f"{rows:,} validation rows hardly tell prompts apart: at least {least:,} should (20, or 3 for each right answer where "
+        "these are few). Raise the limit, or give the test fewer rows (`splits`)."
+    ]
 
 
 def _plan_beside(

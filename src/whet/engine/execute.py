@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from whet.engine.budget import BudgetPlan, fit, row_calls
+from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, warn_of_few_rows
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.diagnostics import cut_warnings
 from whet.engine.durable import DurableRun, RunState, rows_used
@@ -44,6 +44,7 @@ from whet.rewards.agreement import measure, parts_with_humans
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
+from whet.search.plan import least_rows
 from whet.search.regions import changed_regions
 from whet.task import Task
 from whet.types import Rollout, mean_score
@@ -138,13 +139,13 @@ async def _fitted(
     rows = [(tokens, dollars) for tokens, dollars, _ in rows_used(core, run.path)]
     if not rows:
         return sizes
-    fitted = fit(plan.task, plan.limits, sizes, rows)
+    fitted = fit(plan.task, plan.limits, env, sizes, rows)
     core.budget.held = fitted.held
-    if len(fitted.validation) < len(sizes.validation):
-        progress.warn(
-            f"Prompts are validated on {len(fitted.validation):,} of the {len(plan.task.validation):,} validation rows: by what "
-            "the first calls took, one validation may take a tenth of what the sealed test leaves."
-        )
+    count = len(fitted.validation)
+    if count < len(sizes.validation):
+        cut = describe_cut(count, len(plan.task.validation))
+        for line in [f"By what the first calls took, {cut}.", *warn_of_few_rows(count, least_rows(env))]:
+            progress.warn(line)
     return fitted
 
 

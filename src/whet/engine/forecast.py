@@ -8,7 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from whet.engine.budget import GROWTH_TOKENS, BudgetPlan, answer_calls, row_calls
+from whet.engine.budget import (
+    GROWTH_TOKENS,
+    BudgetPlan,
+    answer_calls,
+    describe_cut,
+    row_calls,
+    warn_of_few_rows,
+)
 from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.engine.openings import SealedTestAccess
@@ -19,7 +26,7 @@ from whet.rewards import Objectives
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
-from whet.search.plan import SMALL_SHARE, VALIDATION_SHARE, least_rows
+from whet.search.plan import least_rows
 from whet.stats import clusters_of, fewest_clusters, opening_alpha, smallest_gain
 from whet.stats.joint import rows_for_margin
 from whet.task import Task
@@ -346,17 +353,9 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         )
     validation = plan.get("validation")
     if validation and validation["rows"] < validation["of"]:
-        used = f"{validation['rows']:,} of the {validation['of']:,} validation rows{each}"
-        lines.append(
-            f"plan: prompts are validated on {used}: one validation may take {VALIDATION_SHARE:.0%} of what the sealed test "
-            f"leaves, up to {SMALL_SHARE:.1%} where that is few, and the limits pay for no more"
-        )
-        if validation["rows"] < validation.get("least", 0):
-            lines.append(
-                f"plan: warning: {validation['rows']:,} validation rows hardly tell prompts apart: at least "
-                f"{validation['least']:,} should (20, or 3 for each right answer where these are few). Raise the limit, or give "
-                "the test fewer rows (`splits`)."
-            )
+        lines.append(f"plan: {describe_cut(validation['rows'], validation['of'], each)}")
+        warned = warn_of_few_rows(validation["rows"], validation.get("least", 0))
+        lines += [f"plan: warning: {line}" for line in warned]
     if control := plan.get("control"):
         shares = [f"{n:,} {name.replace('_', ' ')}" for name, n in control["kept"].items() if n is not None]
         lines.append(
