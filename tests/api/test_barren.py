@@ -51,6 +51,24 @@ def test_a_search_that_found_something_gets_no_such_warning(tmp_path: Path) -> N
     assert not [text for text in done.warnings if "earned more than the start prompt" in text]
 
 
+class Told(Counted):
+    """A model that answers only where it is told which answers there are."""
+
+    def __call__(self, messages: list[whet.Message]) -> str:
+        return super().__call__(messages) if "positive" in messages[0].content else "no idea"
+
+
+def test_what_was_tried_first_where_the_start_earned_nothing_is_said_with_what_it_earned(
+    tmp_path: Path,
+) -> None:
+    silent = search(tmp_path, lambda messages: "I am sorry?", lm=Told(), reward="exact_match")
+    (line,) = [text for text in silent.warnings if "tried first, without the optimizer model" in text]
+    assert line.startswith("The start prompt earned nothing") and "on 20 training rows" in line
+    assert "targets as demonstrations 0." in line and "right answers listed 0." in line
+    assert "went on from there" in line and silent.best.id != silent.baseline.id
+    assert html.escape(line, quote=False) in (silent.run / "report.html").read_text("utf-8")
+
+
 class AlwaysRight(Counted):
     """A model that needs no care."""
 

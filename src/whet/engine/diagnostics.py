@@ -15,6 +15,7 @@ from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
 from whet.rewards.text import targets_of
 from whet.search.copies import comparable, copied
+from whet.search.from_zero import EVENT as FROM_ZERO
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.task import Task
 from whet.task.prompts import foreign_slots
@@ -77,6 +78,20 @@ def optimizer_warnings(core: RunState, best: Prompt, ended: str = "") -> list[st
     """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
     the search."""
     return [*_reply_warnings(core, ended), *_instruction_warnings(core, best.source)]
+
+
+def zero_warnings(core: RunState) -> list[str]:
+    """What a search tried first, without the optimizer model, because its start prompt earned nothing, and what that earned."""
+    warnings = []
+    for value in (event.value for event in read_events(core.journal.path, [FROM_ZERO])):
+        earned = ", ".join(f"{operator} {mean:.3f}" for operator, mean in value["tried"])
+        helped = any(mean > value["low"] for _, mean in value["tried"])
+        end = "the search went on from there" if helped else "the search went on from the start prompt"
+        warnings.append(
+            f"The start prompt earned nothing, so these were tried first, without the optimizer model: {earned} "
+            f"(mean reward on {quantity(value['rows'], 'training row')}); {end}."
+        )
+    return warnings
 
 
 def _reply_warnings(core: RunState, ended: str) -> list[str]:

@@ -21,6 +21,7 @@ from whet.engine.diagnostics import (
     optimizer_warnings,
     search_warnings,
     thought_warnings,
+    zero_warnings,
 )
 from whet.engine.durable import DurableRun, RunState
 from whet.engine.forecast import price_unknown
@@ -146,7 +147,7 @@ async def final_evaluation(
         return {**result, "improvement": {**result["improvement"], "withheld": True, "reason": reason}}
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
-    warnings += [*opening.warnings, *search_warnings(core, low, high)]
+    warnings += [*opening.warnings, *zero_warnings(core), *search_warnings(core, low, high)]
     warnings += [*optimizer_warnings(core, prompt, search.reason), *copy_warnings(task, prompt)]
     warnings += added_warnings(task, prompt)
     warnings += barren_warnings(core, start.candidate.id, search.best.id)

@@ -303,12 +303,12 @@ async def leave_zero(run: Run, pool: CandidatePool) -> None:
     while size and cost(size) + len(validation) > pool.left / 2:
         size -= 1
     rows = minibatch(run.rng, pool.env.train, size, balanced=True)
-    spent = len(pool.archive.members)
-    earning = await from_zero(run, pool.env, pool.archive, pool.start, rows, secrets)
-    pool.purse.pay(rollouts=(len(pool.archive.members) - spent) * len(rows))
-    for candidate in earning[:1]:
-        rollouts = await pool.env.evaluate(run, candidate.prompt, validation)
-        pool.accept(run, Outcome(candidate, True, validation=rollouts))
+    tried = await from_zero(run, pool.env, pool.archive, pool.start, rows, secrets)
+    pool.purse.pay(rollouts=sum(len(first.rollouts) for first in tried))
+    for candidate in [first.candidate for first in tried[:1]]:
+        if candidate.mean > pool.env.reward.low:
+            rollouts = await pool.env.evaluate(run, candidate.prompt, validation)
+            pool.accept(run, Outcome(candidate, True, validation=rollouts))
 
 
 async def reflect(

@@ -24,7 +24,9 @@ Differences from the paper:
    that reads the same. Slots are never inside a phrase, so that no edit can lose one.
 4. Balanced accuracy is not rounded. An answer without a label is wrong and does not enter the entropy.
 5. Equal texts are scored once. The result is chosen on validation examples among the start and the bases.
-6. Within a limit on calls all sizes are cut to what the limit pays (`whet.search.plan`).
+6. From a start that earns nothing the first base is a prompt that earns something, had without a model
+   (`whet.search.from_zero`).
+7. Within a limit on calls all sizes are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method grips --lm openai/NAME
 """
@@ -38,12 +40,14 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import Edit, Kind, Level, apply, random_edit, spans, substitute, text_in
+from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
@@ -51,7 +55,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "grips",
     "GrIPS: phrase edits without a model",
-    version=1,
+    version=2,
     rank=120,
     when="a long prompt has grown over time, and part of it does harm",
     paper="Prasad et al., EACL 2023",
@@ -96,6 +100,12 @@ async def grips(
     await archive.validate(run, plan.env, [base])
     examples = minibatch(run.rng, env.train, plan.examples, balanced=True)
     bases, objective = [base], await grade(run, env, archive, [base], examples, config.entropy)
+    plan, firsts = await leave_zero(run, plan, archive, start, secrets, examples)
+    for seed in firsts[:1]:
+        base, rows = seed.candidate, {row.id: row for row in examples}
+        tried_on = [rows[rollout.example_id] for rollout in seed.rollouts]
+        objective[base.prompt.id] = paper_score(env, tried_on, seed.rollouts, config.entropy)
+        bases.append(base)
     deleted, waited = tuple[str, ...](), 0
     for i in range(1, plan.rounds + 1):
         text, first = text_in(start, base.prompt), i * plan.width

@@ -21,7 +21,9 @@ Differences from the SDK:
    user's prompt that is named `examples` is filled as well.
 5. Reward and target are shown beside the critique, and alone where there is no critique.
 6. A batch without mistakes changes nothing. A reply that cannot be read changes nothing either.
-7. Within a limit on calls, loops and batches are cut to what the limit pays (`whet.search.plan`).
+7. From a start that earns nothing the first rewrite is of a better prompt, where one is had without the optimizer
+   (`whet.search.from_zero`).
+8. Within a limit on calls, loops and batches are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method meta_prompt --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -33,12 +35,14 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
+from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
+from whet.search.from_zero import leave_zero
 from whet.search.minibatch import answered, minibatch, mistakes, show_rollout
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
@@ -46,7 +50,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "meta_prompt",
     "One-call rewrite: all critiques of a batch, the whole text anew",
-    version=1,
+    version=2,
     rank=130,
     when="you want a plain baseline: one call rewrites the whole text",
     paper="the way of Arize AI's SDK, 2025",
@@ -77,6 +81,8 @@ async def meta_prompt(
     plan = fit(run, env, config.loops, 1, config.rollouts, finalists=config.finalists)
     policy, archive, current = replace(policy, max_tokens=config.tokens), Archive(), Candidate(start)
     await archive.validate(run, plan.env, [current])
+    plan, firsts = await leave_zero(run, plan, archive, start, secrets)
+    current = firsts[0].candidate if firsts else current
     for loop in range(plan.rounds + 1):
         batch = minibatch(run.rng, env.train, plan.examples)
         rollouts = await env.evaluate(run, current.prompt, batch)

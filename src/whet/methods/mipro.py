@@ -19,7 +19,9 @@ Differences from MIPROv2:
    again only when 5 draws in a row bring no other.
 4. All texts are written at once, so none sees earlier ones. One text of a region is always that of the start.
 5. With `k` of 0 there are no demonstrations (DSPy issue 8508). They follow the rules of `whet.search.demonstrations`.
-6. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). Of a program,
+6. Where the start earns nothing, a text and a set that earn something without the optimizer are among the choices, and
+   observed first (`whet.search.from_zero`).
+7. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). Of a program,
    trials that were cut are made up until the limit ends them: combinations share prompts, whose known answers cost nothing.
 
 Run it:  whet optimize TASK --method mipro --lm openai/NAME --optimizer-lm openai/NAME
@@ -52,16 +54,17 @@ from whet.search.demonstrations import (
     with_demonstrations,
 )
 from whet.search.edits import apply, text_in
+from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.minibatch import minibatch, show_example
-from whet.search.plan import SearchPlan, fit
-from whet.search.regions import prompt_of_region
+from whet.search.plan import SearchPlan, fit, validate_finalists
+from whet.search.regions import changed_regions, prompt_of_region
 from whet.search.surrogate import Observed, check_optuna, suggest
 from whet.types import Example, mean_score
 
 ENTRY = MethodEntry(
     "mipro",
     "MIPRO: instructions and demonstrations chosen together",
-    version=1,
+    version=2,
     rank=100,
     when="instruction and demonstrations both matter",
     paper="Opsahl-Ong et al., EMNLP 2024",
@@ -108,21 +111,25 @@ async def mipro(
     size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
     plan = fit(run, env, trials + POOL, 1, size, finalists=2, asks=texts / (trials + POOL), least=1)
     archive = Archive()
-    best = await archive.validate(run, plan.env, [Candidate(start)])
+    await archive.validate(run, plan.env, [Candidate(start)])
+    plan, firsts = await leave_zero(run, plan, archive, start, secrets, k=config.k)
     if plan.rounds <= POOL:
-        return best
+        return await validate_finalists(run, plan, archive, [first.candidate for first in firsts])
     planned = plan.rounds - POOL
     rows = minibatch(run.rng, env.train, len(env.train), balanced=bool(env.labels))
     cut = min(POOL * plan.examples, len(rows) - plan.examples)
-    shown, held = rows[:cut], rows[cut:]
-    sets = await demonstration_sets(run, env, start, shown, config) if config.k else [()]
+    used = {demo.row for first in firsts for demo in first.demos}
+    shown, held = rows[:cut], [row for row in rows[cut:] if row.id not in used] or rows[cut:]
+    sets = await demonstration_sets(run, env, start, shown, config)
     payable = texts if plan.asks is None else min(texts, plan.asks)
     written = min(planned, (payable - 1) // max(1, len(names)))
     options = await instruction_texts(run, env, policy, start, names, sets, written)
+    seeds = [seed_choices(start, names, options, sets, first) for first in firsts]
     space = JointSpace(start, names, options, sets)
     search = JointSearch(plan, archive, space, held, config, {})
-    await search.observe(run, dict.fromkeys(space.sizes, 0))
-    for trial in range(1, planned):
+    for choices in [{}, *seeds][:planned]:
+        await search.observe(run, dict.fromkeys(space.sizes, 0) | choices)
+    for trial in range(1 + len(seeds), planned):
         await search.observe(run, search.choose(run))
         if trial % config.full == 0 and len(archive.validated) < plan.validations - 1:
             await search.validate(run)
@@ -134,6 +141,22 @@ async def mipro(
         if trial % config.full == 0 or trial == trials - 1:
             best = await search.validate(run)
     return best
+
+
+def seed_choices(
+    start: Prompt,
+    names: Sequence[str],
+    options: dict[str, list[str]],
+    sets: list[Sequence[Demonstration]],
+    first: FirstPrompt,
+) -> dict[str, int]:
+    """Add the demonstrations or the text of a first prompt to what can be chosen. Returns the choice of it."""
+    if first.demos:
+        sets.append(first.demos)
+        return {REGION: len(sets) - 1}
+    name = changed_regions(start, first.candidate.prompt)[0]
+    options[name].append(first.candidate.prompt.region_text(name))
+    return {name: len(options[name]) - 1}
 
 
 def wanted_trials(config: Config, regions: int) -> int:
@@ -213,6 +236,8 @@ async def demonstration_sets(
     run: Run, env: Environment, start: Prompt, rows: Sequence[Example], config: Config
 ) -> list[Sequence[Demonstration]]:
     """The empty set, the first good answers, the first targets, then random sets of good answers."""
+    if not config.k:
+        return [()]
     pool = demonstrations(env, start, await env.evaluate(run, start, rows), 1.0, secrets)
     targets = [demo for demo in labelled(env, start, rows) if not secrets(demo.text)]
     sets: list[Sequence[Demonstration]] = [(), *(some[: config.k] for some in (pool, targets) if some)]

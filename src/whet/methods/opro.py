@@ -13,14 +13,15 @@ Differences from the paper:
    measured there. The paper returns the maximum of H, which is the luckiest of up to 1600 noisy means.
 2. The training subset is drawn once, balanced over targets, and has `examples` rows for every task. Exemplars are balanced too.
 3. A text equal to one already in H is dropped, as in the paper; one longer than `longest` characters too,
-   but never when it is shorter than twice the start. There is no ban on digits.
+   but never when it is shorter than twice the start or than the best of H. There is no ban on digits.
 4. All texts are shown, bad ones too while the memory has room; the thresholds of the paper's code (0.3, 0.0)
    belong to its models.
 5. A prompt has one place for the text, its fence. What surrounds it is shown to the optimizer.
 6. The optimizer is asked for each text in a call of its own.
 7. While the best of H has the lowest score possible, its scores teach nothing: the request says so, and asks for the
    question that the exemplars answer instead of a comparison.
-8. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
+8. A start that earns nothing is left first without the optimizer: H gets two prompts more (`whet.search.from_zero`).
+9. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method opro --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
+from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
@@ -39,6 +41,7 @@ from whet.rl.language import TAG
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
+from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example
@@ -46,7 +49,7 @@ from whet.types import Example
 ENTRY = MethodEntry(
     "opro",
     "OPRO: a model reads the score history",
-    version=1,
+    version=2,
     rank=40,
     when="the reward is only a number, and a strong model may write",
     paper="Yang et al., ICLR 2024",
@@ -86,13 +89,14 @@ async def opro(
     await history.validate(run, plan.env, [Candidate(start)])
     train = minibatch(run.rng, env.train, plan.examples, balanced=True)
     history.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
+    plan, _ = await leave_zero(run, plan, history, start, secrets, train)
     for step in range(plan.rounds):
         shown = history.top(config.memory)[::-1]
         exemplars = minibatch(run.rng, train, config.exemplars, balanced=True)
         question = meta_prompt(env, start, shown, exemplars, config.buckets)
         text = text_in(start, shown[-1].prompt)
         written = await policy.rewrite(run, start, question, plan.width, sample=step * plan.width, text=text)
-        new = polish(written, start, history, config.longest)
+        new = polish(written, start, history, max(config.longest, len(text)))
         scores = await env.score(run, new, train)
         for prompt, score in zip(new, scores, strict=True):
             history.add(run, Candidate(prompt, (shown[-1].prompt.id,), f"step {step + 1}", score))

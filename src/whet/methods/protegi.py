@@ -23,7 +23,9 @@ Differences from the paper:
 5. Any reward will do: an error is a rollout below the full reward and not above the minibatch's mean.
    Critiques of the reward are shown to the critic. A minibatch without errors leads to paraphrases only.
 6. Paraphrases and edits are asked for one a call.
-7. Within a limit on calls all sizes are cut to what the limit pays (`within`).
+7. Before a start that earns nothing stand in the first beam those of two prompts that earn something, had without the
+   optimizer (`whet.search.from_zero`).
+8. Within a limit on calls all sizes are cut to what the limit pays (`within`).
 
 Run it:  whet optimize TASK --method protegi --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -36,6 +38,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
@@ -43,6 +46,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.bandits import Rule, select
 from whet.search.edits import text_in
+from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, mistakes, show_rollout
 from whet.search.plan import SearchPlan, share_out, validate_finalists, validate_leader
 from whet.types import Example, Rollout
@@ -50,7 +54,7 @@ from whet.types import Example, Rollout
 ENTRY = MethodEntry(
     "protegi",
     "ProTeGi: textual gradients and a beam",
-    version=1,
+    version=2,
     rank=30,
     when="wrong answers show what the prompt lacks",
     paper="Pryzant et al., EMNLP 2023",
@@ -90,9 +94,11 @@ async def protegi(
 ) -> Candidate:
     """Beam search over textual gradients; see the module."""
     share = share_out(run, env, config.rounds, finalists=config.beam)
-    config = within(config, share)
     archive, beam = Archive(), [Candidate(start)]
     await archive.validate(run, share.env, beam)
+    share, firsts = await leave_zero(run, share, archive, start, secrets)
+    config = within(config, share)
+    beam = [*(first.candidate for first in firsts), *beam][: config.beam]
     for number in range(config.rounds):
         batch = minibatch(run.rng, env.train, config.minibatch)
         editor = _Editor(env, policy, start, config, batch, number * 100)

@@ -15,7 +15,9 @@ Differences from plain random search:
 1. Prompts are drawn without replacement, as far as the space allows.
 2. The result is chosen on validation examples among the best on training examples and the start, so
    that the luckiest of n noisy scores does not win by its luck.
-3. Within a limit on calls, n and the number of examples are cut to what the limit pays (`whet.search.plan`).
+3. Where phrases are drawn and the start earns nothing, two prompts are scored first that take no model to write
+   (`whet.search.from_zero`), as in other methods: who does not beat them has learned nothing.
+4. Within a limit on calls, n and the number of examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method random_search --set n=400
 """
@@ -28,6 +30,7 @@ from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.fields import PositiveInt
+from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
@@ -35,6 +38,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.definitions import Definitions, defining_words
 from whet.search.edits import PHRASES, Kind, apply, random_edit, with_words
+from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.search.vocabulary import vocabulary
@@ -42,7 +46,7 @@ from whet.search.vocabulary import vocabulary
 ENTRY = MethodEntry(
     "random_search",
     "Random search: the control",
-    version=1,
+    version=2,
     rank=140,
     when="you want a control: a method that does not beat it has learned nothing",
 )
@@ -89,6 +93,8 @@ async def random_search(
     draw = {"tokens": _tokens, "phrases": _phrases, "definitions": _definitions}[space](
         run, env, start, config
     )
+    if space == "phrases":
+        plan, _ = await leave_zero(run, plan, archive, start, secrets, examples)
     left = min(config.n, plan.rounds * plan.width)
     while left > 0 and (prompts := _distinct(draw, archive, min(left, plan.width))):
         left -= len(prompts)

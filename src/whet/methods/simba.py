@@ -18,7 +18,9 @@ Differences from DSPy:
    copies 32 characters from a single input is dropped.
 4. The rule's writer reads the reward's critiques (DSPy issue 8278), and rules stand behind the text of the region.
 5. A prompt's mean counts all its rollouts; the temperature of the draw is a share of the reward's range.
-6. Within a limit on calls, minibatches, then steps, samples and new prompts are cut to what the limit pays (`whet.search.plan`).
+6. Where the start earns nothing, prompts that earn something without the optimizer join the pool first
+   (`whet.search.from_zero`).
+7. Within a limit on calls, minibatches, then steps, samples and new prompts are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method simba --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -47,6 +49,7 @@ from whet.search.demonstrations import (
     with_demonstrations,
 )
 from whet.search.edits import apply, text_in
+from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.minibatch import answered, infinite_batches, show_rollout
 from whet.search.plan import (
     LEAST_EXAMPLES,
@@ -61,7 +64,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "simba",
     "SIMBA: demonstrations and rules where answers differ most",
-    version=1,
+    version=2,
     rank=90,
     when="the model answers the same input correctly only some of the time",
     paper="DSPy, 2025",
@@ -101,6 +104,12 @@ class DemonstratedPrompt:
     demos: tuple[Demonstration, ...] = ()
     rewards: list[float] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, start: Prompt, first: FirstPrompt) -> DemonstratedPrompt:
+        """A prompt that was tried before any other: the start with demonstrations, or another instruction."""
+        prompt = first.candidate.prompt
+        return cls(prompt, start if first.demos else prompt, first.demos, [r.reward for r in first.rollouts])
+
 
 @dataclass(frozen=True)
 class Contrast:
@@ -133,6 +142,9 @@ async def simba(
     plan, config = sizes(run, env, config)
     archive, pool, winners = Archive(), {start.id: DemonstratedPrompt(start, start)}, list[Candidate]()
     await archive.validate(run, plan.env, [Candidate(start)])
+    plan, firsts = await leave_zero(run, plan, archive, start, secrets, k=config.k)
+    pool |= {first.candidate.id: DemonstratedPrompt.of(start, first) for first in firsts}
+    winners += [first.candidate for first in firsts[:1]]
     rows = infinite_batches(run.rng, env.train)
     for step in range(plan.rounds):
         batch = [next(rows) for _ in range(plan.examples)]

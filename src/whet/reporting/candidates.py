@@ -23,6 +23,7 @@ _NOTES = {
     "best_so_far": "Best prompt so far, by training rows",
     "conflict": "Instructions that contradict each other",
     "copied": "Texts refused because they copy a row",
+    "from_zero": "Prompts tried first because the start prompt earned nothing",
     "given_way": "Text of the start prompt that was no instruction and left it",
     "ledger": "Changes of the instructions",
     "over_budget": "Instructions left out because of their length",

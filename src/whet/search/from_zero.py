@@ -7,23 +7,65 @@ right answers. Where a search knows nothing but failures it learns little; from 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.rewards import JUDGE, LABELS, TARGET_SCORE, RewardFailed
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.demonstrations import instructed, labelled, with_demonstrations
+from whet.search.demonstrations import Demonstration, instructed, labelled, with_demonstrations
 from whet.search.edits import apply, text_in
 from whet.search.labels import by_label, right_answers
-from whet.types import Completion, Example
+from whet.search.minibatch import minibatch
+from whet.search.plan import SearchPlan, validate_leader
+from whet.types import JSON, Completion, Example, Rollout, mean_score
 
 EVENT = "from_zero"
 DEMONSTRATED, LISTED = "targets as demonstrations", "right answers listed"
 """The operators of the two candidates."""
 MOST_SHOWN, FREE_SHOWN, TRIED = 12, 4, 12
-"""Demonstrations at most: of labels, of other targets; training rows at most on which the two prompts are tried."""
+"""Demonstrations at most: of labels, of other targets; training rows on which the two prompts are tried where none are named."""
 LIST = "Answer with exactly one of these and with nothing else:"
+
+Objections = Callable[[str], Sequence[str]]
+"""Says what must not stand in a prompt, such as `guard.secrets`."""
+
+
+@dataclass(frozen=True)
+class FirstPrompt:
+    """A prompt that is tried before any other: its candidate with the score, the demonstrations in it, and its rollouts."""
+
+    candidate: Candidate
+    demos: tuple[Demonstration, ...]
+    rollouts: tuple[Rollout, ...]
+
+
+async def leave_zero(
+    run: Run,
+    plan: SearchPlan,
+    archive: Archive,
+    start: Prompt,
+    objections: Objections,
+    rows: Sequence[Example] = (),
+    k: int | None = None,
+) -> tuple[SearchPlan, list[FirstPrompt]]:
+    """`from_zero` within the plan of a search: the plan less what that took, and the prompts that earn something, the best first.
+
+    `rows`: the training rows on which the search scores its prompts; without, a few are drawn. A limit on calls pays for no more
+    than half of its rollouts. The best prompt is validated where the plan has a validation for it.
+    """
+    env = plan.env
+    if not earns_nothing(env, archive, start):
+        return plan, []
+    rows = rows or minibatch(run.rng, env.train, TRIED, balanced=True)
+    if plan.rollouts is not None:
+        rows = rows[: plan.rollouts // cost(2)]
+    tried = await from_zero(run, env, archive, start, rows, objections, k)
+    earning = [first for first in tried if first.candidate.mean > env.reward.low]
+    if earning:
+        await validate_leader(run, plan, archive, earning[0].candidate)
+    return plan.without(sum(len(first.rollouts) for first in tried)), earning
 
 
 async def from_zero(
@@ -32,31 +74,40 @@ async def from_zero(
     archive: Archive,
     start: Prompt,
     rows: Sequence[Example],
-    objections: Callable[[str], Sequence[str]],
-) -> list[Candidate]:
-    """The prompts that earn something on training `rows` where `start`, validated in the archive, earned nothing, the best first.
+    objections: Objections,
+    k: int | None = None,
+) -> list[FirstPrompt]:
+    """The two prompts, tried on those of the training `rows` that they do not show, the best first; they enter the archive.
 
-    They enter the archive with their scores. Nothing is tried where the start earns something, where targets are no exact
-    answers, and for a program, whose targets are the answers of none of its prompts. `objections` (such as
-    `guard.secrets`) says what must not stand in a prompt.
+    None where `start`, validated in the archive, earns something, where targets are no exact answers, and for a program, whose
+    targets are the answers of none of its prompts. `k`: demonstrations at most, where the search has a number for it.
     """
-    if not rows or archive.validated.get(start.id, env.reward.high) > env.reward.low or start.parts:
+    if not rows or not earns_nothing(env, archive, start) or not await targets_are_answers(run, env):
         return []
-    if not await targets_are_answers(run, env):
-        return []
-    made = {
-        p.id: (p, operator) for operator, p in proposals(env, start, rows, objections) if p not in archive
-    }
-    scores = await env.score(run, [prompt for prompt, _ in made.values()], rows)
+    made = [one for one in proposals(env, start, rows, objections, k) if one[1] not in archive]
+
+    async def answers(branch: Run, one: tuple[str, Prompt, Sequence[Demonstration]]) -> list[Rollout]:
+        shown = {demo.row for demo in one[2]}
+        return await env.evaluate(branch, one[1], [row for row in rows if row.id not in shown] or rows)
+
+    outcomes = await run.map(answers, made)
     tried = [
-        Candidate(prompt, (start.id,), operator, score)
-        for (prompt, operator), score in zip(made.values(), scores, strict=True)
+        FirstPrompt(
+            Candidate(prompt, (start.id,), operator, mean_score(rollouts)), tuple(demos), tuple(rollouts)
+        )
+        for (operator, prompt, demos), rollouts in zip(made, outcomes, strict=True)
     ]
-    for candidate in tried:
-        archive.add(run, candidate)
+    for first in tried:
+        archive.add(run, first.candidate)
     if tried:
-        run.log(EVENT, {"rows": len(rows), "tried": [[c.operator, c.mean] for c in tried]})
-    return sorted((c for c in tried if c.mean > env.reward.low), key=lambda c: -c.mean)
+        means: list[JSON] = [[first.candidate.operator, first.candidate.mean] for first in tried]
+        run.log(EVENT, {"rows": len(rows), "low": env.reward.low, "tried": means})
+    return sorted(tried, key=lambda first: -first.candidate.mean)
+
+
+def earns_nothing(env: Environment, archive: Archive, start: Prompt) -> bool:
+    """Whether a start prompt that is one text has the lowest reward on all validation rows."""
+    return not start.parts and archive.validated.get(start.id, env.reward.high) <= env.reward.low
 
 
 def cost(rows: int) -> int:
@@ -65,23 +116,25 @@ def cost(rows: int) -> int:
 
 
 def proposals(
-    env: Environment,
-    start: Prompt,
-    rows: Sequence[Example],
-    objections: Callable[[str], Sequence[str]],
-) -> list[tuple[str, Prompt]]:
-    """The prompts with their operators; none that the prompt refuses, because of a slot, a marker or its length."""
+    env: Environment, start: Prompt, rows: Sequence[Example], objections: Objections, k: int | None = None
+) -> list[tuple[str, Prompt, Sequence[Demonstration]]]:
+    """The prompts with their operators and what they show: rows that are not among `rows`, as far as there are some of each
+    target. None that the prompt refuses, because of a slot, a marker or its length."""
     held, answers = {row.id for row in rows}, right_answers(env)
-    free = [row for row in env.train if row.id not in held] or env.train
-    demos = [demo for demo in labelled(env, start, by_label(free)) if not objections(demo.text)]
-    shown = demos[: min(len(answers), MOST_SHOWN) or FREE_SHOWN]
-    made = [(DEMONSTRATED, with_demonstrations(start, shown) if shown else None)]
+    order = sorted(env.train, key=lambda row: row.id in held)
+    demos = [demo for demo in labelled(env, start, by_label(order)) if not objections(demo.text)]
+    shown = demos[: min(len(answers), MOST_SHOWN) or FREE_SHOWN][:k]
+    made = [(DEMONSTRATED, with_demonstrations(start, shown) if shown else None, shown)]
     region = next(iter(instructed(start)), None)
     if answers and region is not None and not objections("\n".join(answers)):
         text = text_in(start.focused(region), start).rstrip()
         listed = "\n".join(f"- {answer}" for answer in answers)
-        made.append((LISTED, apply(start, f"{text}\n\n{LIST}\n{listed}\n".lstrip(), region)))
-    return [(operator, prompt) for operator, prompt in made if prompt is not None and prompt != start]
+        made.append((LISTED, apply(start, f"{text}\n\n{LIST}\n{listed}\n".lstrip(), region), []))
+    return [
+        (operator, prompt, demos)
+        for operator, prompt, demos in made
+        if prompt is not None and prompt != start
+    ]
 
 
 async def targets_are_answers(run: Run, env: Environment) -> bool:

@@ -45,6 +45,14 @@ class SearchPlan:
         """How many of the `wanted` things that cost `each` rollouts (1 or more) are paid for."""
         return wanted if self.rollouts is None else min(wanted, self.rollouts // each)
 
+    def without(self, rollouts: int) -> SearchPlan:
+        """The plan after so many rollouts went into something else: with as many rounds as the rest pays for."""
+        if self.rollouts is None or not rollouts:
+            return self
+        left, each = max(0, self.rollouts - rollouts), self.width * self.examples
+        rounds = min(self.rounds, max(0, left - self.examples) // each) if each else self.rounds
+        return replace(self, rollouts=left, rounds=rounds)
+
 
 def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
     """Rollouts that the limits on calls allow, None when there is none.
