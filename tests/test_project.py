@@ -392,6 +392,7 @@ NEEDS_EXTRAS = (
     "whet.rl.losses",
     "whet.rl.training",
     "whet.rl.soft_prompt",
+    "whet.rl.label_words",
     "whet.rl.policy_actor",
     "whet.methods.dsp",
     "whet.rl.policy_model",

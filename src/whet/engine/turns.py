@@ -26,7 +26,7 @@ def planned_turns(plan: RunPlan, baseline: Sequence[Rollout]) -> list[RegionTurn
     """The turns of a run; none where the method is called once and the whole prompt is its own."""
     task, method = plan.task, plan.method
     named = task.region not in REGION_POLICIES
-    whole = method.entry.edits_all or getattr(plan.config, "edits_all", False) or method.deploy is not None
+    whole = method.entry.edits_all or getattr(plan.config, "edits_all", False) or method.deploys(plan.config)
     if not named and (len(task.prompt.regions) == 1 or whole):
         return []
     return turns(task.prompt, task.region, baseline)

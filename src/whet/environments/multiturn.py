@@ -136,14 +136,14 @@ def multiturn(env: Environment, world: World | None = None, actor: Actor | None 
 
 
 async def attempts(
-    run: Run, env: Environment, pairs: Sequence[tuple[Prompt, Example]]
+    run: Run, env: Environment, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
 ) -> list[tuple[str, Rollout]]:
     """One rollout for each pair with what can be read of it: the transcript of an episode, or the answer."""
     if not isinstance(env, MultiTurn) or env.world is None:
-        return [(rollout.output, rollout) for rollout in await env.rollouts(run, pairs)]
+        return [(rollout.output, rollout) for rollout in await env.rollouts(run, pairs, sample)]
 
     async def one(branch: Run, pair: tuple[Prompt, Example]) -> tuple[str, Rollout]:
-        played = await env.play(branch, *pair)
-        return played.transcript(), (await env.judge(branch, pair[0], [pair[1]], [played]))[0]
+        played = await env.play(branch, *pair, sample)
+        return played.transcript(), (await env.judge(branch, pair[0], [pair[1]], [played], sample))[0]
 
     return await run.map(one, pairs)

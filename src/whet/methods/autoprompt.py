@@ -3,6 +3,8 @@
 Shin, Razeghi, Logan IV, Wallace, Singh: AutoPrompt: Eliciting Knowledge from Language Models with Automatically
 Generated Prompts. EMNLP 2020. arXiv:2010.15980. Sections 2.2 and 2.3.
 
+    with label_words = m: a logistic classifier learns the labels from the states at the mask
+        V_y <- the m words whose output embeddings it is surest to be of label y;  p(y) = sum of p(v) over V_y
     words <- T words
     for it in 1..iterations:
         g <- mean over a batch of d loss / d embedding of each word;  loss = -log p(wanted answer)
@@ -17,7 +19,9 @@ Differences from the paper:
 2. The search begins at random words instead of mask tokens, which no text can name.
 3. The score on a batch is accuracy + mean log-probability of the right label where labels are scored; the paper takes
    accuracy. Else it is the log-probability of the target, as in the paper; the task's reward then only validates.
-4. A label has one word, that of the task's verbalizer; words for the labels are not searched for.
+4. Words for the labels are searched for with `label_words` alone; else a label has that of the task's verbalizer. The states
+   are those under the prompt as written instead of under mask tokens, the classifier is fitted to the end with a penalty
+   (C = 1) instead of by some steps of Adam, and the words are whole words as in 1.
 5. The result is the best on validation examples among the start, some leaders on the way and the last ones.
 6. A row that a gradient is taken of is charged as one task call, although the way back costs about two more.
 7. Within a limit on calls, iterations, candidates and batches are cut to what the limit pays.
@@ -27,9 +31,9 @@ Run it:  whet optimize TASK --method autoprompt --lm embedded/mlm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +41,7 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
-from whet.models.gradients import MARK, MarkedPrompt, Wanted, WordGradients, word_gradients
+from whet.models.gradients import MARK, MarkedPrompt, MaskStates, Wanted, WordGradients, word_gradients
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rewards.text import targets_of
@@ -47,6 +51,9 @@ from whet.search.edits import with_words
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out, validate_finalists, validate_leader
 from whet.types import JSON, Example, Score, content_hash
+
+if TYPE_CHECKING:
+    from whet.rl.label_words import LabelWords, LabelWordsEnvironment
 
 ENTRY = MethodEntry(
     "autoprompt",
@@ -76,18 +83,33 @@ class Config:
     """Examples of a gradient, and of the scores that follow."""
     finalists: PositiveInt = 8
     """Prompts validated at the end."""
+    label_words: NonNegativeInt = 0
+    """Words searched for each label (the paper: 3 for sentiment); 0 keeps those of the task."""
+
+    @property
+    def deploys(self) -> bool:
+        """Whether the result is more than a text."""
+        return self.label_words > 0
 
 
 async def autoprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """HotFlip on the words of the editable text; see the module. `policy` is not used."""
     model = word_gradients(env.model)
-    allowed = np.array([w for w, word in enumerate(model.words) if word not in _answers(env)])
+    allowed = _allowed(model, env)
     if not 1 <= config.length <= len(allowed) or config.k < 1:
         raise UsageError(f"length must be 1 to {len(allowed)} and k 1 or more: {config.length}, {config.k}.")
     share = share_out(run, env, config.iterations, config.finalists, writes=False)
-    iterations, k, size = sizes(config, len(env.train), share.rollouts)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
+    system, payable = None, share.rollouts
+    if config.label_words:
+        chosen = await _label_words(run, env, model, start, config.label_words)
+        system, env = await run.keep(chosen), _labelled(env, chosen)
+        share = replace(share, env=_labelled(share.env, chosen))
+        payable = None if payable is None else max(0, payable - len(env.train))
+        allowed = _allowed(model, env)
+        await validate_leader(run, share, archive, Candidate(start, (), "label words", system=system))
+    iterations, k, size = sizes(config, len(env.train), payable)
     words = [model.words[w] for w in run.rng.sample(list(allowed), config.length)]
     leaders: list[Candidate] = []
     for it in range(iterations):
@@ -101,11 +123,55 @@ async def autoprompt(run: Run, env: Environment, policy: object, start: Prompt, 
         best = max(range(len(tried)), key=lambda i: (worths[i], -i))
         run.log("step", {"step": it, "reward": worths[best], "place": place})
         if best > 0 or not leaders:
-            present = Candidate(prompts[best], (start.id,), "flip", scores[best])
+            present = Candidate(prompts[best], (start.id,), "flip", scores[best], system)
             words, leaders = tried[best], [present, *leaders]
             archive.add(run, present)
             await validate_leader(run, share, archive, present)
     return await validate_finalists(run, share, archive, leaders[: config.finalists])
+
+
+def check(env: Environment, config: Config) -> None:
+    """Raise UsageError where words for labels are asked for and there are no labels that are scored at a mask."""
+    if config.label_words and not (env.labels and env.scores):
+        raise UsageError(
+            f"label_words={config.label_words} needs a task with labels that the model scores. Leave it at 0 here."
+        )
+
+
+def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> LabelWordsEnvironment:
+    """The environment in which the words that were found stand for the labels."""
+    from whet.rl.label_words import LabelWords
+
+    return _labelled(env, LabelWords.restored(blob))
+
+
+def _labelled(env: Environment, label_words: LabelWords) -> LabelWordsEnvironment:
+    from whet.rl.label_words import with_label_words
+
+    return with_label_words(env, label_words)
+
+
+async def _label_words(run: Run, env: Environment, model: WordGradients, start: Prompt, k: int) -> LabelWords:
+    """The `k` words of each label that a classifier of the states at the mask finds; a call for each training row."""
+    if not isinstance(model, MaskStates):
+        raise UsageError(
+            f"label_words={k} needs a masked model, and {env.model.address} is none. Use embedded/mlm, hf/PATH of a masked "
+            "model, or label_words=0."
+        )
+    from whet.rl.label_words import LabelWords, fit_logistic, surest_words
+
+    labels = list(env.labels)
+
+    async def compute() -> JSON:
+        states = model.mask_states(start, [row.values for row in env.train])
+        right = [labels.index(str(row.target)) for row in env.train]
+        surest = surest_words(fit_logistic(states, right, len(labels)), model.outputs, model.words, k)
+        return [list[JSON](words) for words in surest]
+
+    args = content_hash([start.id, k])
+    by_label: Any = await run.effect("label_words", compute, args, role="task", calls=len(env.train))
+    run.log("label_words", dict(zip(labels, by_label, strict=True)))
+    return LabelWords(dict(zip(labels, by_label, strict=True)))
 
 
 def sizes(config: Config, train: int, rollouts: int | None) -> tuple[int, int, int]:
@@ -146,7 +212,21 @@ def wanted(env: Environment, example: Example) -> Wanted:
         raise UsageError(f"row {example.id} has no target, and a gradient needs one.")
     if not env.labels:
         return Wanted(example.values, targets_of(example)[:1], 0)
-    return Wanted(example.values, list(env.labels.values()), list(env.labels).index(str(example.target)))
+    words, label = _searched_words(env), str(example.target)
+    first = {**env.labels, **{name: own[0] for name, own in words.items()}}
+    return Wanted(example.values, list(first.values()), list(first).index(label), words.get(label, ())[1:])
+
+
+def _searched_words(env: Environment) -> Mapping[str, Sequence[str]]:
+    """The words that were found for the labels; none where they have those of the task."""
+    words: Mapping[str, Sequence[str]] = getattr(env, "words", {})
+    return words
+
+
+def _allowed(model: WordGradients, env: Environment) -> Any:
+    """Positions of the words that may stand in a prompt."""
+    answers = _answers(env)
+    return np.array([w for w, word in enumerate(model.words) if word not in answers])
 
 
 @dataclass(frozen=True)
@@ -182,5 +262,9 @@ def _prompt(start: Prompt, words: Sequence[str]) -> Prompt:
 
 def _answers(env: Environment) -> set[str]:
     """Words that would give the answer away: those of the labels' names and of what stands for them."""
-    texts = [*env.labels, *env.labels.values()]
+    texts = [
+        *env.labels,
+        *env.labels.values(),
+        *(word for words in _searched_words(env).values() for word in words),
+    ]
     return {word for text in texts for word in text.casefold().split()}

@@ -67,7 +67,8 @@ class Method:
     """A method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class.
 
     `deploy(env, policy, blob, config) -> Environment` is the environment in which a candidate with a `system` is
-    used: the trained weights of the blob act together with the frozen model. None where candidates are texts.
+    used: the trained weights of the blob act together with the frozen model. None where candidates are texts; where they are
+    for some settings only, a property `deploys` of the config says so.
     `check(env, config)` raises UsageError for a task or settings that the method cannot work with; it is asked before
     anything is paid or written.
     """
@@ -77,6 +78,12 @@ class Method:
     config: type[Any]
     deploy: Callable[..., Any] | None = None
     check: Callable[..., Any] | None = None
+
+    def deploys(self, config: Any = None) -> bool:
+        """Whether a candidate may need more than its text. A property `deploys` of the config says so for some settings only."""
+        return self.deploy is not None and bool(
+            getattr(config, "deploys", not hasattr(self.config, "deploys"))
+        )
 
 
 def read_entries(folder: Path) -> dict[str, MethodEntry]:

@@ -21,9 +21,10 @@ Differences from the paper:
 2. A group of reflections of the same episode is compared with itself (GRPO); a learned baseline is `advantage=gae`. The
    divergence has a fixed weight.
 3. The reflection is appended to the editable text of the prompt; the actor has no other memory.
-4. The result is a prompt: the start with the one reflection that serves the most examples, chosen on validation examples.
-   In the paper every task gets its own retries, which needs its return; who uses a prompt does not know that.
-   What retries bring is logged at each step (`first`, `gain`), and the trained weights can be used on another task.
+4. The result is by default a prompt: the start with the one reflection that serves the most examples, chosen on validation
+   examples. With `in_use` it is the paper's: the trained model reflects on each failed episode, greedily, and the episode is
+   tried again. That needs the return of an episode in use, which only a world brings (games); who uses a prompt for
+   questions does not know it. What retries bring is logged at each step (`first`, `gain`).
 5. Within a limit on calls, steps and examples are cut to what the limit pays.
 6. A reflection that the bound on tokens cut is not tried and counts as the lowest return. What the model thinks first, and what
    encloses all of its text, is no part of a reflection.
@@ -34,13 +35,17 @@ Run it:  whet optimize TASK --method retroformer --lm openai/NAME --policy hf/PA
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from whet.environments.environment import Environment
-from whet.environments.multiturn import attempts
+from whet.environments.environment import Environment, as_environment_type
+from whet.environments.episodes import Actor, ActorObservation, Return
+from whet.environments.multiturn import MultiTurn, attempts
+from whet.errors import UsageError, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
+from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.score_book import ScoreBook, written_text
 from whet.rl.training import Trainer, Training
@@ -49,7 +54,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.edits import apply, text_in
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out, validate_finalists
-from whet.types import Example, Message, Rollout
+from whet.types import Example, Message, Rollout, Usage
 
 ENTRY = MethodEntry(
     "retroformer",
@@ -83,6 +88,13 @@ class Config(Training):
     """Training examples that a reflection is scored on at the end; none means all of them."""
     finalists: PositiveInt = 3
     """Reflections validated at the end; twice as many are scored."""
+    in_use: bool = False
+    """Whether the result is the model at work: in use it reflects on a failed episode, which is tried again `retries` times."""
+
+    @property
+    def deploys(self) -> bool:
+        """Whether the result is more than a text."""
+        return self.in_use
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,9 @@ async def retroformer(
     """Policy gradient on differences of returns; see the module."""
     trainer = Trainer(policy, config)
     share = share_out(run, env, 0, config.finalists, writes=False)
-    steps, tasks, scored = sizes(share.rollouts, len(env.train), config)
+    kept = config.in_use * (1 + config.retries) * len(share.env.validation)
+    payable = None if share.rollouts is None else max(0, share.rollouts - kept)
+    steps, tasks, scored = sizes(payable, len(env.train), config)
     archive = Archive()
     await archive.validate(run, share.env, [Candidate(start)])
     book = ScoreBook(policy, start, (), minibatch(run.rng, env.train, scored))
@@ -135,6 +149,9 @@ async def retroformer(
         run.log("step", {"step": number, "first": mean(first), "gain": gain, **figures})
 
     await run.train(steps, step, policy)
+    if config.in_use:
+        system = Candidate(start, (start.id,), "retroformer", system=await run.keep(policy))
+        return await archive.validate(run, retrying(share.env, policy, config), [system])
     if scored:
         await book.grade(run, env, await final_reflections(run, env, start, trainer, config.finalists))
     return await validate_finalists(
@@ -199,7 +216,7 @@ async def final_reflections(
 
 def sizes(rollouts: int | None, train: int, config: Config) -> tuple[int, int, int]:
     """Steps, examples of a step, and examples that reflections are scored on, within so many rollouts (None: no limit)."""
-    scored = train if config.examples is None else min(train, config.examples)
+    scored = 0 if config.in_use else train if config.examples is None else min(train, config.examples)
     tasks = min(config.tasks, train)
     if rollouts is None:
         return config.steps, tasks, scored
@@ -215,12 +232,97 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / max(1, len(values))
 
 
+def check(env: Environment, config: Config) -> None:
+    """Raise UsageError where retries in use are asked for and nothing says there how an episode ended."""
+    if config.in_use and not (isinstance(env, MultiTurn) and isinstance(env.reward, Return)):
+        raise UsageError(
+            f"in_use=true needs a world that brings the return of an episode, such as a game; this task's reward is "
+            f"{env.reward.name}, which compares with what is known of its rows only. Use {parameter('config.in_use', 'false')}."
+        )
+
+
+def retrying(env: Environment, policy: PolicyModel, config: Config) -> Retrying:
+    """The system: the frozen actor, and the trained model that reflects on what failed."""
+    reflector = PolicyActor(policy, 0.0, config.max_tokens)
+    return as_environment_type(env, Retrying, reflector=reflector, retries=config.retries)
+
+
+def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
+    """The environment in which trained weights reflect on failed episodes."""
+    policy.load(blob)
+    return retrying(env, policy, config)
+
+
+@dataclass(frozen=True)
+class Retrying(MultiTurn):
+    """Episodes that are tried again while their return can rise, each time with one more text of `reflector` in the prompt.
+
+    The reward is that of the last attempt; its parts hold the return of the `first` one and the number of `retries`.
+    """
+
+    reflector: Actor | None = None
+    retries: int = 0
+
+    @property
+    def calls(self) -> int:
+        """Calls of the task model that one rollout makes at most."""
+        return (1 + self.retries) * self._plain.calls
+
+    @property
+    def _plain(self) -> MultiTurn:
+        """The same world without retries."""
+        return as_environment_type(self, MultiTurn)
+
+    async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
+        """Play one example, with its retries."""
+        return (await self.evaluate(run, prompt, [example], sample))[0]
+
+    async def evaluate(
+        self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout per example, in order; all reflections of a round are written in one batch."""
+        tried = await tries(run, self._plain, prompt, [(example, ()) for example in examples], sample)
+        trials = [[one] for one in tried]
+        for _ in range(self.retries):
+            left = [one for one in trials if one[-1].rollout.answered and not self._solved(one[-1])]
+            texts = await self._reflections(run, [question(prompt, one[-1]) for one in left])
+            going = [(one, text) for one, text in zip(left, texts, strict=True) if text is not None]
+            items = [(one[-1].example, (*one[-1].reflections, text)) for one, text in going]
+            for (one, _), attempt in zip(
+                going, await tries(run, self._plain, prompt, items, sample), strict=True
+            ):
+                one.append(attempt)
+        return [_summed(prompt, [attempt.rollout for attempt in one]) for one in trials]
+
+    def _solved(self, attempt: Attempt) -> bool:
+        return attempt.rollout.reward >= self.reward.high
+
+    async def _reflections(self, run: Run, questions: Sequence[list[Message]]) -> list[str | None]:
+        """What the reflector writes about each attempt; None where the bound on tokens cut it."""
+        if self.reflector is None or not questions:
+            return [None] * len(questions)
+        written = await self.reflector.act(run, [ActorObservation.first(tuple(one)) for one in questions])
+        records: list[Any] = [one.record for one in written]
+        return [None if record is None else written_text(Sample.from_json(record)) for record in records]
+
+
+def _summed(prompt: Prompt, trials: Sequence[Rollout]) -> Rollout:
+    """The last of several attempts, with the tokens of all of them."""
+    parts = {**trials[-1].parts, "first": trials[0].reward, "retries": float(len(trials) - 1)}
+    usage = sum((one.usage for one in trials), Usage())
+    return replace(trials[-1], prompt_id=prompt.id, parts=parts, usage=usage)
+
+
 async def tries(
-    run: Run, env: Environment, start: Prompt, items: Sequence[tuple[Example, tuple[str, ...]]]
+    run: Run,
+    env: Environment,
+    start: Prompt,
+    items: Sequence[tuple[Example, tuple[str, ...]]],
+    sample: int = 0,
 ) -> list[Attempt]:
     """One attempt at each example, with reflections in the prompt."""
     pairs = [(with_reflections(start, reflections), example) for example, reflections in items]
-    outcomes = await attempts(run, env, pairs)
+    outcomes = await attempts(run, env, pairs, sample)
     return [Attempt(item[0], *one, item[1]) for item, one in zip(items, outcomes, strict=True)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,13 @@ Spans = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """An input, the continuations that compete for it, and which of them is right."""
+    """An input, the continuations that compete for it, and which of them is right. `others` are further ones that are right
+    as well, single tokens each as the right one is: the loss is that of the sum of their probabilities."""
 
     values: Mapping[str, str]
     choices: Sequence[str]
     right: int
+    others: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,21 @@ class WordGradients(Protocol):
         ...
 
 
+@runtime_checkable
+class MaskStates(Protocol):
+    """A frozen masked model that shows what it predicts the masked word from.
+
+    `outputs`: what each of `words` is compared with there, its row of the output matrix, float32 (V, d).
+    """
+
+    words: Sequence[str]
+    outputs: NDArray[np.float32]
+
+    def mask_states(self, prompt: Prompt, inputs: Sequence[Mapping[str, str]]) -> NDArray[np.float32]:
+        """The vector at the mask that is multiplied with the output matrix, for each input: float32 (inputs, d)."""
+        ...
+
+
 def word_gradients(model: LanguageModel) -> WordGradients:
     """The gradients of a model in this process. Raises UsageError for any other one."""
     make = getattr(model, "word_gradients", None)
@@ -106,6 +123,11 @@ def by_word(gradient: Any, owner: Sequence[Sequence[int]], words: int) -> NDArra
             if word >= 0:
                 sums[word] += row[at]
     return sums
+
+
+def sum_of_right(logp: Any, right: Sequence[Sequence[int]]) -> Any:
+    """Sum over rows of log-probabilities (B, V) of the log of the summed probability of each row's right tokens."""
+    return sum(row[tokens].logsumexp(0) for row, tokens in zip(logp, map(list, right), strict=True))
 
 
 def is_word(text: str) -> bool:

@@ -67,9 +67,10 @@ class HuggingFaceModel:
 
     def word_gradients(self) -> TransformersGradients:
         """How this model's loss changes with the words of a prompt (autoprompt)."""
-        from whet.models.huggingface_words import TransformersGradients
+        from whet.models.huggingface_words import MaskedTransformersGradients, TransformersGradients
 
-        return TransformersGradients(self.weights)
+        kind = MaskedTransformersGradients if self.weights.kind == "masked" else TransformersGradients
+        return kind(self.weights)
 
     def policy_body(self) -> TransformersBody:
         """This model as the frozen body of a policy over words (rlprompt)."""

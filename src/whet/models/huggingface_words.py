@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whet.errors import UsageError
-from whet.models.gradients import Gradient, MarkedPrompt, Wanted, by_word, is_word, no_rows, owners
+from whet.models.gradients import (
+    Gradient,
+    MarkedPrompt,
+    Wanted,
+    by_word,
+    is_word,
+    no_rows,
+    owners,
+    sum_of_right,
+)
 from whet.models.huggingface_load import Weights, encodable
-from whet.models.huggingface_score import ScoringItem, forced, log_likelihood, read_answers, sides
+from whet.models.huggingface_score import ScoringItem, forced, items, log_likelihood, read_answers, sides
 from whet.prompt import Prompt
 from whet.types import Example
 
@@ -24,10 +33,11 @@ _BEFORE = "the"
 
 @dataclass(frozen=True)
 class _Row:
-    """What the model reads, and the word that owns each of its tokens (-1: none)."""
+    """What the model reads, the word that owns each of its tokens (-1: none), and the tokens that are right as well."""
 
     item: ScoringItem
     owner: list[int]
+    others: list[int]
 
 
 class TransformersGradients:
@@ -43,9 +53,15 @@ class TransformersGradients:
     def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
         """See `WordGradients.gradient`; computed in batches of 32 rows."""
         answers = [row.choices[row.right] for row in rows]
-        items = read_answers(self._weights, placed.prompt, [row.values for row in rows], answers, ends=False)
-        owned = [self._owner(placed, row, item) for row, item in zip(rows, items, strict=True)]
-        read = [_Row(item, owner) for item, owner in zip(items, owned, strict=True) if owner]
+        values = [row.values for row in rows]
+        read_items = read_answers(self._weights, placed.prompt, values, answers, ends=False)
+        also = items(self._weights, [placed.prompt], values, [row.others for row in rows])
+        owned = [self._owner(placed, row, item) for row, item in zip(rows, read_items, strict=True)]
+        read = [
+            _Row(item, owner, [token for (token,) in other.choices])
+            for item, other, owner in zip(read_items, also, owned, strict=True)
+            if owner
+        ]
         if not read:
             raise no_rows(self._weights.limit)
         loss = 0.0
@@ -58,7 +74,12 @@ class TransformersGradients:
     def _batch(self, rows: Sequence[_Row], words: int) -> tuple[float, NDArray[np.float32]]:
         batch = forced(self._weights, [row.item for row in rows])
         embeds = self._weights.model.get_input_embeddings()(batch.ids).detach().requires_grad_()
-        loss = -log_likelihood(self._weights, batch, inputs_embeds=embeds).sum()
+        if any(row.others for row in rows):
+            out = self._weights.model(inputs_embeds=embeds, attention_mask=batch.mask)
+            logp = out.logits[torch.arange(len(rows)), batch.first].float().log_softmax(-1)
+            loss = -sum_of_right(logp, [[*row.item.choices[0], *row.others] for row in rows])
+        else:
+            loss = -log_likelihood(self._weights, batch, inputs_embeds=embeds).sum()
         (gradient,) = torch.autograd.grad(loss, [embeds])
         return float(loss.detach()), by_word(gradient, [row.owner for row in rows], words)
 
@@ -88,6 +109,36 @@ class TransformersGradients:
         )
         offsets: list[tuple[int, int]] = read["offset_mapping"]
         return offsets
+
+
+class MaskedTransformersGradients(TransformersGradients):
+    """The gradients of a masked model, which also shows what it predicts the masked word from (`MaskStates`)."""
+
+    def __init__(self, weights: Weights) -> None:
+        super().__init__(weights)
+        table = weights.model.get_output_embeddings().weight.detach()
+        tokens = whole_words(weights)
+        self.outputs: NDArray[np.float32] = table[list(tokens.values())].float().cpu().numpy()
+
+    @torch.no_grad()
+    def mask_states(self, prompt: Prompt, inputs: Sequence[Mapping[str, str]]) -> NDArray[np.float32]:
+        """See `MaskStates.mask_states`: the input of the output matrix, computed in batches of 32 inputs."""
+        weights, seen = self._weights, list[Tensor]()
+        answer = self.words[0]
+        read = read_answers(weights, prompt, list(inputs), [answer] * len(inputs), ends=False)
+        hook = weights.model.get_output_embeddings().register_forward_pre_hook(
+            lambda layer, inputs: seen.append(inputs[0])
+        )
+        states = []
+        try:
+            for at in range(0, len(read), BATCH):
+                batch = forced(weights, read[at : at + BATCH])
+                weights.model(input_ids=batch.ids, attention_mask=batch.mask)
+                states.append(seen.pop()[torch.arange(len(batch.first)), batch.first].float().cpu())
+        finally:
+            hook.remove()
+        joined: NDArray[np.float32] = torch.cat(states).numpy()
+        return joined
 
 
 def _texts(weights: Weights, prompt: Prompt, row: Wanted) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,17 @@ from whet.models.embedded.bert import MAX_TOKENS, Encoder, pad
 from whet.models.embedded.encoder import LONGEST, TEMPERATURE, hypothesis
 from whet.models.embedded.local import EmbeddedModel, defused
 from whet.models.embedded.mlm import PLACE
-from whet.models.gradients import Gradient, MarkedPrompt, Wanted, by_word, is_word, no_rows, owners
+from whet.models.gradients import (
+    Gradient,
+    MarkedPrompt,
+    Wanted,
+    by_word,
+    is_word,
+    no_rows,
+    owners,
+    sum_of_right,
+)
+from whet.prompt import Prompt
 
 if TYPE_CHECKING:
     from whet.models.embedded.encoder import EncoderModel
@@ -41,51 +52,76 @@ class _Words:
         return encoding.ids, owners(encoding.offsets, placed.spans(text, marked))
 
 
+@dataclass(frozen=True)
+class _Masked:
+    """Pieces, the word that owns each of them (-1: none), the place of the first mask, the pieces wanted there, and the
+    single pieces that are right as well."""
+
+    ids: list[int]
+    owner: list[int]
+    at: int
+    wanted: list[int]
+    others: list[int]
+
+
 class MaskedGradients(_Words):
-    """See `whet.models.gradients.WordGradients`; the loss is that of the right label's word at ``{{mask}}`` alone."""
+    """See `whet.models.gradients.WordGradients`; the loss is that of the right label's words at ``{{mask}}`` alone. The states
+    at the mask are those behind the head's transformation (`MaskStates`)."""
 
     def __init__(self, model: MaskedModel) -> None:
         super().__init__(model, model.encoder)
         self._model = model
+        self.outputs = self.embeddings
 
     def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
         """See `WordGradients.gradient`; computed in batches of 32 rows."""
-        read = [one for row in rows if len((one := self._row(placed, row))[0]) <= MAX_TOKENS]
+        read = [one for row in rows if len((one := self._row(placed, row)).ids) <= MAX_TOKENS]
         if not read:
             raise no_rows(MAX_TOKENS)
         loss, total = 0.0, np.zeros((len(placed.words), self.embeddings.shape[1]), dtype=np.float32)
         for at in range(0, len(read), BATCH):
             batch = read[at : at + BATCH]
             part, gradient = self._batch(batch)
-            loss, total = (
-                loss + part,
-                total + by_word(gradient, [owner for _, owner, _, _ in batch], len(total)),
-            )
+            loss, total = loss + part, total + by_word(gradient, [row.owner for row in batch], len(total))
         return Gradient(loss / len(read), total / np.float32(len(read)))
 
-    def _row(self, placed: MarkedPrompt, row: Wanted) -> tuple[list[int], list[int], int, list[int]]:
-        """Pieces, their owners, the place of the first mask, and the pieces wanted at the masks."""
+    @torch.inference_mode()
+    def mask_states(self, prompt: Prompt, inputs: Sequence[Mapping[str, str]]) -> NDArray[np.float32]:
+        """See `MaskStates.mask_states`; computed in batches of 32 inputs."""
+        model = self._model
+        around = [model.around(prompt, values, 1) for values in inputs]
+        states = []
+        for at in range(0, len(around), BATCH):
+            batch = around[at : at + BATCH]
+            ids, mask = pad([[model.first, *left, model.mask, *right, model.last] for left, right in batch])
+            places = torch.tensor([1 + len(left) for left, _ in batch])
+            states.append(model.head.transform(model.encoder(ids, mask)[torch.arange(len(batch)), places]))
+        joined: NDArray[np.float32] = torch.cat(states).numpy()
+        return joined
+
+    def _row(self, placed: MarkedPrompt, row: Wanted) -> _Masked:
         model = self._model
         values = {name: text.replace(PLACE, " ") for name, text in row.values.items()}
         texts, marked = model.texts(placed.prompt, values), model.texts(placed.marked, values)
         (left, left_owner), (right, right_owner) = (
             self._read(placed, text, other) for text, other in zip(texts, marked, strict=True)
         )
-        wanted = model.encode([row.choices[row.right]])[0]
+        wanted, *others = model.encode([row.choices[row.right], *row.others])
         ids = [model.first, *left, *[model.mask] * len(wanted), *right, model.last]
         owner = [-1, *left_owner, *[-1] * len(wanted), *right_owner, -1]
-        return ids, owner, 1 + len(left), wanted
+        return _Masked(ids, owner, 1 + len(left), wanted, [piece for (piece,) in others])
 
-    def _batch(self, rows: Sequence[tuple[list[int], list[int], int, list[int]]]) -> tuple[float, Tensor]:
-        ids, mask = pad([row[0] for row in rows])
+    def _batch(self, rows: Sequence[_Masked]) -> tuple[float, Tensor]:
+        ids, mask = pad([row.ids for row in rows])
         embeds = F.embedding(ids, self._model.encoder.words).detach().requires_grad_()
         hidden = self._model.encoder.read(embeds, mask)
-        places = [
-            (i, at + k, piece) for i, (_, _, at, wanted) in enumerate(rows) for k, piece in enumerate(wanted)
+        places = [(i, row.at + k) for i, row in enumerate(rows) for k in range(len(row.wanted))]
+        right = [
+            [piece, *(row.others if len(row.wanted) == 1 else [])] for row in rows for piece in row.wanted
         ]
-        row, column, piece = (torch.tensor(one) for one in zip(*places, strict=True))
-        logp = self._model.head(hidden[row, column])
-        loss = -logp.gather(1, piece[:, None]).sum()
+        i, column = (torch.tensor(one) for one in zip(*places, strict=True))
+        logp = self._model.head(hidden[i, column])
+        loss = -sum_of_right(logp, right)
         return float(loss.detach()), torch.autograd.grad(loss, [embeds])[0]
 
 

@@ -45,8 +45,12 @@ class Head:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Natural-log probabilities float32 (n, 30522) of hidden states (n, 384)."""
-        x = F.layer_norm(F.gelu(F.linear(hidden.float(), *self.dense)), (WIDTH,), *self.norm, EPS)
-        return (F.linear(x.to(self.dtype), self.words).float() + self.bias).log_softmax(-1)
+        x = self.transform(hidden).to(self.dtype)
+        return (F.linear(x, self.words).float() + self.bias).log_softmax(-1)
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        """What is compared with the words, float32 (n, 384), of hidden states (n, 384)."""
+        return F.layer_norm(F.gelu(F.linear(hidden.float(), *self.dense)), (WIDTH,), *self.norm, EPS)
 
 
 def read_delta() -> dict[str, Tensor]:
