@@ -12,6 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import ClassVar
 
+from whet.methods.protegi import CRITICISED
 from whet.search.edits import PHRASES
 from whet.testing.simulators import Scripted, chance, luck, request_text, shuffled
 from whet.types import Completion, Example, Request
@@ -99,9 +100,9 @@ class ErrorReader(Scripted):
             most = max(sorted(set(topics)), key=lambda t: (topics.count(t), chance(self.seed, draw, t)))
             return f"<REASON>The instruction says nothing about topic-{most}.</REASON>"
         text = question.split("<INSTRUCTION>\n")[1].split("\n</INSTRUCTION>")[0]
-        if "This is what is wrong" not in question:
+        if CRITICISED not in question:
             return f"<INSTRUCTION>{'. '.join(shuffled(text.split('. '), self.seed, draw))}</INSTRUCTION>"
-        named = REASON.findall(question.split("This is what is wrong")[1])
+        named = REASON.findall(question.split(CRITICISED)[1])
         index = int(named[0]) if named else int(chance(self.seed, draw) * len(PHRASES))
         return f"<INSTRUCTION>{text} {PHRASES[index]}</INSTRUCTION>"
 

@@ -83,7 +83,7 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
         assert failed.count(False) <= failed.count(True) // 3
         assert all(("needs more warmth." in row) == wrong for row, wrong in zip(shown, failed, strict=True))
     assert f"<instructions>\n{START.region_text()}\n</instructions>" in model.questions[0]
-    assert "[THE INSTRUCTION STANDS HERE]\nReview: {{input}}" in model.questions[0]
+    assert "[INSTRUCTION]\nReview: {{input}}" in model.questions[0]
     assert len({(r.messages, r.sample) for r in model.requests}) == len(model.requests)
 
 

@@ -92,7 +92,7 @@ async def test_one_call_shows_every_answer_of_the_batch_with_its_critique() -> N
             )
             assert ("Critique: review-" in row) == ("Reward: 0" in row)
     assert "<INSTRUCTION>\nText one.\n</INSTRUCTION>" in model.questions[1]
-    assert "[THE INSTRUCTION STANDS HERE]\nReview: {{input}}" in model.questions[1]
+    assert "[INSTRUCTION]\nReview: {{input}}" in model.questions[1]
     assert model.requests[0].max_tokens == 2048
 
 

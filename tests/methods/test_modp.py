@@ -62,7 +62,7 @@ def editor(seed: int, directed: bool) -> Answers:
 
     def answer(question: str, sample: int) -> str:
         now = words_in(question.partition("<INSTRUCTION>")[2].partition("</INSTRUCTION>")[0])
-        at_aim = next(aim for aim in AIMS if f"nothing else: {aim}" in question)
+        at_aim = next(aim for aim in AIMS if f"improves this aim: {aim}" in question)
         aim = at_aim if directed else choose(AIMS, seed, "aim", question, sample)
         missing = [word for word in WORDS[aim] if word not in now]
         lost = set() if missing else {choose(sorted(now), seed, "lost", question, sample)}
@@ -93,7 +93,7 @@ async def test_the_objective_that_lacks_most_is_the_direction_and_its_worst_rows
     best, run = await search(task(), optimizer)
     first = optimizer.questions[0]
     assert (
-        "nothing else: cited (more is better)" in first
+        "improves this aim: cited (more is better)" in first
         and re.search(r"- polite: 0\.[89]\d*, more", first)
         and "- cited: 0, more" in first
     )
@@ -110,7 +110,7 @@ async def test_the_objective_that_lacks_most_is_the_direction_and_its_worst_rows
 async def test_weights_decide_the_direction() -> None:
     optimizer = editor(0, directed=True)
     await search(task(cited=0.01, polite=20.0), optimizer)
-    assert "nothing else: polite" in optimizer.questions[0]
+    assert "improves this aim: polite" in optimizer.questions[0]
 
 
 async def test_an_edit_that_lets_another_objective_fall_below_its_floor_is_refused() -> None:
@@ -136,7 +136,9 @@ async def test_floors_stand_below_what_the_start_reaches_on_the_same_rows() -> N
 async def test_a_refusal_turns_to_the_next_objective() -> None:
     useless = Answers(lambda question, sample: f"<PROMPT>Nothing {len(question)} {sample}.</PROMPT>")
     await search(task(), useless)
-    aims = [next(aim for aim in AIMS if f"nothing else: {aim}" in question) for question in useless.questions]
+    aims = [
+        next(aim for aim in AIMS if f"improves this aim: {aim}" in question) for question in useless.questions
+    ]
     assert aims[0] == "cited" and len(set(aims[:3])) == 3
 
 
@@ -145,7 +147,8 @@ async def test_a_task_without_objectives_has_one() -> None:
     optimizer = Answers(lambda question, sample: f"<PROMPT>{' '.join(WORDS['cited'])} {sample}</PROMPT>")
     best, _ = await search(env, optimizer)
     assert (
-        "nothing else: reward (more is better)" in optimizer.questions[0] and "cited0" in best.prompt.source
+        "improves this aim: reward (more is better)" in optimizer.questions[0]
+        and "cited0" in best.prompt.source
     )
 
 

@@ -75,9 +75,9 @@ async def test_scores_that_teach_nothing_are_not_to_be_compared() -> None:
     env = replace(review_world(Answers(lambda q, s: "nothing")), labels={})  # type: ignore[arg-type]
     _, model, _ = await search(numbered(), env=env, steps=1, samples=1)
     assert "earn nothing" in model.questions[0]
-    assert "Compare what the higher-scoring" not in model.questions[0]
+    assert "Build on what the higher-scoring" not in model.questions[0]
     _, model, _ = await search(numbered(), steps=1, samples=1)
-    assert "Compare what the higher-scoring" in model.questions[0]
+    assert "Build on what the higher-scoring" in model.questions[0]
 
 
 async def test_exemplars_show_every_target() -> None:
@@ -91,7 +91,7 @@ async def test_the_surroundings_and_the_task_are_shown() -> None:
         numbered(), env=replace(review_world(), description="Reviews."), steps=1, samples=1
     )
     assert "Reviews." in model.questions[0]
-    assert "[THE INSTRUCTION STANDS HERE]\nReview: {{input}}" in model.questions[0]
+    assert "[INSTRUCTION]\nReview: {{input}}" in model.questions[0]
 
 
 async def test_duplicates_are_not_scored_again() -> None:

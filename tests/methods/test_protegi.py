@@ -11,7 +11,7 @@ import pytest
 from tests.methods.readers import TOPICS, Blinded, ErrorReader, TopicModel, letters, with_other_inputs
 
 from whet.environments.environment import Environment
-from whet.methods.protegi import Config, protegi, within
+from whet.methods.protegi import CRITICISED, Config, protegi, within
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -76,7 +76,7 @@ async def test_errors_are_criticised_and_the_criticism_is_edited_in() -> None:
     assert all(
         1 <= q.count("\nAnswered: ") <= 3 and "Reward: 0" in q and "Reward: 1" not in q for q in critics
     )
-    edits = [q for q in model.questions if "This is what is wrong" in q]
+    edits = [q for q in model.questions if CRITICISED in q]
     assert len(edits) == len(critics)
     assert all("It is too vague" in q for q in edits)
     assert len({q for q in critics}) > 1

@@ -93,7 +93,7 @@ async def test_a_rule_is_written_from_a_good_and_a_bad_answer_with_their_critiqu
     best, run = await search(replace(codes_world(0, False).env, reward=Critical()), model, k=0)
     assert model.questions
     for question in model.questions:
-        good, _, bad = question.partition("This answer to the same input was worse:")
+        good, _, bad = question.partition("This answer was worse:")
         assert "Reward: 1" in good and "Reward: 0" in bad
         assert question.count("Critique: Note on q") == 2
     texts = [c["messages"][0][1] for c in logged(run, "candidate")]

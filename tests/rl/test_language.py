@@ -115,7 +115,7 @@ async def test_garbage_costs_two_calls_a_text_and_nothing_else() -> None:
 def test_setting_shows_what_surrounds_the_text_without_markers() -> None:
     shown = setting("Sort letters.", START)
     assert "Sort letters." in shown
-    assert "Head {{a}}.\n[THE INSTRUCTION STANDS HERE]\nTail {{a}}." in shown
+    assert "Head {{a}}.\n[INSTRUCTION]\nTail {{a}}." in shown
     assert "whet:" not in shown
     assert setting("", Prompt.parse("Sort it.")) == ""
 
@@ -209,3 +209,58 @@ async def test_an_instruction_may_repeat_the_task_and_a_line() -> None:
         "You improve instructions.\nSay positive.",
     ):
         assert await of_reply(f"<INSTRUCTION>{text}</INSTRUCTION>") == ([text], 1)
+
+
+# A model that copies what it is shown.
+
+COPIES = [
+    "<INSTRUCTION>...</INSTRUCTION>",
+    "Put it between tags, like this: <INSTRUCTION>...</INSTRUCTION>",
+    "<INSTRUCTION></INSTRUCTION>",
+    f"<INSTRUCTION>{ASKED}</INSTRUCTION>",
+]
+
+
+@pytest.mark.parametrize("copy", COPIES)
+async def test_a_form_that_was_copied_is_not_asked_for_again_but_the_plain_text(copy: str) -> None:
+    def answer(question: str, sample: int) -> str:
+        return copy if "<INSTRUCTION>...</INSTRUCTION>" in question else "Say positive.\n\nOr negative."
+
+    model = Answers(answer)
+    run, policy = MemoryRun({"optimizer": model}), LanguagePolicy()
+    first = await policy.rewrite(run, REVIEW, ASKED, 2)
+    assert [p.region_text() for p in first] == ["Say positive.\n\nOr negative."] * 2
+    assert ["<INSTRUCTION>...</INSTRUCTION>" in q for q in model.questions] == [True, False] * 2
+    assert not any("could not be" in question for question in model.questions)
+    model.requests.clear()
+    assert len(await policy.adapted().rewrite(run, REVIEW, ASKED, 2, sample=2)) == 2
+    assert len(model.requests) == 2, "the next round asks in plain text first"
+
+
+async def test_a_single_copy_among_good_replies_changes_nothing_in_the_next_round() -> None:
+    good = "<INSTRUCTION>Say positive.</INSTRUCTION>"
+    model = Answers(lambda question, sample: COPIES[0] if sample == 1 else good)
+    policy = LanguagePolicy()
+    await policy.rewrite(MemoryRun({"optimizer": model}), REVIEW, ASKED, 3)
+    assert policy.adapted() == policy
+
+
+async def test_a_request_that_is_copied_as_a_reason_is_no_reason() -> None:
+    request = "Why did the model fail here? Name one fault of the instruction."
+    replies = [f"<REASON>{request}</REASON>", "It names no answers."]
+    model = Answers(lambda question, sample: replies[sample // RETRY])
+    run = MemoryRun({"optimizer": model})
+    assert await LanguagePolicy().write(run, f"About it.\n\n{request}", "REASON") == [replies[1]]
+
+
+async def test_texts_that_stood_in_the_question_are_counted_as_unchanged() -> None:
+    shown = f"{ASKED}\n\n<INSTRUCTION>\nSay yes.\n</INSTRUCTION>\nScore: 0"
+    run = MemoryRun(
+        {
+            "optimizer": Answers(
+                lambda q, s: f"<INSTRUCTION>{('Answer.', 'Say yes.', 'New.')[s]}</INSTRUCTION>"
+            )
+        }
+    )
+    assert len(await LanguagePolicy().rewrite(run, REVIEW, shown, 3)) == 3
+    assert run.logged[0][1]["unchanged"] == 2

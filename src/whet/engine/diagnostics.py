@@ -13,8 +13,11 @@ from whet.errors import quantity
 from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
+from whet.replies.texts import EMPTY
 from whet.rewards.text import targets_of
+from whet.rl.language import COPIES
 from whet.search.copies import comparable, copied
+from whet.search.from_zero import DEMONSTRATED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.task import Task
@@ -113,6 +116,12 @@ def _reply_warnings(core: RunState, ended: str) -> list[str]:
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
     requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
     reasons = _reasons(counts)
+    unchanged = sum(int(c.get("unchanged", 0)) for c in counts)
+    if requested and kept <= unchanged and {*reasons} <= {*COPIES, EMPTY}:
+        return [
+            f"The optimizer model did not understand what it was asked for. Nothing but copies of the request, copies of the "
+            f"instructions in it and empty replies came back ({requested} texts asked for). Name a stronger one (`optimizer_lm`)."
+        ]
     few = f"{f'Only {kept}' if kept else 'None'} of the {requested} texts that the optimizer model was asked for could be used."
     if not reasons:
         return [few] if 2 * kept < requested else []
@@ -179,7 +188,7 @@ def barren_warnings(core: RunState, start: str, best: str) -> list[str]:
     tried: dict[str, float] = {}
     for event in read_events(core.journal.path, ["candidate", "validated"]):
         known = [event.value[key] for key in ("train", "validation") if event.value.get(key) is not None]
-        if known:
+        if known and event.value["operator"] not in (DEMONSTRATED, LISTED):
             tried[event.value["id"]] = max(known)
     own = tried.pop(start, None)
     if len(tried) < 2 or own is None or max(tried.values()) > own:

@@ -70,7 +70,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=1,
+    version=2,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -327,7 +327,9 @@ async def reflect(
             jobs.append((pool.reflections, batch, rows, regions))
             asks, pool.reflections = asks - len(regions), pool.reflections + 1
     spare = asks >= sum(len(regions) for *_, regions in jobs)
-    policy = replace(pool.policy, attempts=2 if spare else 1, charge=lambda n: pool.purse.pay(asks=n))
+    policy = replace(
+        pool.policy.adapted(), attempts=2 if spare else 1, charge=lambda n: pool.purse.pay(asks=n)
+    )
 
     async def write(branch: Run, job: tuple[int, Sequence[Example], Sequence[Example], list[str]]) -> Child:
         sample, batch, rows, regions = job

@@ -64,7 +64,7 @@ from whet.types import Example, mean_score
 ENTRY = MethodEntry(
     "mipro",
     "MIPRO: instructions and demonstrations chosen together",
-    version=2,
+    version=3,
     rank=100,
     when="instruction and demonstrations both matter",
     paper="Opsahl-Ong et al., EMNLP 2024",
@@ -279,10 +279,10 @@ async def instruction_texts(
 
 POOL = 2
 SUMMARISED = 10
-SUMMARY = "Summarise in two or three sentences what these inputs and answers have in common, and what is special about them:"
-PURPOSE = "You improve the instruction that a language model works under."
+SUMMARY = "Describe in two or three sentences what these inputs and answers have in common:"
+PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
-DATA = "What the data are like, with examples:"
+DATA = "What its inputs and answers are like:"
 REQUEST = "Write a new instruction with which the model does this task better. Do not copy the inputs."
 TIPS = (
     "",

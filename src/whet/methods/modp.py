@@ -49,7 +49,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "modp",
     "MODP: one directed change at a time, for several objectives",
-    version=1,
+    version=2,
     rank=50,
     when="several objectives count at once: right, short, cheap",
     paper="Nema et al., 2025",
@@ -94,7 +94,7 @@ async def modp(
         aim = direction(aims, parent, refused)
         question = meta_prompt(env, start, aims, parent, aim, rows, config.exemplars)
         text, sample = text_in(start, parent.candidate.prompt), number * plan.width
-        written = await policy.rewrite(run, start, question, plan.width, sample=sample, text=text)
+        written = await policy.adapted().rewrite(run, start, question, plan.width, sample=sample, text=text)
         edits = list({p.id: p for p in written if p.id not in points}.values())
         measured = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, rows), edits)
         children = []
@@ -163,9 +163,9 @@ def wanted(item: Objective) -> str:
     return "more is better" if item.goal.maximise else "less is better"
 
 
-PURPOSE = "You improve the instruction that a language model works under. Several things count at once."
+PURPOSE = "You improve the instruction of a language model. Several aims count at once."
 INSTRUCTION = "The instruction now:"
-STANDS = "Where it stands, on average:"
-WORST = "Inputs on which it does worst in what is to be changed now:"
-CHANGE = "Write the instruction anew with one change, aimed at this and at nothing else:"
-KEEP = "Keep what serves the other aims. The change must hold for all inputs of this kind; do not copy the inputs above."
+STANDS = "What it reaches on average, by aim:"
+WORST = "Inputs on which it does worst in the aim that is to be improved:"
+CHANGE = "Write the instruction again with one change that improves this aim:"
+KEEP = "Keep what serves the other aims. The change must help with all inputs of this kind; do not copy the inputs above."

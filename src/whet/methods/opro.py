@@ -49,7 +49,7 @@ from whet.types import Example
 ENTRY = MethodEntry(
     "opro",
     "OPRO: a model reads the score history",
-    version=2,
+    version=3,
     rank=40,
     when="the reward is only a number, and a strong model may write",
     paper="Yang et al., ICLR 2024",
@@ -91,7 +91,7 @@ async def opro(
     history.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
     plan, _ = await leave_zero(run, plan, history, start, secrets, train)
     for step in range(plan.rounds):
-        shown = history.top(config.memory)[::-1]
+        policy, shown = policy.adapted(), history.top(config.memory)[::-1]
         exemplars = minibatch(run.rng, train, config.exemplars, balanced=True)
         question = meta_prompt(env, start, shown, exemplars, config.buckets)
         text = text_in(start, shown[-1].prompt)
@@ -136,11 +136,10 @@ PURPOSE = (
     "You improve instructions for a language model. Your goal is an instruction with which it scores higher."
 )
 HISTORY = "Instructions tried so far with the scores they reached, from lower to higher"
-EXEMPLARS = "Some inputs that the model will meet with the instruction, and the answers that are wanted:"
+EXEMPLARS = "Examples of inputs, with the answers that are wanted:"
 REQUEST = (
-    "Compare what the higher-scoring instructions say with what the lower-scoring ones say. Then write one "
-    "new instruction that differs from all of them and should score higher than the best. It must serve any "
-    "input of this kind, not only the ones above."
+    "Write one new instruction that should score higher than all of these. Build on what the higher-scoring ones say and the "
+    "lower-scoring ones do not. It must work for any input of this kind, not only for those above."
 )
 REQUEST_AT_ZERO = (
     "These instructions earn nothing: with them the model gives none of the wanted answers. Write one new instruction that asks "

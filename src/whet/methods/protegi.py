@@ -54,7 +54,7 @@ from whet.types import Example, Rollout
 ENTRY = MethodEntry(
     "protegi",
     "ProTeGi: textual gradients and a beam",
-    version=2,
+    version=3,
     rank=30,
     when="wrong answers show what the prompt lacks",
     paper="Pryzant et al., EMNLP 2023",
@@ -101,7 +101,7 @@ async def protegi(
     beam = [*(first.candidate for first in firsts), *beam][: config.beam]
     for number in range(config.rounds):
         batch = minibatch(run.rng, env.train, config.minibatch)
-        editor = _Editor(env, policy, start, config, batch, number * 100)
+        editor = _Editor(env, policy.adapted(), start, config, batch, number * 100)
         children = [child for family in await run.map(editor.expand, beam) for child in family]
         arms = list({c.prompt.id: c for c in [*beam, *children]}.values())
         order, prompts = minibatch(run.rng, env.train, len(env.train)), [arm.prompt for arm in arms]
@@ -192,16 +192,16 @@ def _asks(config: Config) -> int:
     return config.rounds * config.beam * each
 
 
-PURPOSE = "You improve the instruction that a language model works under."
+PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
-FAILED = "With it, the model failed on these inputs:"
+FAILED = "With this instruction the model failed on these inputs:"
 CRITICISE = (
-    "State one reason, in the instruction itself, why the model went wrong here: what is missing, misleading "
-    "or too vague? Be concrete. Do not write a new instruction yet."
+    "Which fault of the instruction made the model fail here? Name one: something that it leaves out, says wrongly or says too "
+    "vaguely. Be concrete. Do not write a new instruction."
 )
-CRITICISED = "This is what is wrong with the instruction:"
+CRITICISED = "The fault of the instruction:"
 EDIT = (
-    "Write the instruction anew so that this is put right. Keep what works. State rules that hold for all "
-    "inputs of this kind; do not copy the inputs above."
+    "Write a new version of the instruction without this fault. Keep what works. Write rules that hold for all inputs of this "
+    "kind, and do not copy the inputs above."
 )
-PARAPHRASE = "Say the same instruction in other words, without changing what it asks for."
+PARAPHRASE = "Write the same instruction in other words. Do not change what it asks for."

@@ -64,7 +64,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "simba",
     "SIMBA: demonstrations and rules where answers differ most",
-    version=2,
+    version=3,
     rank=90,
     when="the model answers the same input correctly only some of the time",
     paper="DSPy, 2025",
@@ -149,7 +149,7 @@ async def simba(
     for step in range(plan.rounds):
         batch = [next(rows) for _ in range(plan.examples)]
         contrasts = await sampled(run, env, pool, start, batch, step, config)
-        changes = Changes(env, policy, start, config, contrasts, batch)
+        changes = Changes(env, policy.adapted(), start, config, contrasts, batch)
         jobs = [(choose(run, env, pool, start, config.draw), c) for c in contrasts[: config.candidates]]
         made = await run.map(changes.change, jobs)
         new = {p.prompt.id: (p, parent.prompt.id) for p, (parent, _) in zip(made, jobs, strict=True) if p}
@@ -313,10 +313,10 @@ def introspection(about: str, text: str, example: Example, best: Rollout, worst:
 
 
 BEST = 6
-INSTRUCTION = "A language model works under this instruction:"
-GOOD = "It was asked the same thing several times. This answer was good:"
-BAD = "This answer to the same input was worse:"
+INSTRUCTION = "The instruction of a language model:"
+GOOD = "The model answered the same input several times. This answer was good:"
+BAD = "This answer was worse:"
 REQUEST = (
-    "What did the good answer do that the worse one did not? Write one short rule for the model, such as: if the input is "
-    "like this, do that. It must help with other inputs of this kind too; do not copy the input."
+    "Write one short rule that makes the model answer as the good answer does: for which inputs it holds, and what to do there. "
+    "It must help with other inputs of this kind too, and must not copy the input."
 )

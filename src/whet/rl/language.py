@@ -1,7 +1,8 @@
 """A frozen language model as a policy: it is shown a question and writes texts or rewrites of a prompt.
 
 Its replies come through one road. A reply that cannot be read, that repeats the question, or whose text the prompt refuses
-(its slots, its fence, its length), is asked for once more with the reason; after that it is skipped. Lines of the prompt around
+(its slots, its fence, its length), is asked for once more with the reason; after that it is skipped. One that copies the form
+of a reply or the question is asked for in another way: in plain text, without a form. Lines of the prompt around
 the text that a reply repeats, and lines that hold nothing but a slot from there, are left out. So a caller may get fewer
 results than it asked for, but never an empty text, a changed fence or an exception. What was of no use is logged by reason.
 Text from a model is never a template.
@@ -11,14 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from whet.errors import EditRejected
 from whet.prompt import Prompt
 from whet.prompt.fence import MARKER, without_markers
 from whet.prompt.slots import SLOT, slots
-from whet.replies import TextReading, between, read_text, texts_in
+from whet.replies import TextReading, between, read_text, texts_in, unwrapped, without_thought
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request, lacks_answer
 
@@ -36,16 +37,41 @@ _MARKUP = re.compile(r"</?[A-Za-z][\w-]*>")
 _TASK_TAG = "TASK"
 
 
+COPIED_FORM = "it copies the form of a reply and holds no text."
+COPIED_QUESTION = "It repeats this message instead of the text that is wanted."
+COPIES = COPIED_FORM, COPIED_QUESTION
+"""Why a reply is of no use that copies what it was shown."""
+
+
+class CopiedQuestion(EditRejected):
+    """A text that repeats the question."""
+
+
+@dataclass
+class FormUse:
+    """How first replies to questions with a form were: `copied` from the form or the question, or `filled` in somehow."""
+
+    copied: int = 0
+    filled: int = 0
+
+
 @dataclass(frozen=True)
 class LanguagePolicy:
     """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply; that of a rewrite may be
     longer where the text is long. `attempts`: how often a text is asked for at most. `charge` is called with the number of
-    calls that each question took."""
+    calls that each question took. `plain`: texts are asked for without a form of the reply first, for a model that copies it."""
 
     temperature: float = 1.0
     max_tokens: int = 1024
     attempts: int = 2
     charge: Callable[[int], None] = lambda calls: None
+    plain: bool = False
+    forms: FormUse = field(default_factory=FormUse, compare=False, repr=False)
+
+    def adapted(self) -> LanguagePolicy:
+        """The policy for the next round: without a form where most first replies copied it. A search calls this between rounds,
+        never while branches of `run.map` are under way, so that a resumed run asks the same."""
+        return replace(self, plain=self.forms.copied > self.forms.filled)
 
     async def write(
         self, run: Run, question: str, tag: str, n: int = 1, *, sample: int = 0, many: bool = False
@@ -55,7 +81,14 @@ class LanguagePolicy:
         The reply form (`<TAG>...</TAG>`) is appended to the question. `sample` numbers the first reply:
         ask the same question again with numbers not used before, or the cache returns the same texts.
         """
-        replies = await self._replies(run, f"{question}\n\n{_form(tag, many)}", tag, list, n, sample, many)
+        request = question.rpartition("\n\n")[2]
+
+        def accept(texts: list[str]) -> list[str]:
+            if any(len(text) >= _TELLING and text in request for text in texts):
+                raise CopiedQuestion(COPIED_QUESTION)
+            return texts
+
+        replies = await self._replies(run, f"{question}\n\n", tag, accept, n, sample, many)
         return [text for reply in replies for text in reply]
 
     async def rewrite(
@@ -79,16 +112,19 @@ class LanguagePolicy:
         focused = start if region is None else start.focused(region)
         shown = start.region_text(region) if text is None else text
         limit = "" if start.limit is None else f"{start.limit.told(start.text)}\n"
-        whole = f"{question}\n\n{_slot_note(shown)}\n{limit}{_ONLY} {_form(TAG, False)}"
+        body = f"{question}\n\n{_slot_note(shown)}\n{limit}{_ONLY} "
+        whole = body + _form(TAG, False)
         room = max(self.max_tokens, len(shown.encode()) // _BYTES)
+        old = {shown.strip(), *between(question, f"<{TAG}>", f"</{TAG}>")}
         return await replace(self, max_tokens=room)._replies(
             run,
-            whole,
+            body,
             TAG,
             lambda texts: start.edit(_own(focused, shown, texts[0], whole), region),
             n,
             sample,
             False,
+            lambda prompt: prompt.region_text(region).strip() in old,
         )
 
     async def rephrase(self, run: Run, text: str, part: str, *, sample: int = 0) -> list[str]:
@@ -105,35 +141,49 @@ class LanguagePolicy:
         n: int,
         sample: int,
         many: bool,
+        is_old: Callable[[T], bool] = lambda result: False,
     ) -> list[T]:
-        """What `accept` makes of each reply that can be read; counts are logged as `replies`."""
+        """What `accept` makes of each reply to a question and a form that can be read; counts are logged as `replies`, those that
+        are no new text (`is_old`) as `unchanged`."""
 
         async def one(branch: Run, number: int) -> tuple[list[T], list[_Unusable]]:
-            query, unusable = question, list[_Unusable]()
+            plain, note, unusable = self.plain, "", list[_Unusable]()
             for attempt in range(self.attempts):
+                form = _plain_form(many) if plain else _form(tag, many)
                 request = Request(
-                    (Message("user", query),),
+                    (Message("user", f"{question}{form}{note}"),),
                     self.temperature,
                     self.max_tokens,
                     sample=number + attempt * RETRY,
                 )
                 completion = (await branch.generate(ROLE, request))[0]
-                reading = _read(completion, tag, many, attempt > 0)
+                reading = _read(completion, tag, many, attempt > 0, plain)
                 if not reading.texts:
                     unusable.append(_Unusable("off_format", reading.problem, completion.text))
-                    query = f"{question}\n\n{_UNREAD} {reading.problem} {_AGAIN}"
-                    continue
-                try:
-                    return [accept(reading.texts)], unusable
-                except EditRejected as error:
-                    unusable.append(_Unusable("rejected", str(error), completion.text))
-                    query = f"{question}\n\n{_REFUSED} {error}"
+                    note = f"\n\n{_UNREAD} {reading.problem} {_AGAIN}"
+                else:
+                    try:
+                        return [accept(reading.texts)], unusable
+                    except EditRejected as error:
+                        unusable.append(_Unusable("rejected", str(error), completion.text))
+                        note = f"\n\n{_REFUSED} {error}"
+                if unusable[-1].reason in COPIES:
+                    plain, note = not plain, ""
             return [], unusable
 
         outcomes = await run.map(one, range(sample, sample + n))
         kept = [result for results, _ in outcomes for result in results]
+        if not self.plain:
+            copied = sum(bool(unusable) and unusable[0].reason in COPIES for _, unusable in outcomes)
+            self.forms.copied, self.forms.filled = (
+                self.forms.copied + copied,
+                self.forms.filled + n - copied,
+            )
+        unchanged = sum(map(is_old, kept))
         self.charge(len(kept) + sum(len(unusable) for _, unusable in outcomes))
-        run.log("replies", {"asked": n, "kept": len(kept), **_counts([u for _, us in outcomes for u in us])})
+        counts = _counts([one for _, unusable in outcomes for one in unusable])
+        counts |= {"unchanged": unchanged} if unchanged else {}
+        run.log("replies", {"asked": n, "kept": len(kept), **counts})
         return kept
 
 
@@ -158,18 +208,31 @@ def _counts(unusable: Iterable[_Unusable]) -> dict[str, JSON]:
     return {**counts, **({"why": why} if why else {})}
 
 
-def _read(completion: Completion, tag: str, many: bool, lenient: bool) -> TextReading:
-    """The texts of a reply, or why there is none. A prompt with the markers of its fence gives what stands between them."""
+def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bool) -> TextReading:
+    """The texts of a reply, or why there is none. A prompt with the markers of its fence gives what stands between them. `plain`:
+    no form was asked for, and the whole reply may be the text."""
+    if _copies_form(completion.text, tag):
+        return TextReading([], COPIED_FORM)
     if many:
-        texts = texts_in(completion, tag, many=True, bare=lenient)
+        texts = texts_in(completion, tag, many=True, bare=lenient or plain)
         return TextReading(texts, "" if texts else f"no text stands between the tags <{tag}> and </{tag}>.")
     if not completion.text.strip() and lacks_answer(completion.error):
         return TextReading([], f"it did not come: {completion.error}")
-    reading = read_text(completion, tag, lenient=lenient)
+    reading = read_text(completion, tag, lenient=lenient or plain)
+    if plain and not reading.texts and completion.finish != "length":
+        text = unwrapped(without_thought(completion.text), tag)
+        reading = TextReading([text] if text else [], reading.problem)
     whole = completion.text.strip() if not reading.texts else reading.texts[0]
     return (
         TextReading([whole]) if tag == TAG and completion.finish != "length" and _marked(whole) else reading
     )
+
+
+def _copies_form(reply: str, tag: str) -> bool:
+    """Whether a reply is a form that nobody filled in: its tags around dots, or nothing but tags and marks."""
+    plain = _MARKUP.sub("", reply)
+    blank = bool(reply.strip()) and not any(c.isalnum() for c in plain)
+    return blank or reply.count(f"<{tag}>") == reply.count(_blank_form(tag)) > 0
 
 
 def _marked(text: str) -> str | None:
@@ -227,7 +290,7 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
     }
     repeated = {line.strip() for line in text.splitlines()} & {line for line in own if len(line) >= _TELLING}
     if len(repeated) > 1 or _AGAIN in text:
-        raise EditRejected("It repeats this message instead of the instruction that is wanted.")
+        raise CopiedQuestion(COPIED_QUESTION)
     return text
 
 
@@ -251,10 +314,20 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join("{{" + name + "}}" for name in sorted(names))
 
 
+def _blank_form(tag: str) -> str:
+    return f"<{tag}>...</{tag}>"
+
+
 def _form(tag: str, many: bool) -> str:
     if many:
-        return f"Put each one between its own pair of tags, like this: <{tag}>...</{tag}>"
-    return f"Put it between tags, like this: <{tag}>...</{tag}>"
+        return f"Put each one between its own pair of tags, like this: {_blank_form(tag)}"
+    return f"Put it between tags, like this: {_blank_form(tag)}"
+
+
+def _plain_form(many: bool) -> str:
+    if many:
+        return "Write each one on a line of its own, with a dash in front, and nothing else."
+    return "Write it in plain text, with nothing before or after it."
 
 
 def _slot_note(text: str) -> str:
@@ -268,13 +341,11 @@ def _slot_note(text: str) -> str:
 
 
 TASK = "What the model is used for:"
-SURROUNDINGS = (
-    "The instruction is one part of this prompt. All else in it stays and is no part of the instruction:"
-)
-EDITABLE = "[THE INSTRUCTION STANDS HERE]"
-REPHRASE = "This instruction is given to a language model:"
-WHICH = "Write five different wordings that could stand in the place of exactly this part of it:"
-_ONLY = "Write the instruction itself and nothing else."
+EDITABLE = "[INSTRUCTION]"
+SURROUNDINGS = f"The instruction is a part of this prompt, in the place of {EDITABLE}. The rest of the prompt stays as it is:"
+REPHRASE = "The instruction of a language model:"
+WHICH = "Write five other wordings of this part of it. Each must fit in its place:"
+_ONLY = "Write only the new instruction."
 _UNREAD = "Your last reply could not be read:"
 _AGAIN = "Write nothing but the text, between the tags."
 _REFUSED = "Your last text could not be used:"
