@@ -273,7 +273,7 @@ def test_a_method_with_another_default_is_a_control_of_random_search(control: st
     ("control", "more", "match"),
     [
         ("opro", {"lm": "embedded/encoder", "optimizer_lm": None, "labels": LABELS}, "role optimizer"),
-        ("autoprompt", {}, "needs the gradients of the task model"),
+        ("autoprompt", {}, "weights or gradients"),
     ],
 )
 def test_a_control_that_cannot_run_is_refused_before_its_run_is_paid(

@@ -272,7 +272,7 @@ def test_two_processes_on_one_run_one_wins(task: Path, server: str) -> None:
         (["optimize", "task", "--lm", "opanai/x"], 'Did you mean "openai"?'),
         (["optimize", "task", "--max-cost", "1"], "needs the price"),
         (["optimize", "task", "--max-calls", "-4"], "above 0"),
-        (["optimize", "task", "--method", "rlprompt"], "needs `labels:`"),
+        (["optimize", "task", "--method", "tempera"], "needs `labels:`"),
         (["evaluate", "task", "--split", "tset"], 'Did you mean "test"?'),
         (["compare", "task", "--methods", "opro,nope"], "nope"),
         (["report", "nothing"], "There is no run"),

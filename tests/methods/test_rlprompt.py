@@ -17,20 +17,23 @@ torch = pytest.importorskip("torch")
 from scipy import stats  # noqa: E402
 from tests.engine.world import close, open_core, run_of  # noqa: E402
 from tests.rl.tiny import START, TinyBody, WordsModel, World, words_world  # noqa: E402
+from tests.rl.tinylm import START as WRITES  # noqa: E402
+from tests.rl.tinylm import WORDS, open_model, word_task  # noqa: E402
 
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.random_search import Config as RandomConfig  # noqa: E402
 from whet.methods.random_search import random_search  # noqa: E402
-from whet.methods.rlprompt import Config, entropy_goal, rlprompt, warmer, z_scores  # noqa: E402
+from whet.methods.rlprompt import Config, check, entropy_goal, rlprompt, warmer, z_scores  # noqa: E402
 from whet.models.language_model import LanguageModel  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
+from whet.testing.runs import MeteredRun  # noqa: E402
 from whet.testing.simulated_task import review_world  # noqa: E402
 from whet.testing.simulators import load as simulator  # noqa: E402
-from whet.types import Scores  # noqa: E402
+from whet.types import Completion, Reward, Scores  # noqa: E402
 
 SMALL = Config(k=8, length=3, steps=10, vocabulary=60, lr=0.01, finalists=4)
 
@@ -206,10 +209,51 @@ async def test_a_vocabulary_that_is_smaller_than_asked_for_is_cut_and_told() -> 
     assert "vocabulary" not in dict(run.logged)
 
 
+@dataclasses.dataclass(frozen=True)
+class Says:
+    """The share of the answer's words that are among some; what is asked for is told by no label and no target."""
+
+    words: frozenset[str]
+    name: str = "says"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset()
+
+    async def grade(self, run: Run, example: Any, completion: Completion) -> Reward:
+        """Share of the words."""
+        said = completion.text.split()
+        return Reward(sum(word in self.words for word in said) / max(1, len(said)))
+
+
+async def test_a_task_without_labels_is_trained_for_its_own_reward(tmp_path: Path) -> None:
+    """A small random model that writes four words: prompts come to make it write the words that are wanted, more than random
+    words do, with as many prompts scored."""
+    model = open_model("llama", tmp_path)
+    env = word_task(model, scores=False, train=8, validation=8)
+    env = dataclasses.replace(
+        env,
+        reward=Says(frozenset(WORDS[::2])),
+        generation=dataclasses.replace(env.generation, max_tokens=4),
+    )
+    begin = Prompt.parse(WRITES)
+    run = MeteredRun({"task": model})
+    config = Config(k=8, length=3, steps=40, vocabulary=60, lr=0.02, finalists=4)
+    check(env, config)
+    best = await rlprompt(run, env, None, begin, config)
+    rewards = [value["reward"] for name, value in run.logged if name == "step"]  # type: ignore[index, call-overload]
+    assert np.mean(rewards[-4:]) > np.mean(rewards[:4]) + 0.1, (rewards[:4], rewards[-4:])
+    start, found = await env.score(MemoryRun({"task": model}), [begin, best.prompt], env.validation)
+    assert found.mean > start.mean
+    with pytest.raises(UsageError, match="reward=gap needs"):
+        check(env, dataclasses.replace(config, reward="gap"))
+
+
 async def test_a_model_without_a_body_is_refused() -> None:
     env = review_world(scores=True)
     with pytest.raises(UsageError, match="embedded/encoder"):
         await rlprompt(MemoryRun(), env, None, Prompt.parse(START), SMALL)
+    with pytest.raises(UsageError, match="embedded/encoder"):
+        check(env, SMALL)
 
 
 async def test_a_signal_that_the_task_does_not_have_is_refused() -> None:

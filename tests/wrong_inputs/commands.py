@@ -124,7 +124,7 @@ COMMANDS: Mapping[str, Case] = {
     "key blank": option("--lm openai/m", "OPENAI_API_KEY", env={"OPENAI_API_KEY": "  "}),
     "url variable": option("--lm openai/m", "base URL", env={"OPENAI_BASE_URL": "localhost"}),
     "policy without weights": option("--method prewrite --policy openai/gpt", "no weights"),
-    "method needs labels": option("--method rlprompt", "labels"),
+    "method needs labels": option("--method tempera", "labels"),
     "method needs gradients": option("--method autoprompt", "autoprompt", "gradients"),
     "fork nowhere": option("--fork nowhere", 'no run "nowhere"'),
     "control unknown": option("--control randm_search", '"random_search"'),

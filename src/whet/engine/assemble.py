@@ -243,7 +243,7 @@ def _check_program(method: Method, env: Environment) -> None:
 def _check_local(method: str, model: LanguageModel) -> None:
     if LOCAL in get_method(method).entry.needs and not model.local:
         raise UsageError(
-            f"The method {method} needs the gradients of the task model, so it must run in this process "
+            f"The method {method} needs the task model's weights or gradients, so it must run in this process "
             f"(hf/..., embedded/...); the model is {model.address}."
         )
 

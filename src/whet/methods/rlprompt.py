@@ -32,7 +32,10 @@ Differences from the paper:
    the start; the paper takes the greedy prompt.
 10. `replay` earlier prompts join each update (off-policy, as in Guo et al. 2021, arXiv:2106.07704); the published code of
    RLPrompt learns from the prompts just sampled alone, which is the default.
-11. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+11. A task without labels is trained for its own reward on what the model writes, one answer an input as the task asks for it. The
+   paper's style transfer takes the mean of maxima of 128 samples and compares prompts sentence by sentence; its prompts that
+   depend on the input are left out: one prompt serves all inputs.
+12. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
 """
@@ -40,7 +43,7 @@ Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,10 +69,10 @@ ENTRY = MethodEntry(
     "RLPrompt: soft Q-learning over prompt tokens",
     version=1,
     rank=70,
-    when="a small model scores labels, and the prompt may be any words",
+    when="a model in this process scores labels or writes, and the prompt may be any words",
     paper="Deng et al., EMNLP 2022",
     arxiv="2205.12548",
-    needs=("label_scores",),
+    needs=("local",),
     trains="an MLP on a frozen encoder",
     extra="embedded",
 )
@@ -181,15 +184,24 @@ def _signal(env: Environment, reward: Signal) -> tuple[str, ...]:
     return () if reward == "reward" else tuple(reward.split("+"))
 
 
+def check(env: Environment, config: Config) -> None:
+    """Raise UsageError for a model without layers to lend, and for a signal that the task does not have."""
+    _lender(env)
+    _signal(env, config.reward)
+
+
 def _body(env: Environment) -> TokenBackbone:
-    make = getattr(env.model, "policy_body", None)
+    return _lender(env)()
+
+
+def _lender(env: Environment) -> Callable[[], TokenBackbone]:
+    make: Callable[[], TokenBackbone] | None = getattr(env.model, "policy_body", None)
     if make is None:
         raise UsageError(
             f"rlprompt trains a network on a frozen model in this process; {env.model.address} has none to lend. "
             f"Use {parameter('lm', 'embedded/encoder')}, {parameter('lm', 'embedded/mlm')} or {parameter('lm', 'hf/PATH')}."
         )
-    body: TokenBackbone = make()
-    return body
+    return make
 
 
 async def _sample(learner: TokenPolicy, k: int, seed: int) -> JSON:
