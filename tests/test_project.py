@@ -213,9 +213,9 @@ def names_that_say_what_they_hold(name: str, tree: ast.Module) -> Iterator[Findi
     """A value is named after what it holds, not after how it came."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES:
-            yield node.lineno, f"a value is named {node.id}"
+            yield node.lineno, f"a value is read_named_places {node.id}"
         elif isinstance(node, ast.arg) and node.arg in VAGUE_NAMES:
-            yield node.lineno, f"a parameter is named {node.arg}"
+            yield node.lineno, f"a parameter is read_named_places {node.arg}"
 
 
 RULES: tuple[Rule, ...] = (
@@ -336,7 +336,7 @@ PUBLIC = {
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
-    "whet.testing.paired_benchmark": "Advantage KnownWorld advantage paired play",
+    "whet.testing.paired_benchmark": "Advantage KnownWorld advantage compare_pairs play",
     "whet.testing.environments": "EnvironmentConformance",
     "whet.testing.faults": "Faults ReceivedRequest RequestLedger ServerBehaviour habitual thoughtful understood",
     "whet.testing.methods": "MethodConformance",
@@ -346,7 +346,7 @@ PUBLIC = {
     "whet.testing.server": "LocalServer load_answerer main server_process serving",
     "whet.testing.storages": "CacheConformance DatabaseConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
-    "whet.testing.simulators": "Constant Echo LabelSimulator Phrases Scripted chance choose load luck provide read_cues shuffled "
+    "whet.testing.simulators": "Constant Echo LabelSimulator Phrases Scripted chance choose load luck provide read_cues shuffle "
     "split_input tokenize tokens",
     "whet.testing.simulated_replies": "ReplyItem ScriptedProposal asked_count asked_tags asks_whole request_text write",
     "whet.testing.simulated_task": "Answers ConstantReward garbage review_world reviews",
@@ -419,7 +419,7 @@ import importlib, pkgutil, sys
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            raise ModuleNotFoundError(f"No module read_named_places {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
 import whet
@@ -498,7 +498,7 @@ def checker() -> ModuleType:
             marks=pytest.mark.long,
         ),
         ("```python\nimport socket\nsocket.create_connection(('192.0.2.1', 1))\n```", ":3: PermissionError"),
-        ("```python\nx = 1", ":1: this block is never closed"),
+        ("```python\nx = 1", ":1: this block is never closed_object"),
         ("```yaml\na: [1\n```", ":1: this cannot be read"),
         ("```yaml\nmodels:\n  task: {lm: openai/x}\n```", ":1: this cannot be read"),
         ("```yaml\nreward: {f1: {strict: true}}\n```", ":1: this cannot be read"),

@@ -33,8 +33,8 @@ from whet.client.records import Feedback, Inference
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
 from whet.instructions.changes import AUTHOR
 from whet.live.learner.feedback_state import FeedbackState, fold
-from whet.live.learner.gating import guarded
-from whet.live.learner.reading import MOST_READ, confirm_votes, confirmed, read_rows, taken_in
+from whet.live.learner.gating import apply_guard
+from whet.live.learner.reading import MOST_READ, apply_confirmations, confirm_votes, read_rows, taken_in
 from whet.live.learner.requirements import (
     READY,
     LiveRequirement,
@@ -52,7 +52,7 @@ from whet.live.traffic import TrafficEvent
 from whet.prompt import Prompt
 from whet.prompt.instructions import fold as fold_ledger
 from whet.prompt.ledger import read as read_fence
-from whet.prompt.ledger import surroundings, written
+from whet.prompt.ledger import surroundings, write_ledger
 from whet.run import MemoryRun
 from whet.stats import decide
 
@@ -209,7 +209,7 @@ class Service:
                     answers = await confirm_votes(run, votes, feedback)
                 else:
                     answers = dict.fromkeys(votes, True)
-                facts = replace(facts, readings=confirmed(facts.readings, answers))
+                facts = replace(facts, readings=apply_confirmations(facts.readings, answers))
                 if not rows and not votes:
                     break
             return facts
@@ -244,7 +244,7 @@ class Service:
             against = Inspection(self.defences.effective, (), private, contrary)
             return examine(self.base, _REGION, events, against).prompt, auto
         ledger = fold_ledger([*self.base.ledgers[_REGION], *events])
-        return written(manageable(self.base.prompt), ledger, _REGION), auto
+        return write_ledger(manageable(self.base.prompt), ledger, _REGION), auto
 
     def __call__(self, rows: Sequence[HostileRow], goal: Goal) -> AttackOutcome:
         """How far a batch comes, and what the promoted prompt does on clean questions."""
@@ -276,7 +276,7 @@ class Service:
             old, new = rewards(before, goal, claims), rewards(candidate, goal, claims)
             verdict = decide(old, new, 0.0, 1.0, _ALPHA)
             if self.defences.guard:
-                verdict = guarded(verdict, decide(old[-claims:], new[-claims:], 0.0, 1.0, _ALPHA))
+                verdict = apply_guard(verdict, decide(old[-claims:], new[-claims:], 0.0, 1.0, _ALPHA))
             if verdict.high < 0:
                 return 3
             if auto and verdict.promoted:

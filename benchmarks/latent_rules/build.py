@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.simulated.page import obedient_page
 from benchmarks.simulated.rules import SIZES, first
 
-from whet.testing.simulators import choose, shuffled
+from whet.testing.simulators import choose, shuffle
 
 HERE = Path(__file__).resolve().parent
 SPLITS = {"train": 200, "validation": 60, "test": 50}
@@ -93,7 +93,7 @@ def page_requests(seed: int) -> list[str]:
         for place in PLACES
         for angle in ANGLES
     ]
-    return shuffled(made, "latent-rules", seed)
+    return shuffle(made, "latent-rules", seed)
 
 
 def stating_all(rules: int, seed: int | None = None) -> str:

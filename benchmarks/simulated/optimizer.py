@@ -33,7 +33,7 @@ from benchmarks.simulated.points import Kept, ReadDemand, Wish, understand_reque
 from benchmarks.simulated.rules import BY_ID, stances
 
 from whet.testing.simulated_replies import ReplyItem, ScriptedProposal, request_text, write
-from whet.testing.simulators import Scripted, chance, choose, luck, shuffled, tokens
+from whet.testing.simulators import Scripted, chance, choose, luck, shuffle, tokens
 from whet.types import Request
 
 _LONG_REQUEST = 8000
@@ -160,9 +160,7 @@ def _garbled(text: str, draw: str) -> str:
     if numbers and chance(draw, "number") < 0.5:
         start, stop = choose(numbers, draw, "which")
         old = text[start:stop]
-        other = shuffled([n for n in ("2", "3", "7", "9", "15", "20", "40", "75", "100") if n != old], draw)[
-            0
-        ]
+        other = shuffle([n for n in ("2", "3", "7", "9", "15", "20", "40", "75", "100") if n != old], draw)[0]
         return text[:start] + other + text[stop:]
     values = [*numbers, *(match.span() for match in _VALUE.finditer(text))]
     if not values:

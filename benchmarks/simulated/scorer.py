@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, ClassVar
 
 from whet.prompt import Prompt
-from whet.testing.simulators import CUES, Scripted, chance, read_cues, shuffled, split_input, tokenize
+from whet.testing.simulators import CUES, Scripted, chance, read_cues, shuffle, split_input, tokenize
 from whet.types import Scores
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Scorer(Scripted):
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         super().__init__(name, options)
         self.cues = read_cues(self.options["cues"])
-        ordered = shuffled(self.option_list("vocabulary"), self.seed, "vocabulary")
+        ordered = shuffle(self.option_list("vocabulary"), self.seed, "vocabulary")
         last = max(1, len(ordered) - 1)
         self.weights = {word.lower(): (1 - 2 * i / last) ** 3 for i, word in enumerate(ordered)}
         self.ease = self.option_float("ease", -100.0, 100.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.arguments import checked
 from whet.blocking import blocking
-from whet.doctor import graded
+from whet.doctor import grade_target_and_nonsense
 from whet.engine.assemble import NONE as NO_MODEL
 from whet.engine.openings import SealedTestAccess, SealedTestLedger
 from whet.engine.options import Options, RoleModel
@@ -149,7 +149,7 @@ async def _reward(task: Task) -> dict[str, Any]:
     if isinstance(reward, Objectives) and not reward.parts:
         return facts
     try:
-        pairs = graded(reward, task.train[:TRIED])
+        pairs = grade_target_and_nonsense(reward, task.train[:TRIED])
     except RewardFailed as error:
         return {**facts, "problem": f"it fails: {error}"}
     if any(targets[:TRIED]) and all(right.value == wrong.value for right, wrong in pairs):

@@ -43,7 +43,7 @@ from whet.keywords import (
 )
 from whet.methods import MethodChoice, choose_method
 from whet.prompt import Prompt
-from whet.reporting import displayed, place_of, write_comparison, write_report
+from whet.reporting import display_progress, place_of, write_comparison, write_report
 from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
 from whet.task import SPLITS, AlphaKeywords, GateKeywords, Task, TaskKeywords, prompt_of, task_of
@@ -80,7 +80,7 @@ async def aoptimize(
     Raises UsageError before anything is paid, ProviderError for a dead endpoint (result.json has the status `stopped`).
     """
     options = options_of_method(keywords.get("method"), keywords)
-    with displayed(keywords.get("progress"), place_of(task)) as shown:
+    with display_progress(keywords.get("progress"), place_of(task)) as shown:
         loaded = task_of(task, select(TaskKeywords, keywords))
         return RunResult(await optimize_task(loaded, options, shown))
 
@@ -103,7 +103,7 @@ async def aevaluate(
     """
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
-    with displayed(keywords.get("progress"), place_of(task)) as shown:
+    with display_progress(keywords.get("progress"), place_of(task)) as shown:
         loaded = task_of(task, select(TaskKeywords, keywords), needs=(split,))
         if prompt is not None:
             what = str(prompt) if isinstance(prompt, Path) else "The prompt"
@@ -154,7 +154,7 @@ async def acompare(
         )
     if seeds < 1:
         raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
-    with displayed(keywords.get("progress"), place_of(task)) as shown:
+    with display_progress(keywords.get("progress"), place_of(task)) as shown:
         loaded = task_of(task, select(TaskKeywords, keywords))
         options = build_from(Options, keywords)
         folder = comparison_folder(options, loaded)
@@ -220,7 +220,7 @@ async def alearn(
     words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
     how: Any = {"out": target, "dry_run": dry_run}
     with ExitStack() as stack:  # nothing moves on the terminal while a person is asked
-        how["progress"] = stack.enter_context(displayed(progress))
+        how["progress"] = stack.enter_context(display_progress(progress))
 
         def confirmed(proposal: dict[str, Any]) -> bool:
             stack.close()

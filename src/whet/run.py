@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from whet.errors import UsageError
-from whet.replies import separated
+from whet.replies import separate_thought
 from whet.types import JSON, Completion, Request
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class MemoryRun:
         if role not in self.models:
             raise UsageError(f"This run has no {role} model.")
         self._next()
-        return [separated(answer) for answer in await self.models[role].generate(request)]
+        return [separate_thought(answer) for answer in await self.models[role].generate(request)]
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         position = self._next()

@@ -24,7 +24,7 @@ from whet.keywords import MethodKeywords, RunKeywords, SearchKeywords, SessionKe
 from whet.methods import OPTIMIZER, choose_method, get_method
 from whet.models.language_model import AnswersOnly
 from whet.prompt import Prompt
-from whet.reporting import Display, displayed
+from whet.reporting import Display, display_progress
 from whet.results import RunResult
 from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
@@ -142,7 +142,7 @@ class Session:
         self._line = ExitStack()
         if progress is None:
             return Display().progress
-        shown = self._line.enter_context(displayed(progress))
+        shown = self._line.enter_context(display_progress(progress))
         return shown
 
     @property

@@ -24,7 +24,7 @@ from whet.engine.transfer import TRANSFER, TransferTest, compared, left
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, quantity
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
-from whet.reporting import displayed
+from whet.reporting import display_progress
 from whet.results import TransferResult
 from whet.run import Budget
 from whet.running import find_run, read_result
@@ -88,7 +88,7 @@ async def atransfer(
     )
     assembly = assemble(known, options, options.budget)
     try:
-        with displayed(progress) as shown:
+        with display_progress(progress) as shown:
             trials = _Trials(folder, known, result, assembly, options.budget, split, shown)
             return TransferResult(await _tried(trials, options, models, on_plan))
     finally:

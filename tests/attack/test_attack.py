@@ -65,7 +65,7 @@ from whet.live import open_live
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.feedback_state import FeedbackState, fold
 from whet.live.learner.learner import Learner
-from whet.live.learner.leases import held
+from whet.live.learner.leases import hold
 from whet.live.learner.paid_steps import read_feedback
 from whet.live.learner.reading import Readings
 from whet.live.learner.requirements import READY
@@ -459,7 +459,7 @@ async def test_the_service_learns_what_the_learner_learns_from_the_same_feedback
         teaching = LearnerConfig("openai/reader", server.base_url, root=tmp_path / "runs")
         learner = Learner(live.database, live.registry, live.traffic, config=teaching)
         settings = learner.settings(NAME)
-        with held(live.database, "read all of it first") as lease:
+        with hold(live.database, "read all of it first") as lease:
             assert lease is not None
             while await read_feedback(learner.context, NAME, settings, lease):
                 pass

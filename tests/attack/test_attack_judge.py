@@ -16,7 +16,7 @@ from whet.feedback.sources import self_judged
 from whet.live import open_live
 from whet.live.learner import pipeline
 from whet.live.learner.context import LearnerConfig
-from whet.live.learner.gating import GateConfig, gate, guarded
+from whet.live.learner.gating import GateConfig, apply_guard, gate
 from whet.live.learner.learner import Learner
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.prompt import Prompt
@@ -76,11 +76,11 @@ def test_no_gain_elsewhere_pays_for_guard_rows() -> None:
     old, new = [0.5] * 80, [1.0] * 60 + [0.0] * 20
     whole = decide(old, new, 0.0, 1.0)
     assert whole.promoted
-    worse = guarded(whole, decide(old[60:], new[60:], 0.0, 1.0))
+    worse = apply_guard(whole, decide(old[60:], new[60:], 0.0, 1.0))
     assert not worse.promoted and worse.high < 0 and "20 guard rows" in worse.reason
-    unsure = guarded(whole, decide(old[-3:], new[-3:], 0.0, 1.0))
+    unsure = apply_guard(whole, decide(old[-3:], new[-3:], 0.0, 1.0))
     assert not unsure.promoted and unsure.high > 0
-    assert guarded(whole, decide(old[:9], new[:9], 0.0, 1.0)) is whole
+    assert apply_guard(whole, decide(old[:9], new[:9], 0.0, 1.0)) is whole
 
 
 def test_the_gate_judges_the_guard_rows_of_a_task_by_themselves(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_reading_a_large_task_is_not_silent(
     monkeypatch.setattr(progress_display, "PLAIN_SECONDS", (0.0, 0.01))
     monkeypatch.setattr(progress_display, "TICK_SECONDS", 0.01)
     said, last = "", time.monotonic() + 240
-    with progress_display.displayed(None, "big"):
+    with progress_display.display_progress(None, "big"):
         while "reading big" not in said and time.monotonic() < last:
             said += capsys.readouterr().err
     assert "reading big" in said

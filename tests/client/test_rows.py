@@ -18,7 +18,7 @@ from whet.client import Client, new_id
 from whet.client.client import feedback_of
 from whet.client.http import HttpReply, Unavailable
 from whet.client.sender import MOST_ROWS, Sender
-from whet.client.spool import Spool, claimed
+from whet.client.spool import Spool, claim
 from whet.errors import UsageError
 
 NOWHERE = "http://127.0.0.1:9"
@@ -302,16 +302,16 @@ def test_the_spool_is_private_bounded_and_says_what_had_no_room(tmp_path: Path) 
     assert spool.write(lines) == 2
     (path,) = spool.waiting()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    with claimed(path) as first, claimed(path) as second:
+    with claim(path) as first, claim(path) as second:
         assert first is not None and len(first) == 1 and json.loads(first[0][1]) == row(0)
         assert second is None
     assert spool.write(lines) == 3
     with path.open("ab") as file:
         file.write(b'{"kind": "feedback", "row": {"cut o')
-    with claimed(path) as found:
+    with claim(path) as found:
         assert found is not None and len(found) == 1
     path.unlink()
-    with claimed(path) as gone:
+    with claim(path) as gone:
         assert gone is None
     assert Spool(tmp_path, "http://other", 100).waiting() == []
 
@@ -362,7 +362,7 @@ def test_a_row_that_another_thread_reports_during_the_end_is_kept(
     sender.put("feedback", row(1))
     sender.close(60)
     assert set(world.feedback) == {"f1"} and sender.tally.spooled == 1
-    with claimed(spool.waiting()[0]) as lines:
+    with claim(spool.waiting()[0]) as lines:
         assert lines is not None and [json.loads(line)["id"] for _, line in lines] == ["f2"]
 
 

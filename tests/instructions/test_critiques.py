@@ -8,7 +8,7 @@ import pytest
 from tests.instructions.optimizer import critiques
 
 from whet.instructions.budget import LEAST, LearningBudget
-from whet.instructions.critiques import CritiqueBatch, judged, of_people
+from whet.instructions.critiques import CritiqueBatch, collect_critiques, of_people
 from whet.types import Example, Rollout
 
 
@@ -25,14 +25,14 @@ def rollout(key: str, reward: float = 0.0, critique: str | None = None, error: s
 def test_each_line_of_a_critique_is_one_and_equal_ones_are_shown_once() -> None:
     rows = [row("a"), row("b")]
     rollouts = [rollout("a", critique="- Too long.\n2) No price.\n\n---"), rollout("b", critique="Too long.")]
-    result = judged(rollouts, rows, 1.0)
+    result = collect_critiques(rollouts, rows, 1.0)
     assert [c.text for c in result.critiques] == ["Too long.", "No price."]
     assert result.answers == ((0, 1), (0,))
 
 
 def test_whole_rows_know_the_right_answers_where_they_are_few_and_wanted_again_and_again() -> None:
     def labels(rows: list[Example], critique: str | None = None) -> tuple[str, ...]:
-        return judged([rollout("1", critique=critique)], rows, 1.0).critiques[0].labels
+        return collect_critiques([rollout("1", critique=critique)], rows, 1.0).critiques[0].labels
 
     labelled = [row(str(n), "bad" if n % 3 else "good") for n in range(9)]
     assert labels(labelled) == ("bad", "good")
@@ -46,14 +46,14 @@ def test_answers_of_full_reward_and_calls_that_failed_say_nothing() -> None:
     rollouts = [
         rollout("a", 1.0, "Lovely."), rollout("b", 0.2, "Too long."), rollout("c", error="provider: HTTP 500"),
     ]  # fmt: skip
-    result = judged(rollouts, rows, 1.0)
+    result = collect_critiques(rollouts, rows, 1.0)
     assert [c.text for c in result.critiques] == ["Too long."]
     assert result.rewards == (1.0, 0.2)
 
 
 @pytest.mark.parametrize("critique", [None, "", 'Wrong: expected "Paris".'])
 def test_where_no_critique_teaches_anything_the_row_is_shown(critique: str | None) -> None:
-    result = judged([rollout("a", critique=critique)], [row("a", "Paris")], 1.0)
+    result = collect_critiques([rollout("a", critique=critique)], [row("a", "Paris")], 1.0)
     (shown,) = [c.text for c in result.critiques]
     assert "Question a" in shown and "Answer a" in shown and "Paris" in shown
 
@@ -67,7 +67,7 @@ def test_comments_of_people_on_answers_in_the_data_are_critiques_of_no_roll_out(
         ]
     )
     assert [(c.text, c.source) for c in people] == [("zu lang", "row a")]
-    result = judged([], [row("a")], 1.0, people)
+    result = collect_critiques([], [row("a")], 1.0, people)
     assert result.answers == ((),)
 
 

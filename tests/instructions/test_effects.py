@@ -11,13 +11,13 @@ from whet.instructions.upkeep import Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event
 from whet.prompt.instructions import Ledger, fold
-from whet.prompt.ledger import opened
+from whet.prompt.ledger import first_event
 
 START = Prompt.parse("Answer.\n<!-- whet:begin -->\n- By hand.\n<!-- whet:end -->")
 
 
 def ledger(*texts: str, critiques: tuple[tuple[str, ...], ...] = ()) -> Ledger:
-    events: list[Event] = [opened(START)]
+    events: list[Event] = [first_event(START)]
     for n, text in enumerate(texts):
         quotes = critiques[n] if critiques else ("why",)
         events.append(

@@ -21,7 +21,7 @@ from whet.instructions.answers import (
     is_form,
 )
 from whet.instructions.questions import Critique, question
-from whet.instructions.reader import Reading, is_copy, packed, read
+from whet.instructions.reader import Reading, is_copy, make_packs, read
 from whet.replies import json_values
 from whet.types import Completion
 
@@ -433,7 +433,7 @@ async def test_a_dismissed_critique_that_a_requirement_names_is_not_dismissed() 
 
 @given(st.integers(0, 60), st.integers(1, 30), st.none() | st.integers(1, 9))
 def test_packs_hold_everything_once(n: int, size: int, most: int | None) -> None:
-    packs = packed(range(n), size, most)
+    packs = make_packs(range(n), size, most)
     assert [place for pack in packs for place in pack] == list(range(n))
     assert most is None or len(packs) <= most
     assert most is not None or all(len(pack) <= size for pack in packs)

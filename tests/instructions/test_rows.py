@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.instructions.optimizer import constant, entry, form, run_with
 
-from whet.instructions.critiques import judged
+from whet.instructions.critiques import collect_critiques
 from whet.instructions.questions import Critique, confusions, question
 from whet.instructions.reader import read
 from whet.types import Example, Rollout
@@ -24,7 +24,7 @@ def rows(counts: dict[str, int], given: str = "description") -> list[Critique]:
     ]
     rollouts = [Rollout("p", one.id, given, 0.0) for one in examples]
     known = [Example(f"{label}-x{n}", {}, label, {}, "") for label in LABELS for n in range(3)]
-    return list(judged(rollouts, [*examples, *known], 1.0).critiques)
+    return list(collect_critiques(rollouts, [*examples, *known], 1.0).critiques)
 
 
 def wanted(text: str) -> list[str]:
@@ -51,7 +51,7 @@ def test_rows_keep_their_lines_and_none_passes_for_another_row() -> None:
 
 def test_an_answer_that_was_cut_off_is_marked() -> None:
     example = Example("a", {"input": "x"}, "entity", {}, "x")
-    (one,) = judged([Rollout("p", "a", "It is an", 0.0, cut=True)], [example], 1.0).critiques
+    (one,) = collect_critiques([Rollout("p", "a", "It is an", 0.0, cut=True)], [example], 1.0).critiques
     assert "Answered (cut off at the token limit): It is an" in one.text
 
 

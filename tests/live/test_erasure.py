@@ -312,7 +312,7 @@ def test_a_lesson_whose_feedback_is_deleted_while_it_is_given_is_filed_no_more(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.say("eve", SECRET)
-    taught = pipeline._generated
+    taught = pipeline._generate_events
 
     async def meanwhile(*given: Any) -> Any:
         found = await taught(*given)

@@ -30,7 +30,7 @@ from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, fold
 from whet.live.learner.gating import ALPHA, GateConfig, gate
 from whet.live.learner.learner import Learner
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
-from whet.live.learner.leases import acquire, held, release, renew
+from whet.live.learner.leases import acquire, hold, release, renew
 from whet.live.learner.reading import ALONE, UNREADABLE, RowReading
 from whet.live.registry import Decision, ListPage, Registry
 from whet.live.traffic import Traffic
@@ -707,7 +707,7 @@ def test_how_a_prompt_learns_is_what_is_set_when_a_lesson_ends(
 
 def test_one_learner_at_a_time_works_on_a_prompt(world: World) -> None:
     world.say("Way too chatty.", "a", "b", "c")
-    with held(world.database, "learn shop/p") as lease:
+    with hold(world.database, "learn shop/p") as lease:
         assert lease is not None
         assert world.step() is None
     assert world.step() is not None
@@ -956,7 +956,7 @@ def test_without_a_model_an_embedding_puts_likely_neighbours_together(
     def embedded(texts: Sequence[str]) -> Any:
         return np.array([[float(text[0] == letter) for letter in "AB"] for text in texts])
 
-    monkeypatch.setattr("whet.feedback.comments._embedded", embedded)
+    monkeypatch.setattr("whet.feedback.comments._embed_texts", embedded)
     world = World(database, tmp_path, optimizer_lm=None, group=True)
     for n, text in enumerate(("A is bad", "B is bad", "A is worse")):
         world.say(text, f"u{n}")

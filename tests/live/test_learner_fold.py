@@ -32,8 +32,8 @@ from whet.live.learner.reading import (
     OpenRequirement,
     Readings,
     RowReading,
+    apply_confirmations,
     confirm_votes,
-    confirmed,
     known_by,
     read_rows,
     taken_in,
@@ -45,22 +45,22 @@ from whet.live.learner.requirements import (
     WAITING,
     LiveRequirement,
     RequirementEvidence,
+    find_quarantined,
     find_requirements,
     ledger_of,
     open_votes,
-    quarantined,
     unread,
 )
 from whet.live.registry import Version
 from whet.live.traffic import TrafficEvent
 from whet.prompt import Prompt
 from whet.prompt.events import Add
-from whet.prompt.ledger import opened
+from whet.prompt.ledger import first_event
 from whet.run import MemoryRun
 from whet.types import Completion, Request
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")
-BASE = Version("p", 1, PROMPT, {"instructions": (opened(PROMPT),)}, {}, None, "ann", "", 0)
+BASE = Version("p", 1, PROMPT, {"instructions": (first_event(PROMPT),)}, {}, None, "ann", "", 0)
 HOUR = 3_600_000_000
 SHORT, LONG = WANTS["short"], WANTS["long"]
 
@@ -105,7 +105,7 @@ def read(
         for _ in range(9):
             votes = open_votes(heard, state.clock, base, "instructions", found)
             answers = await confirm_votes(run, votes, heard)
-            found = replace(found, readings=confirmed(found.readings, answers))
+            found = replace(found, readings=apply_confirmations(found.readings, answers))
         return found
 
     return asyncio.run(work())
@@ -253,8 +253,8 @@ def test_words_that_look_like_an_attack_are_in_quarantine() -> None:
     assert [(row.id, bool(row.flags)) for row in state.prompts["p"].rows.values()] == [
         ("f1", True), ("f2", True), ("f3", False),
     ]  # fmt: skip
-    assert [row.id for row in quarantined(state.prompts["p"], facts)] == ["f1", "f2"]
-    assert quarantined(state.prompts["p"], RequirementEvidence(accepted={"f1"}, dismissed={"f2"})) == []
+    assert [row.id for row in find_quarantined(state.prompts["p"], facts)] == ["f1", "f2"]
+    assert find_quarantined(state.prompts["p"], RequirementEvidence(accepted={"f1"}, dismissed={"f2"})) == []
 
 
 # What is read
@@ -542,7 +542,9 @@ def test_what_was_rejected_before_takes_twice_as_much() -> None:
 def test_complaints_about_older_versions_do_not_blame_a_newer_instruction() -> None:
     rule = Add(id="i2", text=SHORT)
     text = PROMPT.source.replace("polite.\n", f"polite.\n- {SHORT}\n")
-    base = Version("p", 2, Prompt.parse(text), {"instructions": (opened(PROMPT), rule)}, {}, 1, "ann", "", 0)
+    base = Version(
+        "p", 2, Prompt.parse(text), {"instructions": (first_event(PROMPT), rule)}, {}, 1, "ann", "", 0
+    )
     standing = {1: {"i1"}, 2: {"i1", "i2"}}
     old, new = comments(*READ_SHORT[:3]), comments(*READ_SHORT[3:6], first=4, version=2)
     assert demands(after(*old), base, standing=standing) == []
@@ -557,12 +559,16 @@ def test_what_became_an_instruction_is_not_demanded_again_by_the_same_rows() -> 
     facts = replace(facts, readings=replace(facts.readings, requirements={"r1": one}))
     rule = Add(id="i2", text=SHORT, evidence=("f1", "f2", "f3"))
     text = PROMPT.source.replace("polite.\n", f"polite.\n- {SHORT}\n")
-    base = Version("p", 2, Prompt.parse(text), {"instructions": (opened(PROMPT), rule)}, {}, 1, "ann", "", 0)
+    base = Version(
+        "p", 2, Prompt.parse(text), {"instructions": (first_event(PROMPT), rule)}, {}, 1, "ann", "", 0
+    )
     assert count(state, facts, base) == []
     assert [k.id for k in known_by(facts.readings, ledger_of(base, "instructions"))] == ["i1", "i2"]
     other = replace(rule, text="Say please.", evidence=("f9",))
     text = text.replace(SHORT, "Say please.")
-    base = Version("p", 2, Prompt.parse(text), {"instructions": (opened(PROMPT), other)}, {}, 1, "ann", "", 0)
+    base = Version(
+        "p", 2, Prompt.parse(text), {"instructions": (first_event(PROMPT), other)}, {}, 1, "ann", "", 0
+    )
     assert [d.key for d in count(state, facts, base)] == ["r1"], (
         "an id of another ledger is another instruction"
     )

@@ -18,7 +18,7 @@ from whet.live.experiments import Experiments
 from whet.live.learner.context import LearnerConfig
 from whet.live.learner.learner import Learner
 from whet.live.registry import Decision, PromptEdit, Proposal, Registry
-from whet.live.registry.provenance import AUTHOR, SOURCE, joined, may_approve
+from whet.live.registry.provenance import AUTHOR, SOURCE, may_approve, merge_names
 from whet.live.traffic import Traffic
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Merge
@@ -76,7 +76,7 @@ def test_a_name_in_any_spelling_is_found_with_what_it_did() -> None:
     assert may_approve("ＥＶＥ", shaped) == "ＥＶＥ sent feedback that this proposal rests on"
     assert may_approve("ann", shaped) == "ann wrote version 3"
     assert may_approve("eva", shaped) is None
-    assert joined({AUTHOR: ["a", ""]}, {AUTHOR: ["a", "b"], SOURCE: []}) == {AUTHOR: ["a", "b"]}
+    assert merge_names({AUTHOR: ["a", ""]}, {AUTHOR: ["a", "b"], SOURCE: []}) == {AUTHOR: ["a", "b"]}
 
 
 def test_who_accepted_a_demand_or_is_a_source_of_it_does_not_approve(place: Place) -> None:

@@ -15,7 +15,7 @@ from whet.live.registry import Address, Registry, parse_address
 from whet.live.registry.names import check_actor, check_label, check_name
 from whet.prompt import Prompt
 from whet.prompt.events import Add
-from whet.prompt.ledger import opened
+from whet.prompt.ledger import first_event
 from whet.types import Message
 
 TEXT = "Answer {{question}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
@@ -70,7 +70,7 @@ def test_a_version_can_be_made_from_an_older_one_with_its_history(registry: Regi
 
 
 def test_given_ledgers_must_lead_to_the_text(registry: Registry) -> None:
-    events = (opened(START), Add(id="i2", text="Be brief.", author="learner", sources=3))
+    events = (first_event(START), Add(id="i2", text="Be brief.", author="learner", sources=3))
     text = "Answer {{question}}.\n<!-- whet:begin -->\n- Be polite.\n- Be brief.\n<!-- whet:end -->\n"
     good = registry.create("p", Prompt.parse(text), author="ann", ledgers={"instructions": events})
     assert good.ledger("instructions")["i2"].sources == 3

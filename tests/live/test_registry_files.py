@@ -22,7 +22,7 @@ from whet.live.registry.files import from_run, read_folder, write_prompt
 from whet.live.registry.values import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add
-from whet.prompt.ledger import opened
+from whet.prompt.ledger import first_event
 from whet.run import Budget
 from whet.testing.simulated_task import SOURCE
 from whet.types import Message
@@ -52,7 +52,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def filled(found: Registry) -> Registry:
     found.create("shop/greeting", Prompt.parse(TEXT), author="ann", message="first\nline", config={"t": 0.5})
     longer = TEXT.replace("- Be polite.\n", "- Be polite.\n- Be brief.\n")
-    events = (opened(Prompt.parse(TEXT)), Add(id="i2", text="Be brief.", author="learner", evidence=("f1",)))
+    events = (
+        first_event(Prompt.parse(TEXT)),
+        Add(id="i2", text="Be brief.", author="learner", evidence=("f1",)),
+    )
     found.create(
         "shop/greeting", Prompt.parse(longer), author="bob", label="production", run={"kind": "run"},
         evidence={"n": [1, 2.5, None]}, ledgers={"instructions": events},

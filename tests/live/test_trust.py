@@ -21,12 +21,12 @@ from whet.prompt import Prompt
 from whet.prompt.events import Add, Read, Rewrite
 from whet.prompt.events import Event as LedgerEvent
 from whet.prompt.instructions import cost, fold
-from whet.prompt.ledger import opened
+from whet.prompt.ledger import first_event
 from whet.run import MemoryRun
 from whet.search.copies import copied
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")
-BASE = Version("p", 1, PROMPT, {"instructions": (opened(PROMPT),)}, {}, None, "ann", "", 0)
+BASE = Version("p", 1, PROMPT, {"instructions": (first_event(PROMPT),)}, {}, None, "ann", "", 0)
 KNOWN = PROMPT.source
 HOUR = 3_600_000_000
 

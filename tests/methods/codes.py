@@ -15,7 +15,7 @@ from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers
-from whet.testing.simulators import chance, shuffled
+from whet.testing.simulators import chance, shuffle
 from whet.types import Example
 
 KINDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven")
@@ -94,7 +94,7 @@ def writing(seed: int, right: float = 0.5, rules: int = 3) -> Answers:
     def answer(question: str, sample: int) -> str:
         if "<SUMMARY>" in question:
             return "<SUMMARY>Questions with a digit as the answer.</SUMMARY>"
-        kinds = shuffled(KINDS, seed, "rules", sample)[:rules]
+        kinds = shuffle(KINDS, seed, "rules", sample)[:rules]
         lines = [
             f"{kind} means {digit(seed, kind) if chance(seed, 'right', kind, sample) < right else 'x'}"
             for kind in kinds

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from whet.methods.protegi import CRITICISED
 from whet.search.edits import PHRASES
-from whet.testing.simulators import Scripted, chance, luck, request_text, shuffled
+from whet.testing.simulators import Scripted, chance, luck, request_text, shuffle
 from whet.types import Completion, Example, Request
 
 CHANGES = 2
@@ -101,7 +101,7 @@ class ErrorReader(Scripted):
             return f"<REASON>The instruction says nothing about topic-{most}.</REASON>"
         text = question.split("<INSTRUCTION>\n")[1].split("\n</INSTRUCTION>")[0]
         if CRITICISED not in question:
-            return f"<INSTRUCTION>{'. '.join(shuffled(text.split('. '), self.seed, draw))}</INSTRUCTION>"
+            return f"<INSTRUCTION>{'. '.join(shuffle(text.split('. '), self.seed, draw))}</INSTRUCTION>"
         named = REASON.findall(question.split(CRITICISED)[1])
         index = int(named[0]) if named else int(chance(self.seed, draw) * len(PHRASES))
         return f"<INSTRUCTION>{text} {PHRASES[index]}</INSTRUCTION>"
@@ -116,7 +116,7 @@ class TopicModel(Scripted):
 
     def right(self, topic: int, prompt: str) -> float:
         """How often it is right on inputs about a topic."""
-        hard = shuffled(range(TOPICS), self.seed, "hard")[: self.FAILING]
+        hard = shuffle(range(TOPICS), self.seed, "hard")[: self.FAILING]
         cost = 0.01 * sum(phrase in prompt for phrase in PHRASES)
         return (0.1 if topic in hard and PHRASES[topic] not in prompt else 0.9) - cost
 

@@ -22,7 +22,7 @@ from whet.search.archive import Candidate
 from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world, reviews
-from whet.testing.simulators import choose, load, shuffled
+from whet.testing.simulators import choose, load, shuffle
 from whet.types import Completion, Example, Reward
 
 CONFORMANCE = {"loops": 3, "rollouts": 12}
@@ -217,7 +217,7 @@ class Rules:
         named = (
             broken
             if self.critiques == "honest"
-            else shuffled(first(100)[self.count :], example.id)[: len(broken)]
+            else shuffle(first(100)[self.count :], example.id)[: len(broken)]
         )
         texts = [choose(rule.critiques, rule.id, example.id) for rule in named]
         critique = " ".join(texts) if texts and self.critiques != "hidden" else None

@@ -17,7 +17,7 @@ from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import KnownWorld, paired, play
+from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.testing.simulators import load
@@ -191,12 +191,12 @@ def reached(method: str, hidden: bool = False) -> list[float]:
 
 
 def test_an_optimizer_that_reads_the_scores_beats_random_search() -> None:
-    won = paired(reached("opro"), reached("random_search"))
+    won = compare_pairs(reached("opro"), reached("random_search"))
     assert won.low > 0.1, won
 
 
 def test_with_its_scores_hidden_it_loses_what_it_won() -> None:
-    lost = paired(reached("opro"), reached("opro", hidden=True))
+    lost = compare_pairs(reached("opro"), reached("opro", hidden=True))
     assert lost.low > 0.1, lost
-    nothing = paired(reached("opro", hidden=True), reached("random_search"))
+    nothing = compare_pairs(reached("opro", hidden=True), reached("random_search"))
     assert nothing.low < 0, nothing

@@ -19,7 +19,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.bandits import Rule
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, paired, play
+from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.testing.simulators import chance, load
@@ -217,16 +217,16 @@ def reached(method: str, change: Change = AS_THEY_ARE) -> list[float]:
 
 
 def test_a_critic_that_reads_the_errors_beats_random_search() -> None:
-    won = paired(reached("protegi"), reached("random_search"))
+    won = compare_pairs(reached("protegi"), reached("random_search"))
     assert won.low > 0.05, won
 
 
 def test_with_errors_that_are_always_the_same_it_loses_to_random_search() -> None:
-    lost = paired(reached("protegi", ALWAYS_THE_SAME), reached("random_search"))
+    lost = compare_pairs(reached("protegi", ALWAYS_THE_SAME), reached("random_search"))
     assert lost.high < 0, lost
 
 
 @pytest.mark.parametrize("change", [ALWAYS_THE_SAME, OF_ANY_ROW])
 def test_with_errors_of_other_rows_it_loses_what_it_won(change: Change) -> None:
-    lost = paired(reached("protegi"), reached("protegi", change))
+    lost = compare_pairs(reached("protegi"), reached("protegi", change))
     assert lost.low > 0, lost

@@ -26,7 +26,7 @@ from whet.models.gradients import (  # noqa: E402
     word_gradients,
 )
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.models.huggingface_score import forced, log_likelihood, read_answers  # noqa: E402
+from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.search.edits import with_words  # noqa: E402
 from whet.testing.simulators import load as simulator  # noqa: E402
@@ -110,7 +110,7 @@ def loss_of(gradients: Any, place: MarkedPrompt) -> float:
     answers = [row.choices[row.right] for row in ROWS]
     items = read_answers(weights, place.prompt, [row.values for row in ROWS], answers, ends=False)
     with torch.no_grad():
-        return float(-log_likelihood(weights, forced(weights, items)).mean())
+        return float(-log_likelihood(weights, build_forced_batch(weights, items)).mean())
 
 
 def test_the_loss_is_the_mean_over_rows_and_batches(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from tests.rl.tinylm import EOS, KIND, WORDS, open_model, start  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.models.huggingface_score import forced, log_likelihood, read_answers  # noqa: E402
-from whet.models.prefixed import Virtual, prefixed, states_of  # noqa: E402
+from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers  # noqa: E402
+from whet.models.prefixed import Virtual, prefix_weights, states_of  # noqa: E402
 from whet.rl.soft_prompt import SoftPrompt, SoftPromptConfig  # noqa: E402
 from whet.types import Message, Request  # noqa: E402
 
@@ -39,7 +39,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Open:
 
 def likelihoods(model: HuggingFaceModel, family: str, *, ends: bool = False) -> list[float]:
     items = read_answers(model.weights, start(family), INPUTS, ANSWERS, ends=ends)
-    found: list[float] = log_likelihood(model.weights, forced(model.weights, items)).tolist()
+    found: list[float] = log_likelihood(model.weights, build_forced_batch(model.weights, items)).tolist()
     return found
 
 
@@ -78,9 +78,9 @@ def test_likelihoods_with_virtual_tokens_are_those_of_peft(opened: Open, family:
     )
     other = peft.get_peft_model(opened(family).weights.model, config).eval()
     other.prompt_encoder["default"].load_state_dict(soft._encoder.state_dict())
-    weights = prefixed(model.weights, soft._virtual())
+    weights = prefix_weights(model.weights, soft._virtual())
     (item,) = read_answers(weights, start(family), INPUTS[:1], ANSWERS[1:2], ends=False)
-    mine = float(log_likelihood(weights, forced(weights, [item])).detach())
+    mine = float(log_likelihood(weights, build_forced_batch(weights, [item])).detach())
     row = torch.tensor([[*item.before, *item.choices[0]]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -101,10 +101,10 @@ def soft_model(model: HuggingFaceModel, kind: Any, seed: int = 1) -> tuple[SoftP
 async def test_the_system_scores_as_it_was_trained_in_any_batch(opened: Open, family: str, kind: Any) -> None:
     model = opened(family)
     soft, system = soft_model(model, kind)
-    weights = prefixed(model.weights, soft._virtual())
+    weights = prefix_weights(model.weights, soft._virtual())
     items = read_answers(weights, start(family), INPUTS, ANSWERS, ends=False)
-    alone = [float(log_likelihood(weights, forced(weights, [item])).detach()) for item in items]
-    together = log_likelihood(weights, forced(weights, items)).tolist()
+    alone = [float(log_likelihood(weights, build_forced_batch(weights, [item])).detach()) for item in items]
+    together = log_likelihood(weights, build_forced_batch(weights, items)).tolist()
     scored = await system.score([start(family)], INPUTS, [[a, "two red film"] for a in ANSWERS])
     assert together == pytest.approx(alone, abs=1e-4)
     assert scored.logprobs[0, :, 0].tolist() == pytest.approx(alone, abs=1e-4)
@@ -158,7 +158,7 @@ def test_states_of_embeddings_are_those_of_the_words_themselves(opened: Open) ->
     with torch.no_grad():
         virtual = Virtual(3, states_of(weights.model, table[words]))
         rest = torch.tensor([[WORDS.index("sun"), WORDS.index("moon")]])
-        short = prefixed(weights, virtual).model(
+        short = prefix_weights(weights, virtual).model(
             input_ids=rest, attention_mask=torch.ones_like(rest), position_ids=torch.arange(2)[None]
         )
         long = weights.model(input_ids=torch.cat([torch.tensor([words]), rest], 1))
@@ -167,6 +167,6 @@ def test_states_of_embeddings_are_those_of_the_words_themselves(opened: Open) ->
 
 def test_virtual_tokens_are_refused_where_they_cannot_stand(opened: Open) -> None:
     with pytest.raises(UsageError, match="masked"):
-        prefixed(opened("bert").weights, Virtual(2))
+        prefix_weights(opened("bert").weights, Virtual(2))
     with pytest.raises(UsageError, match="no room"):
-        prefixed(opened("llama").weights, Virtual(64))
+        prefix_weights(opened("llama").weights, Virtual(64))

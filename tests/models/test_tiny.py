@@ -15,7 +15,7 @@ from tools.embedded.clauses import ATTRIBUTES, BY_NAME, CLAUSES, transform
 from whet.errors import UsageError
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
-from whet.replies import joined
+from whet.replies import join_thought
 from whet.types import Message, Request
 
 torch = pytest.importorskip("torch", reason="embedded/tiny needs torch: pip install 'whet[hf]'")
@@ -49,7 +49,7 @@ def answers(tiny: Any, requests: list[Request], thoughts: bool = False) -> list[
     from whet.models.huggingface_generate import generate_batch
 
     found = [found[0] for found in generate_batch(tiny.weights, requests, 256)]
-    return [(joined(one) if thoughts else one).text for one in found]
+    return [(join_thought(one) if thoughts else one).text for one in found]
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,13 @@ from whet.prompt.instructions import Ledger, fold, refusal, states
 from whet.prompt.ledger import (
     Change,
     changes,
-    opened,
+    first_event,
     parse,
     read,
     read_back,
     render,
     surroundings,
-    written,
+    write_ledger,
 )
 
 HEAD = 'Answer {{question}} as {"a": 1}.\n<!-- whet:begin -->\n'
@@ -47,7 +47,7 @@ GOOD_TEXTS = GOOD.filter(lambda text: refusal(text) is None)
 
 
 def opened_ledger() -> list[Event]:
-    return [opened(Prompt.parse(SOURCE), at="day 1")]
+    return [first_event(Prompt.parse(SOURCE), at="day 1")]
 
 
 @given(LINES, st.sampled_from(["\n", "\r\n"]))
@@ -73,7 +73,7 @@ def test_an_edit_leaves_every_other_byte_and_all_slots_as_they_were(texts: list[
     prompt, events = Prompt.parse(SOURCE), opened_ledger()
     for text in texts:
         events.append(Add(id=fold(events).next_id, text=text))
-    edited = written(prompt, fold(events))
+    edited = write_ledger(prompt, fold(events))
     head, tail = SOURCE.split("Be kind. {x}\n- Use SI units.")
     assert edited.source.startswith(head + "Be kind. {x}\n- Use SI units.\n- ")
     assert edited.source.endswith(tail)
@@ -108,7 +108,7 @@ def test_texts_that_cannot_be_instructions_are_refused_with_the_reason(text: str
 )
 def test_braces_markdown_and_unicode_stay_what_they_are(text: str) -> None:
     ledger = fold([*opened_ledger(), Add(id="i2", text=text)])
-    prompt = written(Prompt.parse(SOURCE), ledger)
+    prompt = write_ledger(Prompt.parse(SOURCE), ledger)
     assert f"- {text}\n" in prompt.source
     assert read_back(prompt, [*opened_ledger(), Add(id="i2", text=text)]) == [
         *opened_ledger(),
@@ -177,7 +177,7 @@ def test_any_state_can_be_returned_to_and_ids_are_never_used_again(to: int) -> N
 def test_a_fence_edited_by_hand_is_taken_over() -> None:
     prompt, events = Prompt.parse(SOURCE), opened_ledger()
     events.append(Add(id="i2", text="Give the price."))
-    edited = written(prompt, fold(events)).edit("New words first.\n- Give the price.\n- Added by me.")
+    edited = write_ledger(prompt, fold(events)).edit("New words first.\n- Give the price.\n- Added by me.")
     events = read_back(edited, events, at="day 9")
     ledger = fold(events)
     assert [(i.id, i.text, i.author) for i in ledger.active] == [
@@ -185,7 +185,7 @@ def test_a_fence_edited_by_hand_is_taken_over() -> None:
         ("i3", "Added by me.", "hand"),
     ]
     assert ledger["i1"].status == "expired"
-    assert written(edited, ledger) == edited
+    assert write_ledger(edited, ledger) == edited
 
 
 def test_states_are_compared_per_instruction() -> None:
@@ -223,4 +223,4 @@ def test_surroundings_are_all_but_the_instructions() -> None:
 def test_an_empty_ledger_has_an_empty_fence() -> None:
     assert render(Ledger()) == ""
     with pytest.raises(EditRejected, match="empty"):
-        written(Prompt.parse(SOURCE), Ledger())
+        write_ledger(Prompt.parse(SOURCE), Ledger())

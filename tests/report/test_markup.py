@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from whet.reporting import svg
 from whet.reporting.candidates import changed_stretch
 from whet.reporting.diff import diff_html, diff_lines
-from whet.reporting.markup import clipped, el, join, plain, prompt_text, visible
+from whet.reporting.markup import clip, el, join, plain, prompt_text, visible
 
 MODULES = ("markup", "number_format", "svg", "candidates")
 WORDS = st.lists(st.sampled_from(["a", "b", "word", ".", "  ", "\n", "\n\n", "é", "{{x}}"]), max_size=30).map(
@@ -108,8 +108,8 @@ def test_attributes_cannot_be_left() -> None:
 
 
 def test_long_text_says_how_much_is_missing() -> None:
-    assert read(clipped("x" * 1500, 500)).text == "x" * 500 + " … and 1,000 more characters"
-    assert read(clipped("x" * 500, 500)).text == "x" * 500
+    assert read(clip("x" * 1500, 500)).text == "x" * 500 + " … and 1,000 more characters"
+    assert read(clip("x" * 500, 500)).text == "x" * 500
 
 
 def test_slots_and_fences_stand_out_in_a_prompt() -> None:

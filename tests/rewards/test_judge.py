@@ -15,7 +15,7 @@ from tests.rewards.judging import FakeJudge, built, grade
 
 from whet.errors import UsageError
 from whet.rewards import RewardFailed
-from whet.rewards.asking import marked, objects, without_verdict, yes_or_no
+from whet.rewards.asking import enclose_in_markers, objects, without_verdict, yes_or_no
 from whet.rewards.judge import Judge
 from whet.types import Completion, Request
 
@@ -146,10 +146,10 @@ async def test_two_unreadable_replies_are_a_failed_reward(reply: str | Completio
 
 @given(st.text(), st.text(max_size=20))
 def test_a_marked_text_is_whole_and_its_markers_do_not_occur_in_it(text: str, name: str) -> None:
-    shown = marked(name, text)
+    shown = enclose_in_markers(name, text)
     _, opening, rest = shown.removeprefix(name).split("\n", 2)
     assert rest.removesuffix(f"\n[[/{opening[2:-2]}]]") == text
-    assert opening[2:-2] not in text and marked(name, text) == shown
+    assert opening[2:-2] not in text and enclose_in_markers(name, text) == shown
 
 
 async def test_judged_text_that_gives_orders_stays_between_its_markers() -> None:

@@ -21,7 +21,13 @@ from whet.rewards.preference import (
     with_embeddings,
 )
 from whet.rewards.preference.features import surface, words
-from whet.rewards.preference.fit import braked, calibration, ensemble, hedged, temperature
+from whet.rewards.preference.fit import (
+    calibration,
+    conservative_mean,
+    ensemble,
+    hedged_probability,
+    temperature,
+)
 from whet.rewards.preference.model import at_temperature
 from whet.run import MemoryRun
 from whet.stats.logistic import logistic
@@ -79,9 +85,9 @@ def test_unusable_rows_are_refused(features: Any, outcomes: Any, more: Any, says
 
 def test_a_preference_is_drawn_to_one_half_by_doubt() -> None:
     even, two = np.array([0.0]), np.array([2.0])
-    assert hedged(two, np.array([0.0]))[0] == pytest.approx(1 / (1 + np.exp(-2)))
-    assert 0.5 < hedged(two, np.array([10.0]))[0] < 0.7
-    assert hedged(even, np.array([3.0]))[0] == 0.5
+    assert hedged_probability(two, np.array([0.0]))[0] == pytest.approx(1 / (1 + np.exp(-2)))
+    assert 0.5 < hedged_probability(two, np.array([10.0]))[0] < 0.7
+    assert hedged_probability(even, np.array([3.0]))[0] == 0.5
 
 
 def test_linear_preferences_find_the_direction() -> None:
@@ -115,8 +121,8 @@ def test_temperature_mends_overconfidence() -> None:
 
 def test_the_brake_by_hand() -> None:
     scores = [[1.0, 4.0], [1.0, 0.0]]
-    assert braked(scores, 0.0).tolist() == [1.0, 2.0]
-    assert braked(scores, 1.0).tolist() == [1.0, 0.0]
+    assert conservative_mean(scores, 0.0).tolist() == [1.0, 2.0]
+    assert conservative_mean(scores, 1.0).tolist() == [1.0, 0.0]
 
 
 def exploit_world(seed: int) -> tuple[Any, Any, Any]:
@@ -142,7 +148,10 @@ def test_the_brake_wins_on_an_exploit_outside_of_the_data(seed: int) -> None:
     exploits = rng.random((200, 3)) * [1, 1, 0] + [0, 0, 1] * rng.uniform(-30, 30, size=(200, 1))
     candidates = np.concatenate([usual, exploits])
     scores = members @ candidates.T
-    naive, careful = candidates[braked(scores, 0.0).argmax()], candidates[braked(scores, 1.5).argmax()]
+    naive, careful = (
+        candidates[conservative_mean(scores, 0.0).argmax()],
+        candidates[conservative_mean(scores, 1.5).argmax()],
+    )
     assert abs(naive[2]) > 10, "without the brake the exploit is chosen"
     assert abs(careful[2]) < 0.5
     real = worth(np.array([naive, careful]))

@@ -21,7 +21,7 @@ from whet.rl.training import (  # noqa: E402
     MultiTurnTraining,
     Trainer,
     Training,
-    explained,
+    explained_variance,
     token_advantages,
     token_rewards,
 )
@@ -79,7 +79,7 @@ def test_it_learns_to_foretell_what_a_state_shows_and_nothing_that_it_does_not(f
             tossed = torch.rand(len(samples), generator=coin).tolist()
             goal = [[float(sides[s.tokens[0]])] for s in samples] if shown else [[value] for value in tossed]
             goal = [row[: len(state)] for row, state in zip(goal, rest, strict=True)]
-            found.append(explained(critic.values(rest), goal))
+            found.append(explained_variance(critic.values(rest), goal))
             critic.fit(rest, goal, 0.03)
         return sum(found[-10:]) / 10
 

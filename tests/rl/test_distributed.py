@@ -25,7 +25,7 @@ from whet import api  # noqa: E402
 from whet.errors import ProviderError, UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
 from whet.rl.policy_model.distributed import WorkerGroup, check_processes  # noqa: E402
-from whet.rl.policy_model.distributed_worker import opened as opened_by_a_worker  # noqa: E402
+from whet.rl.policy_model.distributed_worker import open_replica as opened_by_a_worker  # noqa: E402
 from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch  # noqa: E402
 from whet.rl.policy_model.sampling import Sampling, rows_for  # noqa: E402
 from whet.types import Message  # noqa: E402

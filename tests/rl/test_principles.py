@@ -16,14 +16,14 @@ from whet.rl.principles import (
     BETA,
     TAU,
     PrincipleList,
-    applied,
+    apply_operations,
     crossed_rating,
-    evicted,
+    evict,
     mutated_rating,
     operations_in,
     ranks,
-    rated,
     select,
+    update_ratings,
 )
 
 pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'whet[train]'")
@@ -41,13 +41,13 @@ FRESH = (25.0, 25.0 / 3)
 
 def test_a_win_between_two_new_programs_by_hand() -> None:
     """The published example of TrueSkill: 29.396 and 20.604, both +- 7.171."""
-    winner, loser = rated(programs(FRESH, FRESH), [0.9, 0.1])
+    winner, loser = update_ratings(programs(FRESH, FRESH), [0.9, 0.1])
     assert (winner.mu, winner.sigma) == pytest.approx((29.396, 7.171), abs=1e-3)
     assert (loser.mu, loser.sigma) == pytest.approx((20.604, 7.171), abs=1e-3)
 
 
 def test_a_draw_between_two_new_programs_by_hand() -> None:
-    for one in rated(programs(FRESH, FRESH), [0.500, 0.505]):
+    for one in update_ratings(programs(FRESH, FRESH), [0.500, 0.505]):
         assert (one.mu, one.sigma) == pytest.approx((25.0, 6.458), abs=1e-3)
 
 
@@ -67,7 +67,7 @@ def test_a_win_between_unequal_programs_by_the_formulas() -> None:
     t = (second[0] - first[0] - margin) / c  # the second wins
     v = density(t) / below(t)
     w = v * (v + t)
-    loser, winner = rated(programs(first, second), [0.2, 0.8])
+    loser, winner = update_ratings(programs(first, second), [0.2, 0.8])
     assert winner.mu == pytest.approx(second[0] + variance[1] / c * v, abs=1e-6)
     assert winner.sigma == pytest.approx(math.sqrt(variance[1] * (1 - variance[1] / c**2 * w)), abs=1e-6)
     assert loser.mu == pytest.approx(first[0] - variance[0] / c * v, abs=1e-6)
@@ -82,7 +82,7 @@ def test_three_with_a_tie_agree_with_sampling() -> None:
     margin = 0.12566134685507402 * math.sqrt(2) * BETA
     happened = (form[:, 0] - form[:, 1] > margin) & (np.abs(form[:, 1] - form[:, 2]) <= margin)
     seen = skill[happened]
-    found = rated(programs(FRESH, FRESH, FRESH), [0.9, 0.400, 0.405])
+    found = update_ratings(programs(FRESH, FRESH, FRESH), [0.9, 0.400, 0.405])
     assert [p.mu for p in found] == pytest.approx(seen.mean(0), abs=0.15)
     assert [p.sigma for p in found] == pytest.approx(seen.std(0), abs=0.15)
     assert abs(found[1].mu - found[2].mu) < 0.02 and sum(p.mu for p in found) == pytest.approx(75.0, abs=0.02)
@@ -90,9 +90,9 @@ def test_three_with_a_tie_agree_with_sampling() -> None:
 
 def test_ratings_keep_their_programs_and_one_alone_stays() -> None:
     members = programs((20.0, 3.0), (25.0, 2.0), (30.0, 5.0))
-    after = rated(members, [0.1, 0.3, 0.2])
+    after = update_ratings(members, [0.1, 0.3, 0.2])
     assert [replace(a, mu=p.mu, sigma=p.sigma) for a, p in zip(after, members, strict=True)] == members
-    assert rated(members[:1], [0.4]) == members[:1] and rated([], []) == []
+    assert update_ratings(members[:1], [0.4]) == members[:1] and update_ratings([], []) == []
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_the_newest_is_always_in_and_the_old_never() -> None:
 
 def test_eviction_takes_the_oldest_but_never_the_best_nor_the_newest() -> None:
     pool = programs((30, 1), (25, 1), (26, 1), (20, 1))
-    assert [p.key for p in evicted(pool, 3)] == [0, 2, 3]
-    assert [p.key for p in evicted(pool, 2)] == [0, 3]
-    assert [p.key for p in evicted(pool, 9)] == [0, 1, 2, 3]
-    assert [p.key for p in evicted(programs((20, 1), (25, 1), (26, 1)), 2)] == [1, 2]
+    assert [p.key for p in evict(pool, 3)] == [0, 2, 3]
+    assert [p.key for p in evict(pool, 2)] == [0, 3]
+    assert [p.key for p in evict(pool, 9)] == [0, 1, 2, 3]
+    assert [p.key for p in evict(programs((20, 1), (25, 1), (26, 1)), 2)] == [1, 2]
 
 
 def test_a_program_survives_json() -> None:
@@ -200,7 +200,7 @@ OPERATION = st.fixed_dictionaries(
 def test_any_operations_leave_short_distinct_single_lines(
     operations: list[dict[str, Any]], most: int
 ) -> None:
-    found = applied(("a", "b"), operations, most)
+    found = apply_operations(("a", "b"), operations, most)
     assert len(set(found)) == len(found) <= max(2, most)
     assert all(0 < len(p.split()) <= 32 and "\n" not in p for p in found)
 
@@ -223,4 +223,4 @@ def test_any_operations_leave_short_distinct_single_lines(
     ],
 )
 def test_operations_by_hand(operations: list[dict[str, Any]], found: tuple[str, ...]) -> None:
-    assert applied(("a", "b", "c"), operations, most=4) == found
+    assert apply_operations(("a", "b", "c"), operations, most=4) == found

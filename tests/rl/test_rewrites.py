@@ -13,7 +13,7 @@ from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
 from whet.prompt import Prompt
-from whet.rl.score_book import Leaders, rewarded, rewrite_of
+from whet.rl.score_book import Leaders, rewrite_of, score_rewrites
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import share_out
 from whet.testing.runs import MeteredRun
@@ -53,11 +53,11 @@ async def test_refused_rewrites_get_the_lowest_reward_and_cost_nothing() -> None
     world, run, _ = made()
     start = Prompt.parse("so")
     rewrites = [rewrite_of(start, t) for t in ("good", None, "bad", "good", " ")]
-    found = await rewarded(run, world.env, rewrites, world.env.train[:3])
+    found = await score_rewrites(run, world.env, rewrites, world.env.train[:3])
     assert found == [1.0, 0.0, 0.0, 1.0, 0.0]
     assert run.spent["task"] == 6, "two distinct prompts on three examples"
     run.spent.clear()
-    assert await rewarded(run, world.env, [None, None], world.env.train[:3]) == [0.0, 0.0]
+    assert await score_rewrites(run, world.env, [None, None], world.env.train[:3]) == [0.0, 0.0]
     assert run.spent["task"] == 0
 
 

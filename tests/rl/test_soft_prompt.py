@@ -21,8 +21,8 @@ from whet.rl.soft_prompt import (  # noqa: E402
     SoftPrompt,
     SoftPromptConfig,
     deploy_soft_prompt,
-    deployed,
-    wanted,
+    environment_with,
+    target_text,
 )
 from whet.run import MemoryRun  # noqa: E402
 from whet.testing.simulators import load as simulator  # noqa: E402
@@ -92,7 +92,7 @@ async def test_what_is_deployed_is_what_was_trained(opened: Open) -> None:
     soft = SoftPrompt(env.model, *KINDS[0], 1)
     for _ in range(10):
         soft.update(env, start(), env.train[:8])
-    here = deployed(env, soft.system(), "digest")
+    here = environment_with(env, soft.system(), "digest")
     kind, config = KINDS[0]
     there = deploy_soft_prompt(env, kind, soft.save(), config)
     run = MemoryRun()
@@ -119,7 +119,7 @@ async def test_a_deployed_system_writes_through_the_run(opened: Open) -> None:
     soft = SoftPrompt(model, *KINDS[2], 1)
     for _ in range(15):
         soft.update(env, start(), env.train[:8])
-    system = deployed(env, soft.system(), "digest")
+    system = deploy_soft_prompt(env, soft.system(), "digest")
     rollouts = await system.evaluate(Charging({}), start(), env.validation[:4])
     assert charged == [("answers", "task", 4)]
     assert await system.rollout(Charging({}), start(), env.validation[1]) == rollouts[1]
@@ -146,7 +146,7 @@ def test_models_that_cannot_carry_one_are_refused(opened: Open) -> None:
 def test_a_row_without_a_target_is_refused(opened: Open) -> None:
     env = word_task(opened("llama"))
     with pytest.raises(UsageError, match="row-x has no target"):
-        wanted(env, Example("row-x", {"input": "sun"}))
+        target_text(env, Example("row-x", {"input": "sun"}))
 
 
 def test_a_task_of_several_turns_is_refused(opened: Open) -> None:
@@ -157,7 +157,7 @@ def test_a_task_of_several_turns_is_refused(opened: Open) -> None:
     env = word_task(opened("llama"))
     kept = {f.name: getattr(env, f.name) for f in dataclasses.fields(Environment)}
     with pytest.raises(UsageError, match="several turns"):
-        deployed(Turns(**kept), env.model, "digest")
+        deploy_soft_prompt(Turns(**kept), env.model, "digest")
 
 
 @pytest.mark.parametrize("wrong", [{"tokens": 0}, {"hidden": 0}, {"lr": 0.0}])

@@ -15,7 +15,7 @@ from tests.rl.tiny import TinyBody  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
 from whet.rl.network import Adam  # noqa: E402
-from whet.rl.token_policy import TokenPolicy, TokenPolicySettings, centred, path_consistency  # noqa: E402
+from whet.rl.token_policy import TokenPolicy, TokenPolicySettings, centre_values, path_consistency  # noqa: E402
 
 SETTINGS = TokenPolicySettings(length=3, vocabulary=150, top_k=150, hidden=64)
 
@@ -66,7 +66,7 @@ def test_centred_values_leave_a_mean_residual_of_zero() -> None:
     generator = torch.Generator().manual_seed(0)
     log_probs, values = -torch.rand(2, 16, 5, generator=generator)
     rewards = torch.randn(16, generator=generator)
-    moved = centred(log_probs, values, rewards)
+    moved = centre_values(log_probs, values, rewards)
     to_go = log_probs.flip(1).cumsum(1).flip(1)
     assert torch.allclose((to_go - (rewards[:, None] - moved)).mean(0), torch.zeros(5), atol=1e-6)
     assert torch.allclose((moved - values).std(0), torch.zeros(5), atol=1e-6), "one number per place"

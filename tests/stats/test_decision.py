@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from whet.errors import UsageError
-from whet.stats import Improvement, confirmed, decide, decide_anytime
+from whet.stats import Improvement, decide, decide_anytime, hold_to_second_judge
 
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 BINARY_PAIRS = st.lists(st.tuples(*[st.sampled_from([0.0, 1.0])] * 2), min_size=1, max_size=60)
@@ -209,7 +209,7 @@ def test_with_a_second_judge_both_must_promote(
         decide([a for a, _ in pairs for _ in range(9)], [b for _, b in pairs for _ in range(9)], 0, 1)
         for pairs in (first, other)
     ]
-    found = confirmed(verdicts[0], verdicts[1], "facts")
+    found = hold_to_second_judge(verdicts[0], verdicts[1], "facts")
     assert found.promoted == all(verdict.promoted for verdict in verdicts)
     assert (found.difference, found.low, found.high) == tuple(
         getattr(verdicts[0], k) for k in ("difference", "low", "high")
@@ -220,10 +220,10 @@ def test_with_a_second_judge_both_must_promote(
 def test_the_sentence_of_a_second_judge_says_what_both_found() -> None:
     first, same, worse = counted(40, 16, 144), counted(30, 2, 168), counted(7, 40, 81)
     assert (
-        confirmed(first, same, "facts").reason
+        hold_to_second_judge(first, same, "facts").reason
         == f"{first.reason} The second opinion, facts: {same.reason[10:]}"
     )
-    assert confirmed(first, worse, "judge by b").reason == (
+    assert hold_to_second_judge(first, worse, "judge by b").reason == (
         f"Not promoted: the second opinion, judge by b, does not confirm it: {worse.reason[14:]} The first: {first.reason[10:]}"
     )
-    assert confirmed(worse, first, "facts") == worse
+    assert hold_to_second_judge(worse, first, "facts") == worse

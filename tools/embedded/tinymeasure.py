@@ -142,12 +142,12 @@ def answers_of(folder: Path) -> Answer:
     """A function that answers requests with the model in `folder`."""
     from whet.models.huggingface_generate import generate_batch
     from whet.models.huggingface_load import load_weights
-    from whet.replies.thoughts import joined
+    from whet.replies.thoughts import join_thought
 
     weights: Any = load_weights(str(folder), None)
 
     def answer(requests: Sequence[Request]) -> list[str]:
-        return [joined(completions[0]).text for completions in generate_batch(weights, requests, 256)]
+        return [join_thought(completions[0]).text for completions in generate_batch(weights, requests, 256)]
 
     return answer
 

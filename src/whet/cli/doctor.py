@@ -32,7 +32,7 @@ from whet.doctor import (
     examine,
     paid_addresses,
 )
-from whet.reporting import displayed
+from whet.reporting import display_progress
 from whet.task import Task
 
 _COLORS = {OK: "green", WARN: "yellow", FAIL: "red"}
@@ -76,7 +76,7 @@ def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **op
             f"at most {MOST_CALLS} short calls to each of: {', '.join(paid)}; a call may take {timeout:g} s",
             err=True,
         )
-    with displayed(None) as progress:
+    with display_progress(None) as progress:
         findings = (
             DoctorReport(begin=progress.begin) if as_json else DoctorReport(tell=show, begin=progress.begin)
         )

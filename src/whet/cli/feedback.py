@@ -302,7 +302,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
         if not (gone.inferences or gone.feedback):
             click.echo(f'Nothing of "{visible(user)}" is stored. Is the name spelt as the app sends it?')
             return
-        click.echo(_deleted(gone))
+        click.echo(_describe_deleted(gone))
         if not complete:
             click.echo(
                 "Another program is reading the database, so the file with the ending -wal still holds deleted words. A running "
@@ -332,7 +332,7 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
         gone = delete(live.database, moment, actor=by)
 
     def show(counts: Mapping[str, int]) -> None:
-        click.echo(_deleted(gone))
+        click.echo(_describe_deleted(gone))
         if gone.spared:
             older = count(gone.spared, "older answer")
             click.echo(f"{older} stayed: a running experiment counts on it.")
@@ -355,5 +355,5 @@ def _confirm(yes: bool, question: str) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _deleted(gone: Erased) -> str:
+def _describe_deleted(gone: Erased) -> str:
     return f"Deleted: {count(gone.inferences, 'answer')}, {count(gone.feedback, 'row')} of feedback."

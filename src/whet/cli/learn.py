@@ -132,7 +132,7 @@ def outcome(result: Mapping[str, Any]) -> None:
     if calls := sum(result["usage"].get("calls", {}).values()) + sum(
         result["usage"].get("cached", {}).values()
     ):
-        click.echo(f"\ncalls: {_spent(result['usage'], calls)}")
+        click.echo(f"\ncalls: {_describe_spending(result['usage'], calls)}")
     waits = any(not group["instruction"] for group in result["groups"])
     nothing = "No instruction was written" if waits else "There is nothing to learn"
     lines = {
@@ -144,7 +144,7 @@ def outcome(result: Mapping[str, Any]) -> None:
     click.echo(lines[result["status"]])
 
 
-def _spent(usage: Mapping[str, Any], calls: int) -> str:
+def _describe_spending(usage: Mapping[str, Any], calls: int) -> str:
     """Calls, tokens and dollars of the model that read the comments."""
     cached = sum(usage["cached"].values())
     parts = [f"{calls} optimizer" + (f" ({cached} from the cache)" if cached else "")]

@@ -223,7 +223,7 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 
     words = keywords(options)
     file = None if prompt is None else Path(prompt)
-    with show.shown(task) as progress:
+    with show.show_progress_of(task) as progress:
         evaluated = run_stoppable(
             api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words)
         )

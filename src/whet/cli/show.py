@@ -17,7 +17,7 @@ from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
 from whet.errors import quantity
-from whet.reporting import best_first, displayed, parts_beside
+from whet.reporting import best_first, display_progress, parts_beside
 
 CONFUSIONS = 5
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
@@ -25,7 +25,7 @@ NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, 
 
 def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
-    with shown(task) as progress:
+    with show_progress_of(task) as progress:
         return run(api.aoptimize(Path(task), progress=progress, **options))
 
 
@@ -33,13 +33,13 @@ def compare_with_progress(
     task: str, names: Sequence[str], seeds: int, options: Mapping[str, Any]
 ) -> MethodComparison:
     """Run `compare` while its state is shown on stderr."""
-    with shown(task) as progress:
+    with show_progress_of(task) as progress:
         return run(api.acompare(Path(task), names, seeds=seeds, progress=progress, **options))
 
 
-def shown(task: str) -> AbstractContextManager[Progress]:
+def show_progress_of(task: str) -> AbstractContextManager[Progress]:
     """What a command that works on a task folder shows on stderr meanwhile."""
-    return displayed(None, task, warn=partial(warn, err=True))
+    return display_progress(None, task, warn=partial(warn, err=True))
 
 
 def interval(score: Mapping[str, Any] | None) -> str:
@@ -62,7 +62,7 @@ def result(values: Mapping[str, Any]) -> None:
     simulated = "  (SIMULATED: a scripted model answered)" if values.get("simulated") else ""
     say = click.echo
     say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}")
-    _recorded(values)
+    _print_recorded(values)
     say("")
     say(f"{'':22}{'sealed test, 95 % interval'}")
     say(f"{'baseline':<22}{interval(values['baseline']['test'])}")
@@ -98,7 +98,7 @@ def result(values: Mapping[str, Any]) -> None:
         say(use)
 
 
-def _recorded(values: Mapping[str, Any]) -> None:
+def _print_recorded(values: Mapping[str, Any]) -> None:
     """That a result was recorded before, and when."""
     if values.get("recorded"):
         click.echo(f"finished on {values['ended']}; recorded result, nothing was asked; --fresh asks again")
@@ -127,7 +127,7 @@ def evaluation(values: Mapping[str, Any]) -> None:
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         click.echo(f"  {name}: {mean:.4f}")
-    _recorded(values)
+    _print_recorded(values)
     if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
         click.echo(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
     _labels(values.get("labels"))
@@ -173,7 +173,7 @@ def comparison(values: Mapping[str, Any]) -> None:
         "promoted",
         "calls a run",
     ]
-    show_table([*head, "USD a run"], [_reached(r) for r in rows])
+    show_table([*head, "USD a run"], [_rows_of_reached(r) for r in rows])
     if names := list(dict.fromkeys(name for r in rows for name in r.get("objectives", ()))):
         click.echo("")
         show_table(
@@ -226,7 +226,7 @@ def _pair(pair: Mapping[str, Any]) -> list[str]:
     return [f"{pair['a']} - {pair['b']}", difference, f"[{low}, {high}]", *ps]
 
 
-def _reached(r: Mapping[str, Any]) -> list[str]:
+def _rows_of_reached(r: Mapping[str, Any]) -> list[str]:
     keys = ("test_mean", "test_low", "test_high", "test_min", "test_max", "baseline_test")
     mean, low, high, worst, best, before = ("-" if r[key] is None else f"{r[key]:.3f}" for key in keys)
     ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"

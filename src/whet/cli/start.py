@@ -82,8 +82,8 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
             click.prompt("Model (such as openai/NAME; empty: name it later)", "", err=True) or None
         )
     choices = NewTaskChoices(
-        input=_listed(options.pop("inputs")) or (),
-        labels=_listed(options.pop("labels")),
+        input=_parse_list(options.pop("inputs")) or (),
+        labels=_parse_list(options.pop("labels")),
         **options,
     )
     made = start_task(folder, material, choices)
@@ -110,7 +110,7 @@ def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _listed(text: str | None) -> list[str] | None:
+def _parse_list(text: str | None) -> list[str] | None:
     return (
         None
         if text is None

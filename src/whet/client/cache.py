@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from whet.client.http import Send, Unavailable, reason_of, served
+from whet.client.http import Send, Unavailable, raise_if_unavailable, reason_of
 from whet.client.prompts import (
     AssignableExperiment,
     Bundled,
     Content,
     ServedPrompt,
-    bundled,
     from_folder,
+    load_bundled,
     read_content,
     read_experiment,
 )
@@ -127,12 +127,12 @@ class Prompts:
         if isinstance(error, Unavailable):
             self._down_until = self._clock() + _FIRST_PAUSE
         if fallback is not None:
-            content: Content | None = bundled(name, fallback)
+            content: Content | None = load_bundled(name, fallback)
         elif isinstance(self._fallbacks, Path):
             content = from_folder(self._fallbacks, name, label)
         else:
             packaged = self._fallbacks.get(name)
-            content = None if packaged is None else bundled(name, packaged)
+            content = None if packaged is None else load_bundled(name, packaged)
         if content is None:
             raise type(error)(f"{error} No copy of {name} is bundled with the app to use instead.") from error
         log.warning("%s Using the bundled copy of %s.", error, name)
@@ -211,7 +211,7 @@ class Prompts:
     def _get(self, path: str, tag: str | None) -> tuple[Mapping[str, Any], str] | None:
         """A JSON object with its tag; None when it is the one that is known. Raises UsageError or Unavailable."""
         headers = {"If-None-Match": tag} if tag else {}
-        answer = served(self._send("GET", path, headers, None), self._url)
+        answer = raise_if_unavailable(self._send("GET", path, headers, None), self._url)
         if answer.status == 304 and headers:
             return None
         if answer.status != 200:
@@ -231,4 +231,4 @@ def _address(name: str, query: Mapping[str, str]) -> str:
     return f"/v1/prompts/{quote(name, safe='/')}?{urlencode(query)}"
 
 
-_NOTHING = bundled("nothing", "nothing")
+_NOTHING = load_bundled("nothing", "nothing")

@@ -182,7 +182,7 @@ def inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inferenc
 
     Raises UsageError for a field that is none or cannot be.
     """
-    return checked_inference(Inference(**_fitted({**values, **_known(more, Inference)})))
+    return checked_inference(Inference(**_fit_texts({**values, **_refuse_unknown_keys(more, Inference)})))
 
 
 def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> list[Feedback]:
@@ -221,10 +221,10 @@ def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> lis
         own if own and not n else f"{own[: LONGEST_ID - 9]}#{n}" if own else new_id()
         for n in range(len(rows))
     ]
-    return [checked_feedback(Feedback(**_fitted(row), id=id)) for row, id in zip(rows, ids, strict=True)]
+    return [checked_feedback(Feedback(**_fit_texts(row), id=id)) for row, id in zip(rows, ids, strict=True)]
 
 
-def _known(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
+def _refuse_unknown_keys(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
     names = [one.name for one in fields(kind)]
     for name in more:
         if name not in names:
@@ -232,7 +232,7 @@ def _known(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
     return {name: value for name, value in more.items() if value is not None}
 
 
-def _fitted(values: dict[str, Any]) -> dict[str, Any]:
+def _fit_texts(values: dict[str, Any]) -> dict[str, Any]:
     """Texts cut to what is kept, and without what no database keeps; which were cut stands in the metadata."""
     cut = []
     for name, most in _CUT.items():

@@ -163,7 +163,7 @@ def reason_of(answer: HttpReply) -> str:
     return " ".join(str(message).split())[:300].rstrip(".")
 
 
-def served(answer: HttpReply, url: str) -> HttpReply:
+def raise_if_unavailable(answer: HttpReply, url: str) -> HttpReply:
     """The answer, unless the server is overloaded or broken. Raises Unavailable for 408, 425, 429 and 5xx."""
     if answer.status in (408, 425, 429) or answer.status >= 500:
         try:

@@ -160,7 +160,7 @@ def read_experiment(value: Mapping[str, Any], contents: Mapping[int, Content]) -
     return experiment
 
 
-def bundled(name: str, fallback: Bundled) -> Content:
+def load_bundled(name: str, fallback: Bundled) -> Content:
     """A prompt that comes with the app. Raises UsageError for a broken fence or no text."""
     where = f"fallback of {name}"
     if isinstance(fallback, str):
@@ -180,7 +180,7 @@ def from_folder(folder: Path, name: str, label: str) -> Content | None:
     plain = folder / f"{name}.md"
     try:
         if plain.is_file():
-            return bundled(name, plain.read_text("utf-8"))
+            return load_bundled(name, plain.read_text("utf-8"))
         labels = home / "@labels.json"
         number = json.loads(labels.read_text("utf-8")).get(label) if labels.is_file() else None
         if not isinstance(number, int):

@@ -211,7 +211,7 @@ def thumb_value(value: object, where: str) -> float | None:
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         known = float(value)
     if known is None:
-        raise UsageError(f'{where} is {_shown(value)}; a thumb is "up" or "down", true or false, 1 or 0.')
+        raise UsageError(f'{where} is {_shorten(value)}; a thumb is "up" or "down", true or false, 1 or 0.')
     return known
 
 
@@ -241,7 +241,7 @@ def checked_feedback(record: Feedback, where: str = "feedback") -> Feedback:
     kind = KINDS.get(record.kind) if isinstance(record.kind, str) else None
     if kind is None:
         known = did_you_mean(str(record.kind), KINDS)
-        raise UsageError(f"{where}: kind: {_shown(record.kind)} is no kind of feedback.{known}")
+        raise UsageError(f"{where}: kind: {_shorten(record.kind)} is no kind of feedback.{known}")
     checked_name(record.id, "id", where, least=1)
     checked_name(record.target, "target", where, least=1)
     _one_of(record.target_kind, TARGETS, "target_kind", where)
@@ -265,7 +265,7 @@ def checked_feedback(record: Feedback, where: str = "feedback") -> Feedback:
     _number(record.value, "value", where, kind.low, kind.high)
     if kind.only and record.value is not None and record.value not in kind.only:
         few = " or ".join([", ".join(f"{one:g}" for one in kind.only[:-1]), f"{kind.only[-1]:g}"])
-        raise UsageError(f"{where}: value must be {few}; this is {_shown(record.value)}.")
+        raise UsageError(f"{where}: value must be {few}; this is {_shorten(record.value)}.")
     _mapping(record.metadata, "metadata", where, LONGEST_METADATA)
     _moment(record.time, where)
     return record
@@ -275,7 +275,7 @@ def _text(value: object, name: str, where: str, most: int, least: int = 0) -> No
     if value is None and not least:
         return
     if not isinstance(value, str):
-        raise UsageError(f"{where}: {name} must be a text; this is {_shown(value)}.")
+        raise UsageError(f"{where}: {name} must be a text; this is {_shorten(value)}.")
     if not least <= len(value) <= most:
         few = "is empty" if len(value) < least else f"has {len(value)} characters, at most {most}"
         raise UsageError(f"{where}: {name} {few}. {'Fill it in' if len(value) < least else 'Shorten it'}.")
@@ -289,7 +289,7 @@ def checked_name(value: object, name: str, where: str, least: int = 0) -> None:
     if not isinstance(value, str) or value.isprintable():
         return
     if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in value):  # Unicode's category Cc
-        raise UsageError(f"{where}: {name} holds a control character: {_shown(value)}. Leave it out.")
+        raise UsageError(f"{where}: {name} holds a control character: {_shorten(value)}. Leave it out.")
 
 
 def checked_text(value: object, where: str) -> None:
@@ -325,7 +325,7 @@ def _number(value: object, name: str, where: str, low: float, high: float) -> No
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high:  # type: ignore[operator]
         raise UsageError(
-            f"{where}: {name} must be a number from {low:g} to {high:g}; this is {_shown(value)}."
+            f"{where}: {name} must be a number from {low:g} to {high:g}; this is {_shorten(value)}."
         )
 
 
@@ -333,22 +333,24 @@ def _whole(value: object, name: str, where: str, high: int) -> None:
     if value is None and name != "version":
         return
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= high:
-        raise UsageError(f"{where}: {name} must be a whole number from 0; this is {_shown(value)}.")
+        raise UsageError(f"{where}: {name} must be a whole number from 0; this is {_shorten(value)}.")
 
 
 def _moment(value: object, where: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not EARLIEST <= value < LATEST:
-        raise UsageError(f"{where}: time must lie between the years 2000 and 2100; this is {_shown(value)}.")
+        raise UsageError(
+            f"{where}: time must lie between the years 2000 and 2100; this is {_shorten(value)}."
+        )
 
 
 def _one_of(value: object, known: tuple[str, ...], name: str, where: str) -> None:
     if value not in known:
-        raise UsageError(f"{where}: {name}: {_shown(value)} is none of {', '.join(known)}.")
+        raise UsageError(f"{where}: {name}: {_shorten(value)} is none of {', '.join(known)}.")
 
 
 def _mapping(value: object, name: str, where: str, most: int) -> None:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{where}: {name} must be an object; this is {_shown(value)}.")
+        raise UsageError(f"{where}: {name} must be an object; this is {_shorten(value)}.")
     if not value:
         return
     try:
@@ -362,6 +364,6 @@ def _mapping(value: object, name: str, where: str, most: int) -> None:
         raise UsageError(f"{where}: {name} has {len(text)} characters as JSON, at most {most}. Shorten it.")
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

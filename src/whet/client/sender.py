@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from whet.client.http import HttpReply, Send, Unavailable, reason_of, served
-from whet.client.spool import Line, Spool, claimed
+from whet.client.http import HttpReply, Send, Unavailable, raise_if_unavailable, reason_of
+from whet.client.spool import Line, Spool, claim
 
 log = logging.getLogger("whet.client")
 
@@ -255,7 +255,7 @@ class Sender:
         """Send rows of one kind until the server has them or has refused them for good. Raises Unavailable."""
         body = b'{"%b": [%b]}' % (kind.encode("ascii"), b", ".join(row for _, row in batch))
         headers = {"Content-Type": "application/json"}
-        answer = served(self._send("POST", _PATHS[kind], headers, body), self._url)
+        answer = raise_if_unavailable(self._send("POST", _PATHS[kind], headers, body), self._url)
         if answer.status in (200, 201, 202):
             if not _is_receipt(answer):  # a sign-in page of the network, another server at this address
                 raise Unavailable(f"Something else than the server answers at {self._url}.", answer.status)
@@ -303,7 +303,7 @@ class Sender:
             return
         try:
             for path in self._spool.waiting():
-                with claimed(path) as lines:
+                with claim(path) as lines:
                     for kind in _PATHS if lines else ():
                         rows = [line for line in lines or () if line[0] == kind]
                         for start in range(0, len(rows), MOST_ROWS):

@@ -151,7 +151,7 @@ def _settle(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def claimed(path: Path) -> Iterator[list[Line] | None]:
+def claim(path: Path) -> Iterator[list[Line] | None]:
     """The rows of a file while no other process sends them; None when one does, or when it is gone.
 
     A line that was cut off by a crash is left out.

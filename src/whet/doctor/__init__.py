@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from whet.doctor.checkup import FAIL, OK, WARN, DoctorFinding, DoctorReport
 from whet.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
-from whet.doctor.rewards import examine_reward, graded
+from whet.doctor.rewards import examine_reward, grade_target_and_nonsense
 from whet.engine.options import RoleModel
 from whet.errors import UsageError, parameter
 from whet.models.addresses import at_endpoint, split_address
@@ -37,7 +37,7 @@ __all__ = [
     "DoctorReport",
     "endpoints_of",
     "examine",
-    "graded",
+    "grade_target_and_nonsense",
     "paid_addresses",
 ]
 

@@ -10,7 +10,7 @@ from typing import Any
 from whet.doctor.checkup import DoctorReport
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
-from whet.models.openai_answers import NEGLECTS, completions, neglected, reported_usage
+from whet.models.openai_answers import NEGLECTS, completions, find_neglected_options, reported_usage
 from whet.models.openai_wire import SYSTEM
 from whet.types import Completion, Message, Request
 
@@ -143,7 +143,7 @@ async def _examine(checkup: DoctorReport, model: PatientModel) -> None:
     await _roles(checkup, model, body)
     await _several(checkup, model, body)
     await _logprobs(checkup, model, body)
-    await _structured(checkup, model, body)
+    await _check_structured_output(checkup, model, body)
 
 
 def _remedy(model: PatientModel, error: ProviderError | None) -> str:
@@ -187,20 +187,20 @@ async def _first_answer(
 
 def _thinks(answer: dict[str, Any]) -> bool:
     """Whether an answer ended before its text began."""
-    made = _made(answer)
+    made = _first_completion(answer)
     thought = made is not None and not made.text.strip() and made.finish in ("length", "stop")
     return thought and "refused" not in str(made and made.error)
 
 
 def _problem(model: PatientModel, error: ProviderError | None, answer: dict[str, Any]) -> str:
     if error is None:
-        made = _made(answer)
+        made = _first_completion(answer)
         saw = "" if made is None or made.error is None else f": {made.error.partition(': ')[2]}"
         return f"at {model.base_url}: the answer holds no text{saw}"
     return str(error) if model.address in str(error) else f"{model.base_url}: {error}"
 
 
-def _made(answer: dict[str, Any]) -> Completion | None:
+def _first_completion(answer: dict[str, Any]) -> Completion | None:
     """The first completion, as a run reads it; None where there is none."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices:
@@ -211,7 +211,7 @@ def _made(answer: dict[str, Any]) -> Completion | None:
 
 def _text(answer: dict[str, Any]) -> str | None:
     """The text of an answer; None where there is none, or where a run would not use it."""
-    made = _made(answer)
+    made = _first_completion(answer)
     return None if made is None or made.error is not None else made.text.strip() or None
 
 
@@ -281,7 +281,7 @@ async def _several(checkup: DoctorReport, model: PatientModel, body: dict[str, A
         )
         checkup.warn(model.address, what, "nothing: whet leaves that out")
         return
-    shown = neglected(both, answer, reported_usage(answer))
+    shown = find_neglected_options(both, answer, reported_usage(answer))
     for feature in ("n", "stop"):
         if feature in shown:
             checkup.warn(
@@ -304,7 +304,7 @@ async def _logprobs(checkup: DoctorReport, model: PatientModel, body: dict[str, 
         )
 
 
-async def _structured(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
+async def _check_structured_output(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
     structured = {**body, "messages": [{"role": "user", "content": _JSON}]}
     structured = {
         **structured,

@@ -47,7 +47,7 @@ async def examine_reward(checkup: DoctorReport, task: Task) -> None:
     try:
         right, wrong, seconds = _grade(task.reward, rows)
     except RewardFailed as error:
-        swapped = _swapped(task.reward)
+        swapped = _swap_arguments(task.reward)
         if swapped is not None and _works(swapped, rows):
             checkup.fail(name, f"its arguments look swapped: {error}", _ORDER)
         else:
@@ -65,7 +65,7 @@ async def examine_reward(checkup: DoctorReport, task: Task) -> None:
     _constant(checkup, task, name, right, wrong)
 
 
-def graded(reward: RewardFunction, rows: Sequence[Example]) -> list[tuple[Reward, Reward]]:
+def grade_target_and_nonsense(reward: RewardFunction, rows: Sequence[Example]) -> list[tuple[Reward, Reward]]:
     """What the target and a nonsense answer of each row earn, for a reward that asks no model. Raises RewardFailed, also for one
     that does not come back."""
     try:
@@ -85,7 +85,7 @@ def _constant(
     if not any(example.target is not None for example in task.train[:ROWS]):
         checkup.ok(name, f"works on {len(wrong)} rows; without targets nothing more can be seen")
     elif all(a == b for a, b in zip(right, wrong, strict=True)):
-        swapped = _swapped(task.reward)
+        swapped = _swap_arguments(task.reward)
         if swapped is not None and _works(swapped, task.train[:ROWS], tells_apart=True):
             checkup.fail(
                 name, "its arguments look swapped: the other way round it tells answers apart", _ORDER
@@ -136,10 +136,10 @@ def _one(reward: RewardFunction, example: Example, text: str) -> Reward:
     return result
 
 
-def _swapped(reward: RewardFunction) -> ProgramReward | None:
+def _swap_arguments(reward: RewardFunction) -> ProgramReward | None:
     """The user's function called the other way round; None where there is none."""
     if isinstance(reward, Weighted):
-        return next((one for _, part in reward.parts if (one := _swapped(part)) is not None), None)
+        return next((one for _, part in reward.parts if (one := _swap_arguments(part)) is not None), None)
     if not isinstance(reward, ProgramReward):
         return None
     function: Callable[..., Any] = reward.function

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from whet.engine.journal import in_steps
-from whet.replies import separated
+from whet.replies import separate_thought
 from whet.sqlite import keep_log
 from whet.storable import to_json
 from whet.types import Completion, Usage
@@ -166,7 +166,7 @@ def _row(c: Completion) -> list[Any]:
 def decode(value: bytes) -> list[Completion]:
     """The inverse of `encode`; of what was stored with its thought in the text, the thought is taken out here."""
     return [
-        separated(
+        separate_thought(
             Completion(
                 t,
                 f,

@@ -41,7 +41,7 @@ from whet.engine.model_client import (
     usable,
 )
 from whet.errors import BudgetExceeded, ProviderError, UsageError
-from whet.replies import separated
+from whet.replies import separate_thought
 from whet.types import Completion, Request, Usage, content_hash
 
 ALIKE = 3
@@ -419,7 +419,7 @@ class CallExecutor:
                 attempt.usage, attempt.cost = worst, attempt.reservation.cost
                 client.observed.wasted += worst.input_tokens + worst.output_tokens
             raise
-        completions = [separated(answer) for answer in answers]
+        completions = [separate_thought(answer) for answer in answers]
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
         value, attempt.usage = encode(completions), _total(completions)

@@ -15,7 +15,7 @@ from whet.engine.durable import DurableRun
 from whet.engine.pairs import Answers, Decide, answered_pairs, decide_pairs, summary
 from whet.rewards import JUDGE, RewardFailed, RewardFunction
 from whet.run import Run
-from whet.stats import Improvement, confirmed
+from whet.stats import Improvement, hold_to_second_judge
 from whet.task.spec import SECOND
 from whet.types import Completion, Example, Rollout
 
@@ -60,7 +60,7 @@ async def second_opinion(
         for side, half in zip(("baseline", "best"), halves, strict=True)
     }
     figures = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
-    whole = replace(confirmed(verdict, second, name), withheld=second.withheld)
+    whole = replace(hold_to_second_judge(verdict, second, name), withheld=second.withheld)
     return Opinion(whole, figures, _warnings(graded))
 
 

@@ -16,7 +16,7 @@ from whet.environments.labels import read_label
 from whet.errors import UsageError, task_setting
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
-from whet.replies import joined, separated
+from whet.replies import join_thought, separate_thought
 from whet.rewards import (
     LABELS,
     TARGET_SCORE,
@@ -67,7 +67,7 @@ class Generation:
 
     def answer(self, completion: Completion) -> Completion:
         """A completion of the task model as rewards and labels read it: without its thought, unless that is a part of it."""
-        return joined(completion) if self.thoughts else completion
+        return join_thought(completion) if self.thoughts else completion
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Environment:
         async def compute() -> Any:
             assert isinstance(model, BatchModel)
             batch = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
-            return [_written(separated(completions[0])) for completions in batch]
+            return [_written(separate_thought(completions[0])) for completions in batch]
 
         ids = [[p.id, e.id] for p, e in pairs]
         schema = None if g.schema is None else dict(g.schema)
@@ -325,7 +325,7 @@ def _written(completion: Completion) -> list[Any]:
 
 def _read(row: Sequence[Any]) -> Completion:
     text, finish, read, wrote, error, *thought = row
-    return separated(Completion(text, finish, Usage(read, wrote), error, thought="".join(thought)))
+    return separate_thought(Completion(text, finish, Usage(read, wrote), error, thought="".join(thought)))
 
 
 _LABEL_PARTS: Mapping[str, LabelReward] = {

@@ -249,7 +249,7 @@ def game_world(
         raise UsageError(f'there is no game "{id}".{did_you_mean(id, GAMES)}')
     for key, value in options.items():
         _check_option(id, key, value)
-    world = GameWorld(_registered(id), turns, dict(options), penalty, strict)
+    world = GameWorld(_registered_name(id), turns, dict(options), penalty, strict)
     world.begin(0)[0].close()
     return world
 
@@ -268,7 +268,7 @@ def _check_option(id: str, key: str, value: Any) -> None:
         raise UsageError(f"the option {key} of {id} must be of type {kind.__name__}; this is {value!r}.")
 
 
-def _registered(id: str) -> str:
+def _registered_name(id: str) -> str:
     """The name under which the installed Gymnasium has the game."""
     registry = _gymnasium().registry
     names = [name for name in GAMES if GAMES[name] is GAMES[id] and name in registry]

@@ -43,7 +43,7 @@ def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     alone = _alone(folded, forms)
     if alone is not None:
         return LabelReading(alone, True)
-    mentioned = _mentioned(folded, forms)
+    mentioned = _find_mentioned_label(folded, forms)
     return None if mentioned is None else LabelReading(mentioned, False)
 
 
@@ -68,20 +68,20 @@ def _forms(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
     lines = [line for line in folded.splitlines() if line.strip()]
-    whole = _named(folded, forms) or (_named(lines[-1], forms) if lines else None)
+    whole = _match_label(folded, forms) or (_match_label(lines[-1], forms) if lines else None)
     if whole is not None:
         return whole
-    tagged = {_named(match[2] or match[3] or "", forms) for match in _TAGGED.finditer(folded)} - {None}
+    tagged = {_match_label(match[2] or match[3] or "", forms) for match in _TAGGED.finditer(folded)} - {None}
     if len(tagged) == 1:
         return tagged.pop()
-    fields = [_named(_FIELD.split(line)[-1], forms) for line in lines if _FIELD.search(line)]
+    fields = [_match_label(_FIELD.split(line)[-1], forms) for line in lines if _FIELD.search(line)]
     if fields and _FIELD.search(lines[-1]) and fields[-1] is not None:
         return fields[-1]
-    named = {*(_named(line, forms) for line in lines), *fields} - {None}
+    named = {*(_match_label(line, forms) for line in lines), *fields} - {None}
     return named.pop() if len(named) == 1 else None
 
 
-def _named(text: str, forms: Mapping[str, str]) -> str | None:
+def _match_label(text: str, forms: Mapping[str, str]) -> str | None:
     """The label that a text is, punctuation and markup around it aside."""
     stripped = text.strip()
     if stripped in forms:
@@ -95,7 +95,7 @@ def _named(text: str, forms: Mapping[str, str]) -> str | None:
     return same.pop() if len(same) == 1 else None if longest is None else forms[longest]
 
 
-def _mentioned(folded: str, forms: Mapping[str, str]) -> str | None:
+def _find_mentioned_label(folded: str, forms: Mapping[str, str]) -> str | None:
     mentioned = mentions(folded, forms)
     last = folded.rstrip().rfind("\n") + 1
     quoted = [m for m in mentioned if {folded[max(0, m.start - 1)], folded[m.end : m.end + 1]} <= _QUOTES]

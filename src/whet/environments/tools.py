@@ -110,7 +110,7 @@ class ToolWorld:
             return f'Error: there is no tool "{name}".{did_you_mean(str(name), known)}'
         if not isinstance(arguments, Mapping):
             return f"Error: the arguments of {name} must be an object; this is {json.dumps(arguments)}."
-        result = run_with_timeout(self.seconds, lambda: _answered(known[name], arguments))
+        result = run_with_timeout(self.seconds, lambda: _call_tool(known[name], arguments))
         return f"Error: {name} took longer than {self.seconds:g} seconds." if result is None else result
 
 
@@ -127,7 +127,7 @@ def run_with_timeout(seconds: float, work: Callable[[], str]) -> str | None:
     return results[0] if results else None
 
 
-def _answered(tool: Tool, arguments: Mapping[str, Any]) -> str:
+def _call_tool(tool: Tool, arguments: Mapping[str, Any]) -> str:
     try:
         return tool.call(arguments).encode("utf-8", "replace").decode()
     except BaseException as error:  # its thread ends with it

@@ -13,7 +13,7 @@ import numpy as np
 
 from whet.errors import UsageError
 from whet.feedback.rows import FeedbackRow
-from whet.instructions.neighbours import Vectors, comparable, grouped
+from whet.instructions.neighbours import Vectors, comparable, group_by_cosine
 from whet.instructions.questions import Critique
 
 MOST_EMBEDDED = 500
@@ -91,8 +91,8 @@ def groups_of(critiques: Sequence[Critique]) -> tuple[Group, ...]:
         rows_of.setdefault(key, []).append(one.source)
         texts.setdefault(key, one.text)
     keys = list(texts)
-    vectors = _embedded(list(texts.values())) if 1 < len(keys) <= MOST_EMBEDDED else None
-    places = [[n] for n in range(len(keys))] if vectors is None else grouped(vectors, _SAME_GROUP)
+    vectors = _embed_texts(list(texts.values())) if 1 < len(keys) <= MOST_EMBEDDED else None
+    places = [[n] for n in range(len(keys))] if vectors is None else group_by_cosine(vectors, _SAME_GROUP)
     return tuple(
         Group(
             tuple(dict.fromkeys(row for n in group for row in rows_of[keys[n]])),
@@ -102,7 +102,7 @@ def groups_of(critiques: Sequence[Critique]) -> tuple[Group, ...]:
     )
 
 
-def _embedded(texts: Sequence[str]) -> Vectors | None:
+def _embed_texts(texts: Sequence[str]) -> Vectors | None:
     """Unit vectors of texts, None where the embedded encoder is not installed."""
     try:
         from whet.models.embedded.encoder import EncoderModel

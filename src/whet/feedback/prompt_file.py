@@ -25,7 +25,7 @@ from whet.prompt.chat import write_messages
 from whet.prompt.events import Event, Read, from_json, to_json
 from whet.prompt.fence import DEFAULT_REGION, MARKER, regions_of
 from whet.prompt.instructions import Ledger
-from whet.prompt.ledger import newline_of, read_back, render, written
+from whet.prompt.ledger import newline_of, read_back, render, write_ledger
 from whet.storable import sync_folder
 from whet.task import load_prompt
 from whet.types import Message
@@ -72,7 +72,7 @@ class Document:
         text = render(ledger)
         if text == self.prompt.region_text(self.region):
             return self.data
-        edited = written(self.prompt, ledger, self.region) if text.strip() else self._emptied(text)
+        edited = write_ledger(self.prompt, ledger, self.region) if text.strip() else self._emptied(text)
         if self.path.suffix in _YAML:
             return self._yaml_with(edited, text)
         mark = "\ufeff" if self.text.startswith("\ufeff") else ""

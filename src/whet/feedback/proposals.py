@@ -40,7 +40,7 @@ from whet.instructions.questions import Critique
 from whet.models.callable import ModelChoice
 from whet.prompt.events import Event, Merge, Read, Rollback, to_json
 from whet.prompt.instructions import Instruction, Ledger, fold, refusal
-from whet.prompt.ledger import Change, changes, render, written
+from whet.prompt.ledger import Change, changes, render, write_ledger
 from whet.run import Run
 from whet.storable import repair_surrogates, shown
 from whet.types import content_hash
@@ -139,7 +139,7 @@ async def propose(
         )
     document = open_document(request.prompt, request.region)
     steps = read_steps(ledger_path(request.prompt))
-    intake = _sorted(request, steps)
+    intake = _read_intake(request, steps)
     stored = events_of(steps, document.region)
     identity = _identity(request, document, stored, intake)
     choice = request.optimizer_lm if model and request.optimizer_lm and intake.critiques else NONE
@@ -153,7 +153,7 @@ async def propose(
             draft.write(str(row.instruction), critiques_of(row)[0], [row.id], row.user or HAND)
         groups = await _read_or_grouped(session, draft, intake, request)
     if write is not None:
-        groups = tuple(replace(group, instruction=_written(write, group)) for group in groups)
+        groups = tuple(replace(group, instruction=_write_instruction(write, group)) for group in groups)
     for group in groups:
         if group.instruction:
             draft.write(group.instruction, group.texts, group.rows, HAND, own=True)
@@ -167,7 +167,7 @@ async def propose(
         draft.ledger,
         tuple(row for key, row in intake.rows.items() if key in draft.learned - waiting),
         (*intake.flags, *draft.flags),
-        (*intake.skipped, *_dismissed(intake, draft, waiting, groups)),
+        (*intake.skipped, *_skipped_rows(intake, draft, waiting, groups)),
         groups,
         tuple(draft.contradictions),
         at,
@@ -214,7 +214,7 @@ class _Intake:
     skipped: tuple[Skipped, ...]
 
 
-def _sorted(request: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
+def _read_intake(request: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
     """Read the feedback; leave out what was learned before and what needs a person first."""
     rows = read_feedback(request.feedback)
     done = {key for n in standing(steps) for key in steps[n - 1].feedback}
@@ -271,7 +271,7 @@ async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int
     """Let the optimizer model read the critiques, and take in what it writes; those about which no reply could be read. Where all
     of them are of one row, what the model writes rests on that row, also when its numbers are wrong."""
     region = draft.document.region
-    prompt = written(draft.document.prompt, draft.ledger, region)
+    prompt = write_ledger(draft.document.prompt, draft.ledger, region)
     change = await propose_change(run, prompt, critiques, draft.events, region=region, at=draft.at, most=most)
     draft.contradictions += [(one.first, one.second) for one in change.contradictions]
     alone = len({c.source for c in critiques}) == 1
@@ -288,7 +288,7 @@ async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int
     return [critiques[place] for place in change.reading.unreadable if place not in behind]
 
 
-def _dismissed(
+def _skipped_rows(
     intake: _Intake, draft: Draft, waiting: Collection[str], groups: Sequence[Group]
 ) -> list[Skipped]:
     """Rows that a model read and that give nothing."""
@@ -301,7 +301,7 @@ def _dismissed(
     ]
 
 
-def _written(write: Write, group: Group) -> str:
+def _write_instruction(write: Write, group: Group) -> str:
     text = write(group.as_json())
     if not isinstance(text, str):
         raise UsageError(

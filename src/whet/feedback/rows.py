@@ -138,7 +138,7 @@ def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[Fee
         raise UsageError(
             f"There are {len(rows)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
         )
-    return _unique(_completed(_with_likes(rows)))
+    return _unique(_complete_rows(_with_likes(rows)))
 
 
 def table_rows(path: Path) -> list[SourceRow]:
@@ -347,7 +347,7 @@ def _likes(rating: float, low: float, high: float) -> bool | None:
     return rating >= 0.7 * (10 if high <= 10 else 100)
 
 
-def _completed(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
+def _complete_rows(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
     """Input and output from another row about the same answer, where a row has none."""
     known: dict[str, FeedbackRow] = {}
     for row in rows:

@@ -57,7 +57,7 @@ class LearningPolicy:
         for name, value in values.items():
             if name not in known:
                 raise UsageError(f'There is no rule "{name}".{did_you_mean(name, known)}')
-            known[name] = _typed(name, value, known[name])
+            known[name] = _convert_type(name, value, known[name])
         return cls(**known)
 
     def as_json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ AUTO = LearningPolicy(quorum=5.0, share=0.1, probation=24.0)
 """When nobody does."""
 
 
-def _typed(name: str, value: Any, standard: Any) -> Any:
+def _convert_type(name: str, value: Any, standard: Any) -> Any:
     if isinstance(standard, tuple):
         if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
             return tuple(value)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from whet.instructions.neighbours import comparable, contained
+from whet.instructions.neighbours import comparable, containment
 from whet.prompt.instructions import refusal
 from whet.replies import between, json_values, list_items, records, without_thought
 from whet.types import Completion
@@ -86,12 +86,12 @@ def understood(
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
         requirements = [r for entry in _of_lines(lines) for r in _requirement(entry, known, count, longest)]
     texts = _references([one.text for one in requirements])
-    requirements = joined(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
+    requirements = join_equal(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
     stated = {place for one in requirements for place in one.critiques}
     return requirements, {place: why for place, why in dismissed.items() if place not in stated}
 
 
-def joined(requirements: Iterable[Requirement]) -> list[Requirement]:
+def join_equal(requirements: Iterable[Requirement]) -> list[Requirement]:
     """Requirements that say the same in equal texts made one, with the critiques of all."""
     by_text: dict[tuple[str, str], Requirement] = {}
     for one in requirements:
@@ -106,7 +106,7 @@ def join(one: Requirement, other: Requirement) -> Requirement:
     return replace(one, critiques=critiques, contradicts=one.contradicts or other.contradicts)
 
 
-def listed(completion: Completion, known: Sequence[Known], longest: int = LONGEST) -> list[Requirement]:
+def read_listed(completion: Completion, known: Sequence[Known], longest: int = LONGEST) -> list[Requirement]:
     """The instructions of an answer in tags or as a list; one that holds another of them, or a known one, says nothing new."""
     reply = without_thought(completion.text)
     items = list_items(reply)
@@ -198,7 +198,7 @@ def _requirement(
     """The requirement of one entry, or nothing where it says nothing that can be used."""
 
     def meant(keys: Sequence[str], among: Sequence[Known]) -> Known | None:
-        return next((one for key in keys if (one := resolved(entry.get(key), among))), None)
+        return next((one for key in keys if (one := resolve_id(entry.get(key), among))), None)
 
     texts = (entry[k] for k in _TEXT if isinstance(entry.get(k), str) and entry[k].strip())
     text = clean(next(texts, ""), longest)
@@ -208,7 +208,9 @@ def _requirement(
     violated = same or meant(_VIOLATES, known)
     if same:
         text = ""
-    elif violated and text and max(contained(violated.text, text), contained(text, violated.text)) < _ALIKE:
+    elif (
+        violated and text and max(containment(violated.text, text), containment(text, violated.text)) < _ALIKE
+    ):
         violated = None
     ids = [one.id if one else "" for one in (violated, contrary)]
     return [Requirement(text, tuple(dict.fromkeys(places)), ids[0], ids[1])] if text or violated else []
@@ -232,10 +234,10 @@ def _numbers(value: Any) -> list[int]:
     return [int(n) for n in re.findall(r"(?<![\d.])\d{1,5}(?![\d.]\d)", str(value)[:_NUMBERS_SHOWN])]
 
 
-def resolved(value: Any, known: Sequence[K]) -> K | None:
+def resolve_id(value: Any, known: Sequence[K]) -> K | None:
     """What is meant by an id, however it is written (`i3`, `[i3]`, `3`), or by the text itself; None for nothing known."""
     if isinstance(value, list) or not value:
-        return next((one for item in value or () if (one := resolved(item, known))), None)
+        return next((one for item in value or () if (one := resolve_id(item, known))), None)
     text = str(value).strip()
     by_id = {k.id: k for k in known}
     named = [by_id[name] for name in re.findall(r"[a-z]\d+", text[:200].casefold()) if name in by_id]

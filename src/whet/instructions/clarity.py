@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whet.instructions.answers import Known
-from whet.instructions.questions import numbered
+from whet.instructions.questions import number_lines
 from whet.instructions.reader import ask_model
-from whet.replies import closed, json_values
+from whet.replies import closed_object, json_values
 from whet.run import Run
 from whet.types import JSON, Completion
 
@@ -22,12 +22,12 @@ async def unclear(run: Run, texts: Sequence[Known]) -> list[str]:
     """
     if not texts:
         return []
-    question = f"{_TASK}\n\nTexts to review:\n{numbered(k.text for k in texts)}\n\n{_FORM}"
-    places = named(await ask_model(run, "clarity", question, SCHEMA), len(texts))
+    question = f"{_TASK}\n\nTexts to review:\n{number_lines(k.text for k in texts)}\n\n{_FORM}"
+    places = read_named_places(await ask_model(run, "clarity", question, SCHEMA), len(texts))
     return [texts[place].id for place in places]
 
 
-def named(completion: Completion, count: int) -> list[int]:
+def read_named_places(completion: Completion, count: int) -> list[int]:
     """The places, from 0, that an answer about `count` texts names. More than half of many is a slip and counts for nothing.
 
     >>> named(Completion('{"no_demand": [2], "vague": [9, "3"]}'), 4)
@@ -51,7 +51,7 @@ def _number(value: object) -> int:
 
 
 _INTEGERS: JSON = {"type": "array", "items": {"type": "integer"}}
-SCHEMA = closed(no_demand=_INTEGERS, vague=_INTEGERS)
+SCHEMA = closed_object(no_demand=_INTEGERS, vague=_INTEGERS)
 
 
 _TASK = """\

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from whet.instructions.questions import one_line
 from whet.instructions.reader import ROLE
-from whet.replies import closed, json_values
+from whet.replies import closed_object, json_values
 from whet.run import Run
 from whet.types import Completion, Message, Request
 
@@ -56,7 +56,7 @@ def verdict(completion: Completion) -> bool | None:
 
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
-SCHEMA = closed(demands={"type": "boolean"})
+SCHEMA = closed_object(demands={"type": "boolean"})
 
 
 _TASK = """\

@@ -19,13 +19,13 @@ from whet.instructions.answers import (
     Requirement,
     clean,
     join,
-    joined,
-    resolved,
+    join_equal,
+    resolve_id,
 )
-from whet.instructions.neighbours import Embed, arranged, nearest, trigrams
+from whet.instructions.neighbours import Embed, arrange_by_nearest, nearest, trigrams
 from whet.instructions.questions import one_line
-from whet.instructions.reader import ask_model, packed
-from whet.replies import array, closed, json_values, records
+from whet.instructions.reader import ask_model, make_packs
+from whet.replies import array, closed_object, json_values, records
 from whet.run import Run
 from whet.types import Completion
 
@@ -75,7 +75,7 @@ async def consolidate(
     A proposal that says what a known text says counts for that one.
     """
     plain = [r for r in requirements if r.violates or not r.text]
-    new = united(r for r in requirements if r.text and not r.violates)
+    new = merge_equal(r for r in requirements if r.text and not r.violates)
     proposals = {f"n{n}": r for n, r in enumerate(new, 1)}
     fresh = [Known(key, r.text) for key, r in proposals.items()]
     compared = await compare(run, fresh, known, most=most, embed=embed)
@@ -132,9 +132,9 @@ async def compare(
     return Comparison(tuple(dict.fromkeys(same.values())), apart, unclear, improper, len(answers), merged)
 
 
-def united(requirements: Iterable[Requirement]) -> list[Requirement]:
+def merge_equal(requirements: Iterable[Requirement]) -> list[Requirement]:
     """Requirements with equal texts made one, the best supported first."""
-    return sorted(joined(requirements), key=lambda r: -len(r.critiques))
+    return sorted(join_equal(requirements), key=lambda r: -len(r.critiques))
 
 
 def near_doubles(texts: Sequence[Known]) -> list[tuple[str, str]]:
@@ -150,10 +150,10 @@ async def _lists(
     """What is compared in one call each, about `size` texts: neighbours together, each with the known texts nearest to it."""
     if not fresh or len(fresh) + len(known) < 2:
         return []
-    order, _ = await arranged(run, [k.text for k in fresh], embed)
+    order, _ = await arrange_by_nearest(run, [k.text for k in fresh], embed)
     vectors = trigrams([k.text for k in (*fresh, *known)])
     near = nearest(vectors[: len(fresh)], vectors[len(fresh) :], _NEAR)
-    packs = packed(order, size // (1 + (_NEAR if known and len(fresh) + len(known) > size else 0)))
+    packs = make_packs(order, size // (1 + (_NEAR if known and len(fresh) + len(known) > size else 0)))
     if level > 0:
         packs = [order[n :: len(packs)] for n in range(len(packs))]
     lists = [
@@ -206,7 +206,7 @@ def _group(entry: Any, shown: Sequence[Known]) -> tuple[str, ...]:
         return tuple(_ids(entry, shown))
     values = [value for key, value in entry.items() if key != _MERGED]
     ids = next((ids for value in values if len(ids := _ids(value, shown)) > 1), [])
-    named = (one.id for value in values if isinstance(value, str) and (one := resolved(value, shown)))
+    named = (one.id for value in values if isinstance(value, str) and (one := resolve_id(value, shown)))
     best = next((key for key in named if key in ids), "")
     return tuple(sorted(ids, key=lambda key: key != best))
 
@@ -216,13 +216,13 @@ def _items(value: Any) -> list[Any]:
 
 
 def _ids(value: Any, shown: Sequence[Known]) -> list[str]:
-    named = (resolved(item, shown) for item in _items(value))
+    named = (resolve_id(item, shown) for item in _items(value))
     return list(dict.fromkeys(one.id for one in named if one is not None))
 
 
 _IDS = array({"type": "string"})
-_DOUBLES = array(closed(ids=_IDS, best={"type": "string"}, merged={"type": ["string", "null"]}))
-SCHEMA = closed(duplicates=_DOUBLES, contradictions=array(_IDS), unclear=_IDS, improper=_IDS)
+_DOUBLES = array(closed_object(ids=_IDS, best={"type": "string"}, merged={"type": ["string", "null"]}))
+SCHEMA = closed_object(duplicates=_DOUBLES, contradictions=array(_IDS), unclear=_IDS, improper=_IDS)
 
 
 _TASK = """\

@@ -97,7 +97,7 @@ class CritiqueBatch:
         return False
 
 
-def judged(
+def collect_critiques(
     rollouts: Sequence[Rollout], examples: Sequence[Example], high: float, people: Sequence[Critique] = ()
 ) -> CritiqueBatch:
     """The critiques of answers below the full reward `high`, each different one once, with the answers that got it.

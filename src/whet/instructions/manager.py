@@ -25,7 +25,7 @@ from whet.instructions.changes import (
     of_models,
 )
 from whet.instructions.clarity import unclear
-from whet.instructions.consolidate import WIDEST, Comparison, compare, near_doubles, united
+from whet.instructions.consolidate import WIDEST, Comparison, compare, merge_equal, near_doubles
 from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.drafts import UNTRIED, Drafts
@@ -41,7 +41,7 @@ from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
 from whet.prompt.events import Event, Expire, Resolve, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply, cost
-from whet.prompt.ledger import opened, surroundings, without_line, written
+from whet.prompt.ledger import first_event, surroundings, without_line, write_ledger
 from whet.run import Run
 from whet.search.copies import Copies
 
@@ -104,13 +104,13 @@ class InstructionManager:
 
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)
-        self._record(opened(self.start, self.region))
+        self._record(first_event(self.start, self.region))
 
     @property
     def prompt(self) -> Prompt:
         """The start prompt with the instructions in its region, but for what is left out on trial."""
         layout = tuple(entry for entry in self.ledger.layout if entry.id not in self.left_out)
-        return written(self.start, replace(self.ledger, layout=layout), self.region)
+        return write_ledger(self.start, replace(self.ledger, layout=layout), self.region)
 
     @property
     def around(self) -> str:
@@ -394,7 +394,7 @@ class InstructionManager:
         prompt = "\n".join(m.content for m in self.start.messages)
         copies = Copies(judged.private, prompt)
         requirements = self._beside_lines(run, judged, reading, at)
-        fit = united(r for r in requirements if r.text and not r.violates and not r.copied)
+        fit = merge_equal(r for r in requirements if r.text and not r.violates and not r.copied)
         fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, prompt, len(r.critiques))]
         fit = [r for r in fit if not judged.quotes_single_input(r.text, r.critiques)]
         misread = {comparable(i.text) for i in self.ledger.instructions.values() if i.reason == MISREAD}
@@ -485,7 +485,7 @@ class InstructionManager:
     def _fits(self) -> bool:
         """Whether the prompt takes all instructions that stand."""
         try:
-            written(self.start, self.ledger, self.region)
+            write_ledger(self.start, self.ledger, self.region)
         except EditRejected:
             return False
         return True

@@ -37,7 +37,7 @@ def grams(text: str) -> frozenset[str]:
     return frozenset(plain[n : n + _GRAM] for n in range(len(plain) - _GRAM + 1))
 
 
-def contained(part: str, whole: str) -> float:
+def containment(part: str, whole: str) -> float:
     """The share of the trigrams of `part` that `whole` has as well, 0 to 1."""
     own = grams(part)
     return len(own & grams(whole)) / len(own) if own else 0.0
@@ -60,7 +60,7 @@ def normal(vectors: Vectors) -> Vectors:
     return unit
 
 
-def ordered(vectors: Vectors) -> list[int]:
+def order_by_nearest(vectors: Vectors) -> list[int]:
     """An order in which each text is followed by the nearest one that is left, beginning with the first."""
     near, order = vectors @ vectors.T, [0][: len(vectors)]
     while len(order) < len(vectors):
@@ -74,14 +74,16 @@ def nearest(vectors: Vectors, others: Vectors, k: int) -> list[list[int]]:
     return [[int(i) for i in row[:k]] for row in np.argsort(-(vectors @ others.T), axis=1, kind="stable")]
 
 
-async def arranged(run: Run, texts: Sequence[str], embed: Embed | None) -> tuple[list[int], list[float]]:
+async def arrange_by_nearest(
+    run: Run, texts: Sequence[str], embed: Embed | None
+) -> tuple[list[int], list[float]]:
     """The order in which each text is followed by the nearest one that is left, and how close each is to the next."""
     vectors = trigrams(texts) if embed is None else normal(np.asarray(await embed(run, texts), float))
-    order = ordered(vectors)
+    order = order_by_nearest(vectors)
     return order, [round(float(vectors[a] @ vectors[b]), 6) for a, b in itertools.pairwise(order)]
 
 
-def grouped(vectors: Vectors, least: float) -> list[list[int]]:
+def group_by_cosine(vectors: Vectors, least: float) -> list[list[int]]:
     """Groups of texts whose cosine with the first of their group is `least` or more; singles are groups too."""
     groups: list[list[int]] = []
     for row, vector in enumerate(vectors):

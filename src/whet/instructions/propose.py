@@ -14,7 +14,7 @@ from whet.instructions.reader import Reading, read
 from whet.prompt import Prompt
 from whet.prompt.events import Event
 from whet.prompt.instructions import fold
-from whet.prompt.ledger import Change, changes, read_back, surroundings, written
+from whet.prompt.ledger import Change, changes, read_back, surroundings, write_ledger
 from whet.run import Run
 
 
@@ -66,7 +66,7 @@ async def propose(
     total = replace(reading, requirements=united.requirements, calls=reading.calls + united.calls)
     whole = (*start, *new)
     return InstructionProposal(
-        written(prompt, final, region),
+        write_ledger(prompt, final, region),
         whole,
         whole[len(events) :],
         tuple(changes(ledger, final)),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from whet.instructions.answers import EXAMPLE, TAGS, Known
-from whet.replies import array, closed
+from whet.replies import array, closed_object
 from whet.search.minibatch import shortened
 from whet.types import JSON
 
@@ -55,9 +55,9 @@ def question(critiques: Sequence[Critique], known: Sequence[Known], around: str,
     if out := [k.id for k in known if not k.in_force]:
         parts.append(f"{_OUT_OF_FORCE} {', '.join(out)}.")
     if not rows:
-        return "\n\n".join([*parts, f"Critiques:\n{numbered(c.text for c in critiques)}", _FORM])
+        return "\n\n".join([*parts, f"Critiques:\n{number_lines(c.text for c in critiques)}", _FORM])
     if labels := labels_of_rows(critiques):
-        parts.append(f"{_ALL_ANSWERS} {quoted(labels)}.")
+        parts.append(f"{_ALL_ANSWERS} {quote(labels)}.")
     parts += [counts] if counts else []
     shown = "\n".join(f"{n}. {_block(c)}" for n, c in enumerate(critiques, 1))
     return "\n\n".join([*parts, f"Rows:\n{shown}", _FORM])
@@ -65,10 +65,10 @@ def question(critiques: Sequence[Critique], known: Sequence[Known], around: str,
 
 def _block(critique: Critique) -> str:
     """A row on its own lines, all but the first indented, so that none of them passes for another item."""
-    return indented(critique.text) if critique.row else f"Critique: {one_line(critique.text)}"
+    return indent(critique.text) if critique.row else f"Critique: {one_line(critique.text)}"
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     """A text, cut, on lines of its own of which all but the first are indented."""
     return _INDENT.join(shortened(text, LONGEST_SHOWN).splitlines())
 
@@ -79,7 +79,7 @@ def confusions(critiques: Sequence[Critique]) -> str:
     if not pairs:
         return ""
     counted = [
-        f"- wanted {quoted([wanted])}, got {quoted([answer]) if answer else 'none of them'}: {times}"
+        f"- wanted {quote([wanted])}, got {quote([answer]) if answer else 'none of them'}: {times}"
         for (wanted, answer), times in pairs.most_common(_CONFUSIONS)
     ]
     return "\n".join([f"{_CONFUSED} ({pairs.total()} in all):", *counted])
@@ -90,12 +90,12 @@ def labels_of_rows(critiques: Iterable[Critique]) -> tuple[str, ...]:
     return next((c.labels for c in critiques if c.labels), ())
 
 
-def quoted(texts: Iterable[str]) -> str:
+def quote(texts: Iterable[str]) -> str:
     """Texts in quotation marks, one after the other."""
     return ", ".join(f'"{one_line(text)}"' for text in texts)
 
 
-def numbered(texts: Iterable[str]) -> str:
+def number_lines(texts: Iterable[str]) -> str:
     """Texts on a line each, with numbers from 1."""
     return "\n".join(f"{n}. {one_line(text)}" for n, text in enumerate(texts, 1))
 
@@ -110,12 +110,12 @@ def plain_question(critiques: Sequence[Critique], known: Sequence[Known], around
             shortened(c.text, LONGEST_SHOWN) if c.row else f"Critique: {one_line(c.text)}" for c in critiques
         ]
         labels = labels_of_rows(critiques)
-        blocks += [f"{_ALL_ANSWERS} {quoted(labels)}."] if labels else []
+        blocks += [f"{_ALL_ANSWERS} {quote(labels)}."] if labels else []
         present = "\n".join(k.text for k in known if k.in_force)
         first = f"{_TOLD}\n{present}\n\nIt {_FAILED}" if present else f"A language model {_FAILED}"
         return "\n\n".join([first, *blocks, _BETTER_LABELS if labels else _BETTER])
     context = f"{_AROUND}\n{shortened(around, _SURROUNDINGS)}\n\n" if around.strip() else ""
-    listed = numbered(c.text for c in critiques)
+    listed = number_lines(c.text for c in critiques)
     return f"{context}Critiques of the answers of a language model:\n{listed}\n\n{_PLAIN}"
 
 
@@ -131,8 +131,10 @@ def one_line(text: str) -> str:
 
 _INTEGERS: JSON = {"type": "array", "items": {"type": "integer"}}
 _OR_NULL: JSON = {"type": ["string", "null"]}
-_ENTRY = closed(critiques=_INTEGERS, violates=_OR_NULL, instruction=_OR_NULL, contradicts=_OR_NULL)
-SCHEMA = closed(requirements=array(_ENTRY), no_demand=_INTEGERS, vague=_INTEGERS, to_the_reader=_INTEGERS)
+_ENTRY = closed_object(critiques=_INTEGERS, violates=_OR_NULL, instruction=_OR_NULL, contradicts=_OR_NULL)
+SCHEMA = closed_object(
+    requirements=array(_ENTRY), no_demand=_INTEGERS, vague=_INTEGERS, to_the_reader=_INTEGERS
+)
 
 
 _COMMENTS = """\

@@ -21,11 +21,11 @@ from whet.instructions.answers import (
     Requirement,
     copies_example,
     is_form,
-    listed,
+    read_listed,
     restated_texts,
     understood,
 )
-from whet.instructions.neighbours import Embed, arranged, comparable, contained
+from whet.instructions.neighbours import Embed, arrange_by_nearest, comparable, containment
 from whet.instructions.questions import (
     LONGEST_SHOWN,
     OWN_WORDS,
@@ -34,11 +34,11 @@ from whet.instructions.questions import (
     confusions,
     labels_of_rows,
     mostly_rows,
-    numbered,
+    number_lines,
     plain_question,
     question,
 )
-from whet.replies import array, closed, json_values
+from whet.replies import array, closed_object, json_values
 from whet.run import Run
 from whet.search.copies import Copies
 from whet.search.labels import by_turns
@@ -129,7 +129,7 @@ async def read(
     answers += [None] * (len(packs) - sent)
     manages = manages or (True if any(answers) and not plain else manages)
     failed = [pack for pack, answer in zip(packs, answers, strict=True) if answer is None and not plain]
-    halves = [half for pack in failed for half in packed(pack, -(-len(pack) // 2))]
+    halves = [half for pack in failed for half in make_packs(pack, -(-len(pack) // 2))]
     if manages is None and any(copied):
         manages = False
     drafts = mostly_rows(critiques) and not manages
@@ -142,7 +142,7 @@ async def read(
     requirements = [r for _, one in read_of for r in one.requirements]
     requirements = _different(requirements, known) if drafts else requirements
     if manages and any(r.copied for r in requirements) and (most is None or calls < most):
-        requirements, calls = await _restated(run, requirements, critiques), calls + 1
+        requirements, calls = await _restate(run, requirements, critiques), calls + 1
     dismissed = {place: why for _, one in read_of for place, why in one.dismissed.items()}
     mentioned = {place for pack, one in read_of for place in pack if place not in one.unread}
     unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
@@ -158,35 +158,39 @@ async def _packs(
     as many as a draft shows. Rows with labels go out in one pack, those of different labels by turns: rows that are much alike
     teach rules for one label alone, and each pack would write a list of labels of its own."""
     if mostly_rows(critiques) and (plain or labels_of_rows(critiques)):
-        return [_drafted_from(critiques) if plain else _mixed(critiques)[: max(1, _held(critiques, size))]]
-    order, close = await arranged(run, [c.text for c in critiques], embed)
+        return [
+            _drafted_from(critiques)
+            if plain
+            else _mix_labels(critiques)[: max(1, _count_that_fit(critiques, size))]
+        ]
+    order, close = await arrange_by_nearest(run, [c.text for c in critiques], embed)
     length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
     size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
     if most is not None and not plain:
         fine = min(most - 1, math.ceil(length * len(critiques) / FINE))
         size = min(size, math.ceil(len(critiques) / max(1, fine)))
-    return packed(order, -(-size // 2) if plain else size, most, close)
+    return make_packs(order, -(-size // 2) if plain else size, most, close)
 
 
-def _mixed(critiques: Sequence[Critique]) -> list[int]:
+def _mix_labels(critiques: Sequence[Critique]) -> list[int]:
     """The places of critiques, those of different labels by turns; the label that is missed most often comes first."""
     missed = Counter(one.wanted for one in critiques)
     places = sorted(range(len(critiques)), key=lambda place: -missed[critiques[place].wanted])
     return by_turns(places, lambda place: critiques[place].wanted)
 
 
-def _held(critiques: Sequence[Critique], size: int) -> int:
+def _count_that_fit(critiques: Sequence[Critique], size: int) -> int:
     """How many of the mixed critiques a request holds."""
-    lengths = [min(len(critiques[place].text), LONGEST_SHOWN) for place in _mixed(critiques)[:size]]
+    lengths = [min(len(critiques[place].text), LONGEST_SHOWN) for place in _mix_labels(critiques)[:size]]
     return sum(total <= PACK_SHOWN for total in itertools.accumulate(lengths))
 
 
 def _drafted_from(critiques: Sequence[Critique]) -> list[int]:
     """The rows that a draft is made from: one of each label, and six at least."""
-    return _mixed(critiques)[: max(PLAIN_ROWS, len({c.wanted for c in critiques}))]
+    return _mix_labels(critiques)[: max(PLAIN_ROWS, len({c.wanted for c in critiques}))]
 
 
-def packed(
+def make_packs(
     order: Sequence[int], size: int, most: int | None = None, close: Sequence[float] = ()
 ) -> list[list[int]]:
     """Places in packs of about even size, at most `size` each unless they must fit into `most` packs.
@@ -243,7 +247,7 @@ async def _ask(
         completion = await ask_model(run, "read", question, None, tokens, sample, warmth)
         words = Copies(OWN_WORDS, "")
         managed = [k for k in known if k.managed]
-        own = listed(completion, managed, longest)[: len(shown)]
+        own = read_listed(completion, managed, longest)[: len(shown)]
         own = [r for r in own if not is_copy(r.text, texts, _PLAIN_COPY)]
         own = [r for r in own if not words.piece(r.text)]
         dismissed, usable = dict[int, str](), bool(own)
@@ -257,7 +261,7 @@ async def _ask(
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
     named = dismissed.keys() | {n for r in own for n in r.critiques}
     unread = tuple(n for n in range(len(shown)) if named and n not in named)
-    marked = tuple(_marked(r, texts) for r in own)
+    marked = tuple(_mark_repetition(r, texts) for r in own)
     return Reading(marked, dismissed, unread, manages=False if copies else None, usable=usable)
 
 
@@ -268,7 +272,7 @@ def _different(drafts: Sequence[Requirement], known: Sequence[Known]) -> list[Re
     """The drafts that are not mostly another text, known or drafted before: a small model writes nearly the same each time."""
     texts, kept = [k.text for k in known], []
     for one in drafts:
-        if all(max(contained(text, one.text), contained(one.text, text)) < _PLAIN_COPY for text in texts):
+        if all(max(containment(text, one.text), containment(one.text, text)) < _PLAIN_COPY for text in texts):
             texts.append(one.text)
             kept.append(one)
     return kept
@@ -277,37 +281,37 @@ def _different(drafts: Sequence[Requirement], known: Sequence[Known]) -> list[Re
 def is_copy(text: str, critiques: Sequence[str], share: float = _COPY) -> bool:
     """Whether a text repeats one of the critiques as a whole, however it is framed; a word or two of a short one do not."""
     return any(
-        contained(critique, text) >= share
-        and (len(critique) >= _TELLING or contained(text, critique) >= _MOSTLY)
+        containment(critique, text) >= share
+        and (len(critique) >= _TELLING or containment(text, critique) >= _MOSTLY)
         for critique in critiques
         if comparable(critique)
     )
 
 
-def _marked(one: Requirement, critiques: Sequence[str]) -> Requirement:
+def _mark_repetition(one: Requirement, critiques: Sequence[str]) -> Requirement:
     """The requirement with whether it repeats a critique, be it another one than the model named."""
     return replace(one, copied=is_copy(one.text, critiques))
 
 
-async def _restated(
+async def _restate(
     run: Run, requirements: Sequence[Requirement], critiques: Sequence[Critique]
 ) -> list[Requirement]:
     """The requirements with other texts for those that repeat a critique, where the model has them; one that it calls an
     instruction as it stands is confirmed."""
     copies = [r for r in requirements if r.copied]
-    asks = f"{_RESTATE}\n\n{numbered(r.text for r in copies)}\n\n{_RESTATE_FORM}"
+    asks = f"{_RESTATE}\n\n{number_lines(r.text for r in copies)}\n\n{_RESTATE_FORM}"
     texts = restated_texts(await ask_model(run, "restate", asks, TEXTS), len(copies))
     new = {copies[n]: text for n, text in texts.items()}
 
     def reworded(one: Requirement) -> Requirement:
         confirmed = new[one].confirmed and comparable(new[one].text) == comparable(one.text)
         one = replace(one, text=new[one].text, confirmed=confirmed)
-        return _marked(one, [c.text for c in critiques])
+        return _mark_repetition(one, [c.text for c in critiques])
 
     return [reworded(r) if r in new else r for r in requirements]
 
 
-TEXTS = closed(texts=array(closed(number={"type": "integer"}, text={"type": "string"})))
+TEXTS = closed_object(texts=array(closed_object(number={"type": "integer"}, text={"type": "string"})))
 
 
 _RESTATE = """\

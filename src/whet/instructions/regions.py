@@ -14,10 +14,10 @@ from typing import Any
 
 from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.manager import InstructionManager
-from whet.instructions.reader import ask_model, packed
+from whet.instructions.reader import ask_model, make_packs
 from whet.prompt import Prompt
 from whet.prompt.events import Event
-from whet.replies import array, closed, json_values
+from whet.replies import array, closed_object, json_values
 from whet.run import Run
 from whet.search.minibatch import show_step
 from whet.search.regions import prompt_of_region
@@ -27,7 +27,7 @@ SIZE, SHOWN, REGION_SHOWN = 12, 600, 1500
 """Critiques in a call, characters that are shown of each step, and of each region."""
 _SHARE = 4
 """At most one call in so many assigns critiques."""
-SCHEMA = closed(assigned=array(closed(critique={"type": "integer"}, prompt={"type": "string"})))
+SCHEMA = closed_object(assigned=array(closed_object(critique={"type": "integer"}, prompt={"type": "string"})))
 
 
 @dataclass
@@ -119,7 +119,7 @@ class RegionManagers:
         regions = [self._addressed(critique.prompt) for critique in judged.critiques]
         open_places = [n for n, region in enumerate(regions) if region is None]
         packs = (
-            packed(open_places, SIZE, None if most is None else max(1, most // _SHARE))
+            make_packs(open_places, SIZE, None if most is None else max(1, most // _SHARE))
             if open_places and most != 0
             else []
         )

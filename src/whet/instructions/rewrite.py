@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.instructions.answers import LONGEST_OF_ROWS, Known, clean, resolved
+from whet.instructions.answers import LONGEST_OF_ROWS, Known, clean, resolve_id
 from whet.instructions.neighbours import comparable
-from whet.instructions.questions import indented, one_line
-from whet.instructions.reader import ask_model, is_copy, packed
-from whet.replies import array, closed, json_values, records
+from whet.instructions.questions import indent, one_line
+from whet.instructions.reader import ask_model, is_copy, make_packs
+from whet.replies import array, closed_object, json_values, records
 from whet.run import Run
 from whet.search.minibatch import shortened
 from whet.types import Completion
@@ -32,7 +32,7 @@ async def rewrite(
     """Another text by id, where the model has a usable one that was not tried yet; at most `most` calls."""
     if not failing or most == 0:
         return {}
-    packs = packed(range(len(failing)), PACK, None)[:most]
+    packs = make_packs(range(len(failing)), PACK, None)[:most]
 
     async def one(branch: Run, pack: Sequence[int]) -> dict[str, str]:
         items = [failing[n] for n in pack]
@@ -46,7 +46,7 @@ def _question(items: Sequence[Failing], around: str) -> str:
     for item in items:
         lines = [f"[{item.id}] {one_line(item.text)}"]
         lines += [f"   tried before: {one_line(text)}" for text in item.tried[-3:] if text != item.text]
-        lines += [f"   a critique: {indented(text)}" for text in item.critiques[:_CRITIQUES]]
+        lines += [f"   a critique: {indent(text)}" for text in item.critiques[:_CRITIQUES]]
         shown.append("\n".join(lines))
     context = f"\n\n<context>\n{shortened(around, 1500)}\n</context>" if around.strip() else ""
     return f"{_TASK}{context}\n\nInstructions that are still violated:\n" + "\n\n".join([*shown, _FORM])
@@ -55,7 +55,7 @@ def _question(items: Sequence[Failing], around: str) -> str:
 def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
     """The usable texts of an answer by id. Where no entry names a known id, as many entries as items stand in their order."""
     entries = list(records(json_values(completion.text, whole=completion.finish != "length")))
-    named = [resolved(e.get("instruction_id"), items) or resolved(e.get("id"), items) for e in entries]
+    named = [resolve_id(e.get("instruction_id"), items) or resolve_id(e.get("id"), items) for e in entries]
     if not any(named) and len(entries) == len(items):
         named = list(items)
     texts: dict[str, str] = {}
@@ -68,7 +68,9 @@ def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
     return texts
 
 
-SCHEMA = closed(rewrites=array(closed(instruction_id={"type": "string"}, text={"type": "string"})))
+SCHEMA = closed_object(
+    rewrites=array(closed_object(instruction_id={"type": "string"}, text={"type": "string"}))
+)
 
 
 _TASK = """\

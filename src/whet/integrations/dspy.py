@@ -301,20 +301,20 @@ class _ModuleMetric:
         gold, pred, trace = self.module.rows.examples[example["id"]], output.prediction, output.trace
         with dspy.context(**self.module.settings):
             if not self.detailed:
-                return _graded(self.metric(gold, pred))
-            whole = _graded(self.metric(gold, pred, trace, None, None))
+                return _reward_from_metric(self.metric(gold, pred))
+            whole = _reward_from_metric(self.metric(gold, pred, trace, None, None))
             addressed: dict[str, Any] = {}
             for own, predictor in output.module.named_predictors():
                 steps = [step for step in trace if step[0] is predictor]
                 if steps:
-                    outcome = _graded(self.metric(gold, pred, trace, own, steps))
+                    outcome = _reward_from_metric(self.metric(gold, pred, trace, own, steps))
                     addressed[self.module.names[own]] = outcome["critique"]
         if {*addressed.values()} - {whole["critique"]}:
             whole["critique"] = {name: text for name, text in addressed.items() if text}
         return whole
 
 
-def _graded(outcome: Any) -> dict[str, Any]:
+def _reward_from_metric(outcome: Any) -> dict[str, Any]:
     """What a metric returns as what a reward returns."""
     if isinstance(outcome, Mapping):
         score, feedback, parts = (outcome.get(key) for key in ("score", "feedback", "objective_scores"))

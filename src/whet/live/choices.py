@@ -65,10 +65,10 @@ def load_pairwise_votes(database: Database, prompt: str, *, most: int = MOST_OF_
     )
     with database.read() as connection:
         rows = connection.execute(query).all()
-    return [(row.version, row.against, row.value) for row in _capped(rows, most)]
+    return [(row.version, row.against, row.value) for row in _cap_votes(rows, most)]
 
 
-def _capped(rows: Sequence[Any], most: int) -> list[Any]:
+def _cap_votes(rows: Sequence[Any], most: int) -> list[Any]:
     """The rows that count, in order: the last of one person about two answers, and the last `most` about two versions."""
     seen: set[tuple[str, frozenset[int]]] = set()
     counts: Counter[tuple[str, frozenset[int]]] = Counter()

@@ -67,8 +67,8 @@ def task_from_traffic(
     notes += [f"left out: {number} {reason}" for reason, number in left.items()]
     if not rows:
         raise UsageError(
-            f"No answer of {version.name} was corrected by people{_counted(left)}. Corrections come with `whet feedback add ID "
-            "--correction TEXT`; comments alone make rows for a reward that needs no target: --reward reward.py."
+            f"No answer of {version.name} was corrected by people{_describe_left_out(left)}. Corrections come with "
+            "`whet feedback add ID --correction TEXT`; comments alone make rows for a reward that needs no target: --reward reward.py."
         )
     material = ImportedData(
         {"": rows}, _source(prompt), None, {}, notes, columns=False, settings={"group": GROUP}
@@ -76,7 +76,7 @@ def task_from_traffic(
     return start_task(target, material, NewTaskChoices(reward=reward, lm=lm))
 
 
-def _counted(left: Counter[str]) -> str:
+def _describe_left_out(left: Counter[str]) -> str:
     return f" ({', '.join(f'{number} {reason}' for reason, number in left.items())})" if left else ""
 
 

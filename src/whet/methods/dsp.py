@@ -44,7 +44,7 @@ from whet.errors import UsageError
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.replies import unwrapped, without_thought
+from whet.replies import unwrap, without_thought
 from whet.rewards.text import targets_of
 from whet.rl.language import TAG
 from whet.rl.policy_actor import PolicyActor
@@ -283,7 +283,7 @@ def attached(example: Example, hint: str) -> Example:
 def hint_in(text: str, ended: bool) -> str:
     """The hint in what the policy wrote, without its thought and what encloses it; of a text that the bound on tokens cut, the
     keywords before the last separator."""
-    hint = unwrapped(without_thought(text), TAG)
+    hint = unwrap(without_thought(text), TAG)
     return hint if ended else hint.rpartition(SEPARATOR)[0].strip()
 
 

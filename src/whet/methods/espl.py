@@ -55,14 +55,14 @@ from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.principles import (
     PrincipleList,
-    applied,
+    apply_operations,
     crossed_rating,
-    evicted,
+    evict,
     mutated_rating,
     operations_in,
     ranks,
-    rated,
     select,
+    update_ratings,
 )
 from whet.rl.score_book import ValidatedNotes, due
 from whet.rl.training import Advantage, MultiTurnTraining, Reward, Trainer, rewards_by_turn
@@ -154,7 +154,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
         if config.mode != "evolution":
             samples = [group for one in played for group in one.samples]
             figures = trainer.learn(samples, [group for one in played for group in one.rewards])
-        after = rated(programs, [(value - low) / (high - low) for value in accuracy])
+        after = update_ratings(programs, [(value - low) / (high - low) for value in accuracy])
         pool.replace(after)
         if config.mode != "rl":
             best = max(range(len(programs)), key=lambda i: accuracy[i])
@@ -163,11 +163,15 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
                 query, winners = crossover_question(programs, best, groups, problems, high - low)
                 written = await operate(run, trainer, config, query)
                 parents = [after[i] for i in winners] or [after[best]]
-                pool.crossed(parents, applied(programs[best].principles, written, config.principles), number)
+                pool.crossed(
+                    parents, apply_operations(programs[best].principles, written, config.principles), number
+                )
             own = played[best].rollouts
             query = mutation_question(programs[best], own, problems, high, contrast=config.explain)
             written = await operate(run, trainer, config, query)
-            pool.mutated(after[best], applied(programs[best].principles, written, config.principles), number)
+            pool.mutated(
+                after[best], apply_operations(programs[best].principles, written, config.principles), number
+            )
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
         if due(number, steps, checks):
             key = pool.key(await run.keep(policy))
@@ -242,7 +246,7 @@ class Pool(ValidatedNotes):
         key = int(self.notes["born"])
         self.notes["born"] = key + 1
         child = PrincipleList(tuple(principles), *rating, born=step, parents=parents, key=key)
-        self._store(evicted([*self.members, child], self.most))
+        self._store(evict([*self.members, child], self.most))
 
     def _store(self, programs: Sequence[PrincipleList]) -> None:
         self.notes["pool"] = [program.to_json() for program in programs]

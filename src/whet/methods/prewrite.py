@@ -36,7 +36,7 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
-from whet.rl.score_book import Leaders, rewarded, rewrite_of, untrained, written_text
+from whet.rl.score_book import Leaders, plan_without_training, rewrite_of, score_rewrites, written_text
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -88,7 +88,7 @@ async def prewrite(
     plan = fit(
         run, env, config.steps + 1, width, config.examples, finalists=config.rewrites, asks=0, least=least
     )
-    plan = plan if config.steps else untrained(plan)
+    plan = plan if config.steps else plan_without_training(plan)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     trainer = Trainer(policy, config)
@@ -101,7 +101,7 @@ async def prewrite(
     async def step(run: Run, number: int) -> None:
         (group,) = await trainer.sample(run, [question], n=plan.width)
         examples = minibatch(run.rng, env.train, plan.examples)
-        rewards = await rewarded(
+        rewards = await score_rewrites(
             run, env, [rewrite_of(start, written_text(sample)) for sample in group], examples
         )
         figures = trainer.learn([group], [rewards])

@@ -40,10 +40,10 @@ from whet.environments.environment import Environment
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.replies import between, unwrapped, without_thought
+from whet.replies import between, unwrap, without_thought
 from whet.rl.language import TAG
 from whet.rl.policy_model import PolicyModel
-from whet.rl.score_book import Leaders, due, rewrite_of, untrained
+from whet.rl.score_book import Leaders, due, plan_without_training, rewrite_of
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -120,7 +120,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     if not config.steps:
         (group,) = await trainer.sample(run, [question], n=min(config.prompts, plan.width))
         prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
-        return await leaders.best_of(run, env, untrained(plan), archive, prompts)
+        return await leaders.best_of(run, env, plan_without_training(plan), archive, prompts)
     await run.train(plan.rounds, step, policy)
     return leaders.recall(archive)
 
@@ -135,7 +135,7 @@ def answer_in(completion: str) -> str | None:
     """The prompt in a completion: what stands between the last pair of answer tags after the reasoning; None without one, as in a
     completion that the bound on tokens cut before."""
     answers = between(without_thought(completion), "<answer>", "</answer>")
-    return unwrapped(answers[-1], TAG) if answers else None
+    return unwrap(answers[-1], TAG) if answers else None
 
 
 def format_reward(completion: str, think: bool = True) -> float:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.budget import LearningBudget, budget_of
-from whet.instructions.critiques import judged, of_people
+from whet.instructions.critiques import collect_critiques, of_people
 from whet.instructions.manager import InstructionManager
 from whet.instructions.regions import managers_of
 from whet.methods.method import MethodEntry
@@ -105,7 +105,7 @@ async def prompt_learning(
         batch = again + [next(examples) for _ in range(size - len(again))]
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts[len(again) :], trial=budget.trial)
-        answers = judged(rollouts, env.train, env.reward.high, people)
+        answers = collect_critiques(rollouts, env.train, env.reward.high, people)
         changed = await manager.step(run, answers, budget.calls(manager.spent), at, last=budget.last)
         budget.learned(answers, len(manager.newest))
         whole = Candidate(manager.prompt, (whole.prompt.id,), at)

@@ -154,14 +154,14 @@ def _hf(name: str, base_url: str | None, options: Mapping[str, Any]) -> Language
     return load(name, **options)
 
 
-def _embedded(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+def _open_embedded(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
     from whet.models.embedded import load
 
     _check_options("embedded", options, {})
     return load(name)
 
 
-def _scripted(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+def _open_simulated(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
     """Simulators are test helpers, in a layer above: imported by name, like the models of another package."""
     model: LanguageModel = import_module("whet.testing.simulators").provide(name, base_url, options)
     return model
@@ -190,8 +190,8 @@ _REQUEST_OPTIONS: Mapping[str, tuple[type, ...]] = {
 _PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, Any]], LanguageModel]] = {
     "hf": _hf,
     "litellm": _litellm,
-    "embedded": _embedded,
-    "scripted": _scripted,
+    "embedded": _open_embedded,
+    "scripted": _open_simulated,
 }
 _BUILT_IN = (*PROVIDERS, *_PROVIDERS)
 _HERE = ("hf", "embedded", "scripted")

@@ -74,7 +74,7 @@ class CallableModel(AnswersOnly):
         except Exception as error:
             raise self._broken(describe_exception(error)) from error
         if made is None:
-            raise self._broken(f"it returned {_described(answer)}. {FORMS}")
+            raise self._broken(f"it returned {_describe_answer(answer)}. {FORMS}")
         self._answered += 1
         return made
 
@@ -116,7 +116,7 @@ def as_model(
     )
 
 
-def _described(answer: object) -> str:
+def _describe_answer(answer: object) -> str:
     """What an answer that is none is, in a word."""
     if isinstance(answer, Mapping):
         return f"a dict with the keys {shown(', '.join(map(str, answer)))}"

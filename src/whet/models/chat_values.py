@@ -51,7 +51,7 @@ def _read(answer: Any, request: Request, who: str) -> Completion | None:
     if isinstance(answer, Completion):
         return answer
     if isinstance(answer, str):
-        return Completion(answer, usage=_estimated(answer, request))
+        return Completion(answer, usage=_estimate_usage(answer, request))
     data = _as_dict(answer)
     if data is None:
         return None
@@ -65,7 +65,7 @@ def _read(answer: Any, request: Request, who: str) -> Completion | None:
         return None
     usage = _usage_of(data)
     reason = next((reason for name in _ENDS if (reason := data.get(name)) is not None), None)
-    return Completion(text, finish_of(reason), _estimated(text, request) if usage is None else usage)
+    return Completion(text, finish_of(reason), _estimate_usage(text, request) if usage is None else usage)
 
 
 def _as_dict(answer: Any) -> Mapping[str, Any] | None:
@@ -120,7 +120,7 @@ def _usage_of(data: Mapping[str, Any]) -> Usage | None:
     return None
 
 
-def _estimated(text: str, request: Request) -> Usage:
+def _estimate_usage(text: str, request: Request) -> Usage:
     return Usage(sum(_estimate(str(m.content)) for m in request.messages), _estimate(text))
 
 

@@ -46,7 +46,7 @@ class EmbeddingModel(AnswersOnly):
     async def generate(self, request: Request) -> list[Completion]:
         """One HTTP call. Raises ProviderError, as any model does."""
         vectors, usage = await self._model.embed([message.content for message in request.messages])
-        return [Completion(packed(np.asarray(vectors)), usage=usage)]
+        return [Completion(pack_vectors(np.asarray(vectors)), usage=usage)]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -87,9 +87,9 @@ def embedder(address: str) -> Embedder | None:
 
     async def embed_here(run: Run, texts: Sequence[str]) -> Vectors:
         async def compute() -> JSON:
-            return packed(np.asarray(encoder.embed(texts)))
+            return pack_vectors(np.asarray(encoder.embed(texts)))
 
-        return unpacked(str(await run.effect(EMBEDDING, compute)), len(texts))
+        return unpack_vectors(str(await run.effect(EMBEDDING, compute)), len(texts))
 
     return embed_here
 
@@ -103,13 +103,13 @@ async def _embed_there(run: Run, texts: Sequence[str]) -> Vectors:
         (answer,) = await run.generate(EMBEDDING, Request(messages, max_tokens=1))
         if answer.error is not None:
             raise ProviderError(f"The embedding of {len(batch)} texts failed: {answer.error}.")
-        batches.append(unpacked(answer.text, len(batch)))
+        batches.append(unpack_vectors(answer.text, len(batch)))
     if len({vectors.shape[1] for vectors in batches}) > 1:
         raise ProviderError("The embedding gave vectors of different lengths. Name another one.")
     return np.concatenate(batches) if batches else np.zeros((0, 0))
 
 
-def packed(vectors: NDArray[Any]) -> str:
+def pack_vectors(vectors: NDArray[Any]) -> str:
     """Vectors as one text, in single precision.
 
     >>> unpacked(packed(np.array([[0.5, -1.0], [2.0, 0.0]])), 2).tolist()
@@ -118,7 +118,7 @@ def packed(vectors: NDArray[Any]) -> str:
     return base64.b64encode(vectors.astype("<f4").tobytes()).decode()
 
 
-def unpacked(text: str, count: int) -> Vectors:
+def unpack_vectors(text: str, count: int) -> Vectors:
     """The vectors of that many texts. Raises ProviderError for a text that holds none."""
     try:
         values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.models.openai_wire import garbled, loads
+from whet.models.openai_wire import loads, unreadable_reply
 
 _BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _DONE = b"[DONE]"
@@ -40,9 +40,9 @@ def read_event_stream(raw: bytes) -> dict[str, Any]:
         if data == _DONE:
             answer.done = True
             break
-        event = _parsed(data)
+        event = _parse_event(data)
         if not isinstance(event, dict):
-            raise garbled("the stream holds an event that is not a JSON object")
+            raise unreadable_reply("the stream holds an event that is not a JSON object")
         if event.get("error") or name == b"error":
             return {"error": event.get("error") or event}
         answer.add(event)
@@ -69,10 +69,10 @@ def _events(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _is_whole(data: bytes) -> bool:
-    return data == _DONE or _parsed(data) is not None
+    return data == _DONE or _parse_event(data) is not None
 
 
-def _parsed(data: bytes) -> Any:
+def _parse_event(data: bytes) -> Any:
     try:
         return loads(data)
     except ValueError:
@@ -155,7 +155,7 @@ class _Answer:
         """The whole answer. Raises ProviderError when it has no end."""
         ended = bool(self.choices) and all(choice.finish or choice.error for choice in self.choices.values())
         if not (ended or self.done):
-            raise garbled("the stream ended before the answer did")
+            raise unreadable_reply("the stream ended before the answer did")
         choices = [self.choices[index].as_body(index) for index in sorted(self.choices)]
         body = {"object": "chat.completion", "model": self.model, "choices": choices}
         return body | ({"usage": self.usage} if self.usage else {})

@@ -15,7 +15,7 @@ from typing import Any
 
 from whet.models.huggingface_load import Weights, positions
 from whet.models.openai_answers import cut_at_stop
-from whet.replies.thoughts import opening_at_end, separated
+from whet.replies.thoughts import opening_at_end, separate_thought
 from whet.types import Completion, Request, Usage, content_hash
 
 _BYTES_PER_CHARACTER = 4
@@ -75,7 +75,7 @@ def can_decode(weights: Weights) -> bool:
 def decode(weights: Weights, rows: Sequence[DecodingRow], choose: Choose, ends: Collection[int]) -> None:
     """Write all rows, each until one of the tokens `ends`, a stop sequence or its bound; one row's failure is everybody's."""
     with weights.torch.inference_mode():
-        batch = _prefilled(weights, rows)
+        batch = _prefill(weights, rows)
         live = list(rows)
         while True:
             chosen = choose(live, batch.logits)
@@ -125,7 +125,7 @@ class _Batch:
         self.mask = self.mask[rows]
 
 
-def _prefilled(weights: Weights, rows: Sequence[DecodingRow]) -> _Batch:
+def _prefill(weights: Weights, rows: Sequence[DecodingRow]) -> _Batch:
     from whet.models.huggingface_cache import give_room
 
     batch = _Batch(weights, None, None)
@@ -199,7 +199,7 @@ def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> 
     an answer is a Completion with `error`.
     """
     rows = _rows(weights, requests)
-    flat = _ordered([row for group in rows for row in group if row.max_tokens > 0])
+    flat = _order_by_prefix([row for group in rows for row in group if row.max_tokens > 0])
     for at in range(0, len(flat), size):
         _run(weights, flat[at : at + size])
     answers = []
@@ -209,7 +209,7 @@ def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> 
     return answers
 
 
-def _ordered(rows: Sequence[RequestRow]) -> list[RequestRow]:
+def _order_by_prefix(rows: Sequence[RequestRow]) -> list[RequestRow]:
     """The distinct rows; those that begin alike stand together, or, where few do, those of like length."""
     distinct = list({id(row): row for row in rows}.values())
     shared = shared_beginnings([row.ids for row in distinct]) is not None
@@ -266,9 +266,9 @@ def _without_thought(weights: Weights, ids: Sequence[int], written: Sequence[int
     tokenizer = weights.tokenizer
     plain: str = tokenizer.decode(written, skip_special_tokens=True)
     raw = f"{opening_at_end(tokenizer.decode(ids[-_MARK_TOKENS:]))}{tokenizer.decode(written)}"
-    parted = separated(Completion(raw))
+    parted = separate_thought(Completion(raw))
     if not parted.thought:
-        return separated(Completion(plain))
+        return separate_thought(Completion(plain))
     answer = parted.text
     for token in tokenizer.all_special_tokens:
         answer = answer.replace(token, "")
@@ -281,11 +281,14 @@ def _run(weights: Weights, rows: list[RequestRow]) -> None:
         _generate(weights, rows)
         return
     decode(
-        weights, rows, lambda live, logits: _adjusted(weights, live, logits).argmax(-1), end_tokens(weights)
+        weights,
+        rows,
+        lambda live, logits: _adjust_scores(weights, live, logits).argmax(-1),
+        end_tokens(weights),
     )
 
 
-def _adjusted(weights: Weights, rows: Sequence[RequestRow], scores: Any) -> Any:
+def _adjust_scores(weights: Weights, rows: Sequence[RequestRow], scores: Any) -> Any:
     """Scores (B, V) whose largest entry is each row's next token; notes the first token's candidates.
 
     Sampling adds Gumbel noise, drawn from the row's own generator, to the row's logits and takes the largest: a
@@ -317,7 +320,7 @@ def _generate(weights: Weights, rows: list[RequestRow]) -> None:
             input_ids=ids,
             attention_mask=mask,
             max_new_tokens=max(row.max_tokens for row in rows),
-            logits_processor=[lambda _, scores: _adjusted(weights, rows, scores)],
+            logits_processor=[lambda _, scores: _adjust_scores(weights, rows, scores)],
             stopping_criteria=[_Stop(weights, rows, start)],
         )
     for row, tokens in zip(rows, out[:, start:].tolist(), strict=True):

@@ -68,7 +68,7 @@ def score(
     for item in read[: len(inputs)]:
         tokens[item.place[1]] = [len(choice) for choice in item.choices]
     if width:
-        arithmetic = {"causal": _causal, "seq2seq": _seq2seq, "masked": _masked}[weights.kind]
+        arithmetic = {"causal": _causal, "seq2seq": _seq2seq, "masked": _masked_scores}[weights.kind]
         with weights.torch.inference_mode():
             for batch in _batches(weights, read, width):
                 for item, values in zip(batch, arithmetic(weights, batch).tolist(), strict=True):
@@ -182,7 +182,7 @@ def _batches(weights: Weights, items: Sequence[ScoringItem], width: int) -> Iter
         yield batch
 
 
-def _picked(logits: Any, targets: Any, mask: Any) -> Any:
+def _sum_target_logprobs(logits: Any, targets: Any, mask: Any) -> Any:
     """Sum over T of the log-probabilities of targets (B, T) where mask is 1, in float32; shape (B,)."""
     logits = logits.float()
     chosen = logits.gather(-1, targets[..., None])[..., 0] - logits.logsumexp(-1)
@@ -218,7 +218,7 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
             use_cache=True,
             **extra,
         )
-        scores = scores + _picked(rest.logits, choices[:, 1:], real[:, 1:])
+        scores = scores + _sum_target_logprobs(rest.logits, choices[:, 1:], real[:, 1:])
     return scores.view(len(batch), width).double()
 
 
@@ -243,10 +243,14 @@ def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
         decoder_input_ids=torch.cat([head, choices[:, :-1]], -1),
         use_cache=False,
     )
-    return _picked(out.logits[:, head.shape[1] - 1 :], choices, real).view(len(batch), width).double()
+    return (
+        _sum_target_logprobs(out.logits[:, head.shape[1] - 1 :], choices, real)
+        .view(len(batch), width)
+        .double()
+    )
 
 
-def _masked(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
+def _masked_scores(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores; one pass for each number of tokens that a continuation has."""
     torch, model = weights.torch, weights.model
     scores = torch.zeros(len(batch), len(batch[0].choices), dtype=torch.float64)
@@ -301,7 +305,7 @@ def read_answers(
     return rows
 
 
-def forced(weights: Weights, batch: Sequence[ScoringItem]) -> Forced:
+def build_forced_batch(weights: Weights, batch: Sequence[ScoringItem]) -> Forced:
     """A batch of items as tensors on the model's device."""
     answers = [item.choices[0] for item in batch]
     if weights.kind == "masked":

@@ -23,7 +23,7 @@ from whet.models.gradients import (
     sum_of_right,
 )
 from whet.models.huggingface_load import Weights, encodable
-from whet.models.huggingface_score import ScoringItem, forced, items, log_likelihood, read_answers, sides
+from whet.models.huggingface_score import ScoringItem, build_forced_batch, items, log_likelihood, read_answers, sides
 from whet.prompt import Prompt
 from whet.types import Example
 
@@ -72,7 +72,7 @@ class TransformersGradients:
         return Gradient(loss / len(read), total / np.float32(len(read)))
 
     def _batch(self, rows: Sequence[_Row], words: int) -> tuple[float, NDArray[np.float32]]:
-        batch = forced(self._weights, [row.item for row in rows])
+        batch = build_forced_batch(self._weights, [row.item for row in rows])
         embeds = self._weights.model.get_input_embeddings()(batch.ids).detach().requires_grad_()
         if any(row.others for row in rows):
             out = self._weights.model(inputs_embeds=embeds, attention_mask=batch.mask)

@@ -19,19 +19,26 @@ from whet.models.endpoint import endpoint_of, is_loopback
 from whet.models.event_stream import is_event_stream
 from whet.models.http import LATE, HttpClient, NoAnswer
 from whet.models.language_model import AnswersOnly
-from whet.models.openai_answers import NEGLECTS, completions, decode, embeddings, neglected, reported_usage
+from whet.models.openai_answers import (
+    NEGLECTS,
+    completions,
+    decode,
+    embeddings,
+    find_neglected_options,
+    reported_usage,
+)
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
     SYSTEM,
     Failure,
     encode,
-    garbled,
     http_error,
     limits_of,
     loads,
     refused_features,
     request_body,
+    unreadable_reply,
     wants_stream,
 )
 from whet.models.output_bounds import OutputBounds, TokenLimits
@@ -143,7 +150,7 @@ class OpenAIModel(AnswersOnly):
                 unnamed = self._optional.answered(request, body) - self._disabled
                 self._disabled |= unnamed
                 self._say(self._forms.answered(request, form) | unnamed)
-                self._note(neglected(body, data, usage))
+                self._note(find_neglected_options(body, data, usage))
                 return result
         else:
             result = answer
@@ -297,7 +304,7 @@ class OpenAIModel(AnswersOnly):
             if answer.reason == LATE:
                 return self._no_answer(f"no answer within {self._timeout:g} s")
             if answer.status == 200:
-                return garbled(answer.reason)
+                return unreadable_reply(answer.reason)
             return self._no_answer(answer.reason, answer.final, answer.unreached)
         if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
             return answer.body

@@ -24,7 +24,7 @@ import orjson
 
 from whet.errors import ProviderError
 from whet.models.event_stream import is_event_stream, read_event_stream
-from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, garbled, loads
+from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, loads, unreadable_reply
 from whet.replies import split_thought, without_thought
 from whet.types import Completion, Request, Usage
 
@@ -79,7 +79,7 @@ def completions(
     if not choices and any(data.get(key) for key in ("error", "message", "detail")):
         return _failure_inside_200(data)
     if not isinstance(choices, list):
-        raise garbled("the answer holds no choices")
+        raise unreadable_reply("the answer holds no choices")
     errors = [_error_of(choice) for choice in choices]
     if errors and errors[0] is not None and None not in errors:
         return _failure_inside_200(errors[0])
@@ -103,7 +103,7 @@ def _share_usage(usage: Usage, answers: int) -> list[Usage]:
     return [replace(usage, output_tokens=share + rest), *[Usage(0, share)] * (answers - 1)]
 
 
-def neglected(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
+def find_neglected_options(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
     """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
     choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
     written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
@@ -141,9 +141,11 @@ def decode(raw: bytes) -> dict[str, Any]:
         if PAGE.match(raw):
             whole = b"<!doctype" in raw[:100].lower()
             raise ProviderError(WEB_PAGE, retryable=not whole, fatal=whole, status=200) from None
-        raise garbled("the answer is not JSON" if raw.strip() else "the answer has no body") from None
+        raise unreadable_reply(
+            "the answer is not JSON" if raw.strip() else "the answer has no body"
+        ) from None
     if not isinstance(data, dict):
-        raise garbled("the answer is not a JSON object")
+        raise unreadable_reply("the answer is not a JSON object")
     return data
 
 

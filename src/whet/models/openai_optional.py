@@ -37,7 +37,7 @@ class OptionalParameters:
     def failed(self, request: Request, body: Mapping[str, Any], status: int) -> bool:
         """Note a failure that names no parameter. True when the next attempt of this request goes without some."""
         tried = self._trials.pop(_key(request), None)
-        doubted = frozenset(_sent(body) - self._answered)
+        doubted = frozenset(_optional_keys_of(body) - self._answered)
         if tried is not None or not doubted or status not in _WITHOUT_REASON:
             return False
         self._trials[_key(request)] = doubted, status
@@ -45,7 +45,7 @@ class OptionalParameters:
 
     def answered(self, request: Request, body: Mapping[str, Any]) -> set[str]:
         """Note an answer. Returns what is refused from now on."""
-        self._answered |= _sent(body)
+        self._answered |= _optional_keys_of(body)
         if not self._trials:
             return set()
         left_out, status = self._trials.pop(_key(request), (frozenset(), 0))
@@ -55,7 +55,7 @@ class OptionalParameters:
         return refused
 
 
-def _sent(body: Mapping[str, Any]) -> set[str]:
+def _optional_keys_of(body: Mapping[str, Any]) -> set[str]:
     return {name for name, key in OPTIONAL.items() if key in body}
 
 

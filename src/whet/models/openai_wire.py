@@ -150,7 +150,7 @@ def encode(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def garbled(what: str) -> ProviderError:
+def unreadable_reply(what: str) -> ProviderError:
     """A 200 whose body cannot be used (`status` is 200): retryable, in the end a failed rollout, likely
     billed.
     """

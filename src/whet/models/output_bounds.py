@@ -107,7 +107,7 @@ def read_limits(message: str, details: Mapping[str, Any], sent: int | None) -> T
     """
     text = _SEPARATOR.sub("", message)
     about_output, about_context = _OUTPUT.search(text), _CONTEXT_WORDS.search(text)
-    exact = _counted(details)
+    exact = _read_token_limits(details)
     if not (about_output or about_context or exact) or not (_TOO_MUCH.search(text) or exact):
         return None
     for pattern in _SUMS:
@@ -143,7 +143,7 @@ def _output_limit(text: str, sent: int) -> TokenLimits | None:
     )
 
 
-def _counted(details: Mapping[str, Any]) -> TokenLimits | None:
+def _read_token_limits(details: Mapping[str, Any]) -> TokenLimits | None:
     """The numbers where an error has fields for them, as llama.cpp's has."""
     context, spent = details.get("n_ctx"), details.get("n_prompt_tokens")
     if isinstance(context, int) and isinstance(spent, int):

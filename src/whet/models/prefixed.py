@@ -28,7 +28,7 @@ class Virtual:
     embeddings: Any = None
 
 
-def prefixed(weights: Weights, virtual: Virtual) -> Weights:
+def prefix_weights(weights: Weights, virtual: Virtual) -> Weights:
     """The weights with virtual tokens before every text; these count against the model's limit.
 
     Raises UsageError for a masked model or when no room is left.

@@ -77,7 +77,7 @@ def read_text(text: str, where: str = "prompt", *, json_only: bool = False) -> t
 def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, ...], Any]:
     """The messages of a text, and the value of JSON that they were read from."""
     text = text.removeprefix("\ufeff")
-    if (headed := _headed(text)) is not None:
+    if (headed := _parse_headed_messages(text)) is not None:
         return headed, None
     if text.lstrip()[:1] in ("[", "{") or json_only:
         try:
@@ -111,7 +111,7 @@ def join_messages(messages: Sequence[Message]) -> str:
     """Messages with roles as one text that `read_text` reads as the same: headed by their roles, or as JSON where a text has such
     headings itself."""
     text = "\n\n".join(f"[{m.role}]\n{m.content}" for m in messages)
-    return text if _headed(text) == tuple(messages) else write_messages(messages)
+    return text if _parse_headed_messages(text) == tuple(messages) else write_messages(messages)
 
 
 def write_messages(messages: Sequence[Message]) -> str:
@@ -205,7 +205,7 @@ def _way_in_words(way: tuple[str | int, ...]) -> str:
     return "" if number is None else f", message {number + 1}"
 
 
-def _headed(text: str) -> tuple[Message, ...] | None:
+def _parse_headed_messages(text: str) -> tuple[Message, ...] | None:
     """The messages of a text whose first line is `[system]`, `[user]` or `[assistant]`; None for any other text."""
     headings = list(_HEADING.finditer(text))
     if not headings or headings[0].start():

@@ -21,7 +21,7 @@ from whet.prompt.fence import (
     without_markers,
 )
 from whet.prompt.length import LengthLimit
-from whet.prompt.sections import joined, sections_of
+from whet.prompt.sections import join_sections, sections_of
 from whet.prompt.slots import SLOT, canonical_name, fill, slot_names, slots, slots_in_addresses
 from whet.storable import repair_surrogates, shown
 from whet.types import Example, Message, content_hash
@@ -95,7 +95,7 @@ class Prompt:
             for name, prompt in prompts.items()
             for message in prompt.messages
         )
-        return cls.parse(joined(sections))
+        return cls.parse(join_sections(sections))
 
     @cached_property
     def parts(self) -> Mapping[str, Prompt]:

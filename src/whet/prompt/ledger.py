@@ -60,12 +60,12 @@ def read(text: str, author: str = "hand", at: str = "") -> Read:
     return Read(author=author, at=at, notes=notes, newline=newline)
 
 
-def opened(prompt: Prompt, region: str | None = None, at: str = "") -> Read:
+def first_event(prompt: Prompt, region: str | None = None, at: str = "") -> Read:
     """The first event of a prompt's ledger: what its author wrote."""
     return read(prompt.region_text(region), "author", at)
 
 
-def written(prompt: Prompt, ledger: Ledger, region: str | None = None) -> Prompt:
+def write_ledger(prompt: Prompt, ledger: Ledger, region: str | None = None) -> Prompt:
     """The prompt with the ledger's text in its region. Raises EditRejected, never repairs."""
     text = render(ledger)
     return prompt if text == prompt.region_text(region) else prompt.edit(text, region)

@@ -53,7 +53,7 @@ def sections_of(text: str, where: str = "prompt") -> tuple[PromptSection, ...]:
     return sections
 
 
-def joined(parts: Iterable[tuple[str, str | None, str]]) -> str:
+def join_sections(parts: Iterable[tuple[str, str | None, str]]) -> str:
     """The text of these (name, role, text). Raises UsageError for a name that is none, or a text with a heading of its own."""
     texts = []
     for name, role, text in parts:

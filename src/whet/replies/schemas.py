@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from whet.types import JSON
 
 
-def closed(**properties: JSON) -> dict[str, JSON]:
+def closed_object(**properties: JSON) -> dict[str, JSON]:
     """An object with exactly these properties, as strict structured output wants it.
 
     >>> closed(demands={"type": "boolean"})["required"]

@@ -55,7 +55,7 @@ def read_text(completion: Completion, tag: str, *, lenient: bool = False) -> Tex
     whole = completion.error is None and completion.finish != "length"
     if not reply:
         return TextReading([], CUT if completion.finish == "length" else EMPTY)
-    for pieces in _enclosed(reply, tag, whole, lenient):
+    for pieces in _find_enclosed(reply, tag, whole, lenient):
         if isinstance(pieces, str):
             return TextReading([], pieces)
         if texts := _clean(pieces):
@@ -81,9 +81,9 @@ def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool
         return read_text(completion, tag, lenient=bare).texts
     reply = without_thought(completion.text).strip()
     whole = completion.error is None and completion.finish != "length"
-    texts = _tagged(reply, tag, whole)
+    texts = _find_tagged(reply, tag, whole)
     if not texts and tag.lower() in _INSTRUCTION_TAGS:
-        texts = next(filter(None, (_tagged(reply, other, whole) for other in _INSTRUCTION_TAGS)), [])
+        texts = next(filter(None, (_find_tagged(reply, other, whole) for other in _INSTRUCTION_TAGS)), [])
     texts = (
         texts or _texts_in_json(reply, tag, whole) or _clean(blocks_in(reply)) or _clean(list_items(reply))
     )
@@ -124,7 +124,7 @@ def list_items(text: str) -> list[str]:
     return items
 
 
-def unwrapped(text: str, tag: str) -> str:
+def unwrap(text: str, tag: str) -> str:
     """A text without a fence, a pair of tags or quotation marks that enclose all of it; without outer space.
 
     >>> unwrapped("```\\n<INSTRUCTION>Be kind.</INSTRUCTION>\\n```", "INSTRUCTION")
@@ -132,10 +132,10 @@ def unwrapped(text: str, tag: str) -> str:
     """
     text = text.strip()
     if fence := _whole_fence(text):
-        return unwrapped(fence[1], tag)
+        return unwrap(fence[1], tag)
     pair = _whole_pair(text, tag)
     if pair is not None:
-        return unwrapped(pair, tag)
+        return unwrap(pair, tag)
     for opening, closing in ('""', "''", "“”", "``"):
         inner = text[1:-1]
         ends = len(text) > 2 and (text[0], text[-1]) == (opening, closing)
@@ -144,7 +144,7 @@ def unwrapped(text: str, tag: str) -> str:
     return text
 
 
-def _enclosed(reply: str, tag: str, whole: bool, lenient: bool) -> Iterator[list[str] | str]:
+def _find_enclosed(reply: str, tag: str, whole: bool, lenient: bool) -> Iterator[list[str] | str]:
     """What encloses texts in a reply, the surest first: texts, or why what is there cannot be read."""
     fence = _whole_fence(reply)
     yield _json_texts(reply if fence is None else fence[1], tag, whole)
@@ -304,12 +304,12 @@ def _json_texts(reply: str, tag: str, whole: bool) -> list[str]:
     if reply.lstrip()[:1] not in ("{", "["):
         return []
     values = [one.value for one in values_of(reply, whole) if one.place == WHOLE and not one.cut]
-    return [text for value in values for text in _named(value, tag)]
+    return [text for value in values for text in _texts_by_name(value, tag)]
 
 
-def _named(value: Any, tag: str) -> list[str]:
+def _texts_by_name(value: Any, tag: str) -> list[str]:
     if isinstance(value, list):
-        return [t for item in value for t in ([item] if isinstance(item, str) else _named(item, tag))]
+        return [t for item in value for t in ([item] if isinstance(item, str) else _texts_by_name(item, tag))]
     if not isinstance(value, dict):
         return []
     fields = {key.lower(): field for key, field in value.items() if isinstance(field, str | list)}
@@ -319,7 +319,7 @@ def _named(value: Any, tag: str) -> list[str]:
     for key in (tag.lower(), f"{tag.lower()}s", *keys, *usual):
         if key in fields:
             field = fields[key]
-            return [field] if isinstance(field, str) else _named(field, tag)
+            return [field] if isinstance(field, str) else _texts_by_name(field, tag)
     return []
 
 
@@ -348,7 +348,7 @@ def _clean(texts: list[str]) -> list[str]:
     return cleaned
 
 
-def _tagged(reply: str, tag: str, whole: bool) -> list[str]:
+def _find_tagged(reply: str, tag: str, whole: bool) -> list[str]:
     name = re.escape(tag)
     opening = rf"<\s*{name}(?:\s[^<>]*)?>"
     pattern = rf"{opening}((?:(?!{opening}).)*?)<\s*/\s*{name}\s*>"

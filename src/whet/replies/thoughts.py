@@ -130,7 +130,7 @@ def without_thought(text: str) -> str:
     return split_thought(text).answer.strip()
 
 
-def separated(completion: Completion) -> Completion:
+def separate_thought(completion: Completion) -> Completion:
     """A completion whose text is the answer alone, its thought kept beside it. A thought without an end is no answer: the
     completion has an empty text, finish `length` and an error. What is separated already stays as it is, but for marks for the
     end of a turn."""
@@ -154,7 +154,7 @@ def separated(completion: Completion) -> Completion:
     )
 
 
-def joined(completion: Completion) -> Completion:
+def join_thought(completion: Completion) -> Completion:
     """A completion whose text holds the thought again, before the answer; one that came beside the text stands in `<think>`."""
     if not completion.thought:
         return completion
@@ -201,13 +201,13 @@ def _end_of_opened(text: str) -> int | None:
         opening = _OPENING.match(text, len(text) - len(text[at or 0 :].lstrip()))
         if opening is None:
             break
-        at = opening.end() if opening["empty"] else _closed(text, opening)
+        at = opening.end() if opening["empty"] else _find_thought_end(text, opening)
         if at < 0:
             break
     return at
 
 
-def _closed(text: str, opening: re.Match[str]) -> int:
+def _find_thought_end(text: str, opening: re.Match[str]) -> int:
     """Where the thought ends that an opening mark begins, marks inside counted; -1 where it does not. Where they do not come out
     even, the first closing mark counts."""
     kind = next(name for name, value in opening.groupdict().items() if value)

@@ -140,7 +140,7 @@ def values_of(reply: str, whole: bool) -> list[Value]:
     try:
         value = json.loads(reply, strict=False)
     except (ValueError, RecursionError):
-        return list(_scanned(reply, whole))
+        return list(_scan(reply, whole))
     return [Value(value, 0, WHOLE)] if isinstance(value, dict | list) and not _is_deep(value) else []
 
 
@@ -155,7 +155,7 @@ class _Allowance:
     reads: int
 
 
-def _scanned(reply: str, whole: bool) -> Iterator[Value]:
+def _scan(reply: str, whole: bool) -> Iterator[Value]:
     """Objects and lists from left to right. What starts inside another one is part of it."""
     allowance = _Allowance(40 * len(reply) + 100_000, 4 * len(reply) + 10_000, _READS * len(reply) + 1000)
     begin, stop = len(reply) - len(reply.lstrip()), len(reply.rstrip())
@@ -165,9 +165,9 @@ def _scanned(reply: str, whole: bool) -> Iterator[Value]:
         start = bracket.start()
         while start >= here.end:
             here = next(stretches)
-        value, end, cut = _decoded(reply, start, allowance)
+        value, end, cut = _decode_at(reply, start, allowance)
         if value is None and allowance.slow > 0:
-            value, end, cut = _mended(reply, start, here.stop, whole or here.stop < len(reply), allowance)
+            value, end, cut = _mend(reply, start, here.stop, whole or here.stop < len(reply), allowance)
         if value is None:
             at = start + 1
             continue
@@ -188,7 +188,7 @@ def _first(reply: str, start: int) -> int:
     return blank.end() if blank else start
 
 
-def _decoded(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int, bool]:
+def _decode_at(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int, bool]:
     """The value that starts at a bracket when it is JSON as it stands, and where it ends."""
     if not _STRICT.match(reply, start):
         return None, start, False
@@ -206,19 +206,19 @@ def _decoded(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int, b
     return value, end, False
 
 
-def _mended(reply: str, start: int, stop: int, whole: bool, allowance: _Allowance) -> tuple[Any, int, bool]:
+def _mend(reply: str, start: int, stop: int, whole: bool, allowance: _Allowance) -> tuple[Any, int, bool]:
     """The value that starts at a bracket when it is cut off at `stop` or broken; None when it is neither."""
     like, strict = _LIKE_JSON.match(reply, start), _STRICT.match(reply, start)
     if not (like or strict):
         return None, start, False
-    outline = _outlined(reply, start, stop)
+    outline = _outline_value(reply, start, stop)
     allowance.slow -= outline.end - start + 100
     if outline.deep or allowance.slow < 0 or not (like or outline.stack):
         return None, start, False
     if outline.stack:
-        value = _completed(reply, start, outline, whole, allowance if like else None)
+        value = _complete_value(reply, start, outline, whole, allowance if like else None)
     else:
-        value = _repaired(reply[start : outline.end], allowance)
+        value = _repair(reply[start : outline.end], allowance)
     right = isinstance(value, dict if reply[start] == "{" else list) and not _is_deep(value)
     if not right or (outline.broken and not value):
         return None, start, False
@@ -242,7 +242,7 @@ class _Outline:
     broken: bool = False
 
 
-def _outlined(reply: str, start: int, stop: int) -> _Outline:
+def _outline_value(reply: str, start: int, stop: int) -> _Outline:
     """The outline of the value at `start`. A closing bracket that does not fit the innermost open one closes the next one
     that it fits. From a quotation mark that has no second one on, only brackets count.
     """
@@ -281,7 +281,9 @@ def _outlined(reply: str, start: int, stop: int) -> _Outline:
     return cut or replace(now, end=stop)
 
 
-def _completed(reply: str, start: int, outline: _Outline, whole: bool, allowance: _Allowance | None) -> Any:
+def _complete_value(
+    reply: str, start: int, outline: _Outline, whole: bool, allowance: _Allowance | None
+) -> Any:
     """The value of an outline that is not closed, without what was cut off.
 
     An unfinished item of a list goes with all that it holds, with one exception: a list around the one object that holds
@@ -303,7 +305,7 @@ def _completed(reply: str, start: int, outline: _Outline, whole: bool, allowance
     try:
         value = json.loads(text, strict=False)
     except (ValueError, RecursionError):
-        value = None if allowance is None else _repaired(text, allowance)
+        value = None if allowance is None else _repair(text, allowance)
     return [] if first and isinstance(value, list) and not any(map(_holds_items, value)) else value
 
 
@@ -331,7 +333,7 @@ class _Metered(str):
         return _Metered.of(super().__add__(other), self.allowance)
 
 
-def _repaired(span: str, allowance: _Allowance) -> Any:
+def _repair(span: str, allowance: _Allowance) -> Any:
     if len(span) > _LONGEST_BROKEN:
         return None
     try:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from whet.reporting.cost import parts_beside
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
-    from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
+    from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
     from whet.reporting.notebook import comparison_html, evaluation_html, result_html
     from whet.reporting.page import sections, write_report
-    from whet.reporting.progress_display import Display, displayed, place_of
+    from whet.reporting.progress_display import Display, display_progress, place_of
     from whet.reporting.record import Record, number, read_run, side
     from whet.reporting.svg import IntervalRow, interval_plot
 
@@ -23,11 +23,11 @@ _HOMES = {
     "whet.reporting.cost": "parts_beside",
     "whet.reporting.diff": "diff_html",
     "whet.reporting.layout": "details facts note prose region table",
-    "whet.reporting.markup": "Child Html clipped el join prompt_text",
+    "whet.reporting.markup": "Child Html clip el join prompt_text",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
     "whet.reporting.comparison_page": "best_first write_comparison",
     "whet.reporting.page": "sections write_report",
-    "whet.reporting.progress_display": "Display displayed place_of",
+    "whet.reporting.progress_display": "Display display_progress place_of",
     "whet.reporting.record": "Record number read_run side",
     "whet.reporting.svg": "IntervalRow interval_plot",
 }
@@ -39,11 +39,11 @@ __all__ = [
     "IntervalRow",
     "Record",
     "best_first",
-    "clipped",
+    "clip",
     "comparison_html",
     "details",
     "diff_html",
-    "displayed",
+    "display_progress",
     "el",
     "evaluation_html",
     "facts",

@@ -9,7 +9,7 @@ import orjson
 
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, details, note
-from whet.reporting.markup import Html, clipped, el, join, prompt_text
+from whet.reporting.markup import Html, clip, el, join, prompt_text
 from whet.reporting.record import START, Record, ReportedCandidate, number
 
 MOST_DRAWN = 500
@@ -194,7 +194,7 @@ def others(record: Record) -> Section | None:
     for name, values in record.others.items():
         shown = values[-MOST_RECORDS:]
         which = f"the last {len(shown)} of {len(values):,}" if len(shown) < len(values) else "all"
-        lines = el("ol", [el("li", clipped(_compact(v), LONGEST_RECORD)) for v in shown], class_="notes")
+        lines = el("ol", [el("li", clip(_compact(v), LONGEST_RECORD)) for v in shown], class_="notes")
         size = el("small", f"{number_format.plural(len(values), 'record')}, {which}")
         groups.append(details([_NOTES.get(name, name.replace("_", " ")), size], lines))
     return Section("notes", "Notes of the method", join(groups))

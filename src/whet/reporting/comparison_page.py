@@ -14,7 +14,7 @@ import orjson
 import whet.reporting.number_format as number_format
 from whet.errors import StorageError, UsageError
 from whet.reporting.layout import Section, details, facts, note, table
-from whet.reporting.markup import Child, Html, clipped, el, join
+from whet.reporting.markup import Child, Html, clip, el, join
 from whet.reporting.page import document
 from whet.reporting.record import Record, number, read_run, side
 from whet.reporting.svg import (
@@ -26,7 +26,7 @@ from whet.reporting.svg import (
     legend,
     line,
     marker,
-    padded,
+    pad_range,
     path,
     stairs,
     svg,
@@ -98,7 +98,7 @@ def render(result: Mapping[str, Any], methods: Methods, folder: Path) -> str:
     head = el(
         "header",
         el("p", "whet comparison", class_="brand"),
-        el("h1", clipped(str(result["task"]), 160)),
+        el("h1", clip(str(result["task"]), 160)),
         el("p", what, class_="run-line"),
     )
     links = [el("li", el("a", section.title, href=f"#{section.set_reference_policy}")) for section in shown]
@@ -368,7 +368,7 @@ def _curves(
 ) -> Html:
     values = [point.value for _, record in records for point in record.validated if point.incumbent]
     right = max(1, *(record.calls for _, record in records))
-    frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*padded(values), height - 52, 28))
+    frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*pad_range(values), height - 52, 28))
     parts = [frame.axes("model calls", width // 110, 6)]
     for run, record in records:
         index = order.index(run["method"])
@@ -456,7 +456,7 @@ def _runs_section(runs: Methods, folder: Path) -> Section:
                 number_format.count(sum(side(usage, "calls").values())),
                 number_format.price(usage.get("cost_usd"), bool(usage.get("price_unknown"))),
                 number_format.duration(usage.get("seconds")),
-                clipped(str(run.get("ended_by", "–")), 200),
+                clip(str(run.get("ended_by", "–")), 200),
             ]
         )
     caption = note(

@@ -21,7 +21,7 @@ from whet.reporting.svg import (
     legend,
     line,
     marker,
-    padded,
+    pad_range,
     path,
     running_mean,
     stairs,
@@ -158,7 +158,7 @@ def _curve(record: Record, width: int, height: int) -> Html:
         [] if baseline is None else [baseline]
     )
     right = max(1, record.calls)
-    frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*padded(values), height - 52, 28))
+    frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*pad_range(values), height - 52, 28))
 
     def place(point: ScoredPoint) -> XY:
         return frame.x(point.calls), frame.y(point.value)
@@ -253,7 +253,7 @@ def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | No
         return None
     width, height = PANEL
     x = Scale(*_wide_enough(series[0][0], series[-1][0]), 68, width - 10)
-    frame = Frame(width, height, x, Scale(*padded(y for _, y in series), height - 46, 12))
+    frame = Frame(width, height, x, Scale(*pad_range(y for _, y in series), height - 46, 12))
     window = max(1, len(series) // 20)
     place: Callable[[XY], XY] = lambda p: (frame.x(p[0]), frame.y(p[1]))  # noqa: E731
     drawn = [place(p) for p in envelope(series, width)]

@@ -39,7 +39,7 @@ def diff_lines(before: str, after: str) -> list[Line]:
         if tag == "equal":
             lines += [Line(" ", ((text, False),)) for text in old[i:j]]
         else:
-            lines += _replaced(old[i:j], new[k:m])
+            lines += _diff_replacement(old[i:j], new[k:m])
     return lines
 
 
@@ -61,7 +61,7 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int
     return [code for code in edges if code[1] < code[2] or code[3] < code[4]]
 
 
-def _replaced(old: Sequence[str], new: Sequence[str]) -> list[Line]:
+def _diff_replacement(old: Sequence[str], new: Sequence[str]) -> list[Line]:
     removed, added = [], []
     for before, after in zip_longest(old, new):
         pieces: Pair = ((before or "", False),), ((after or "", False),)

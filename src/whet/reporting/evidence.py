@@ -7,9 +7,9 @@ from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.engine.usage_sums import usage_of_run
-from whet.reporting.examples import folded, sealed_rows
+from whet.reporting.examples import fold_text, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
-from whet.reporting.markup import Child, Html, clipped, el, join, prompt_text
+from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
 from whet.reporting.programs import diff_of_each
 from whet.reporting.record import Record, number, side
 
@@ -88,10 +88,10 @@ def failures(record: Record) -> Section | None:
         return Section("failures", "Failures", note(text))
     rows = [
         [
-            clipped(str(row.get("id")), 200),
+            clip(str(row.get("id")), 200),
             name,
-            clipped(str(row["error"]), 1000),
-            folded(str(row.get("output") or "")),
+            clip(str(row["error"]), 1000),
+            fold_text(str(row.get("output") or "")),
         ]
         for name, row in failed[:MOST_FAILURES]
     ]

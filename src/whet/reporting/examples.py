@@ -7,7 +7,7 @@ from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, details, note
-from whet.reporting.markup import Html, clipped, el, join
+from whet.reporting.markup import Html, clip, el, join
 from whet.reporting.programs import trace
 from whet.reporting.record import Record, number
 from whet.types import lacks_answer
@@ -61,11 +61,11 @@ def sealed_rows(record: Record, name: str) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, Mapping)]
 
 
-def folded(text: str) -> Html:
+def fold_text(text: str) -> Html:
     """A short text as it is; a long one behind its beginning."""
     if len(text) <= SHORT:
         return join(text)
-    return details(f"{text[:SHORT].rstrip()}…", clipped(text, LONGEST_TEXT))
+    return details(f"{text[:SHORT].rstrip()}…", clip(text, LONGEST_TEXT))
 
 
 def _pairs(record: Record) -> list[Pair]:
@@ -124,7 +124,7 @@ def _example(
         for when, row in (("before", old), ("after", new))
         if row.get("critique")
     ]
-    name = el("span", clipped(str(old.get("id")), 200), class_="id")
+    name = el("span", clip(str(old.get("id")), 200), class_="id")
     answers = _answer(record, "Before", old), _answer(record, "After", new)
     traces = [trace(row, when) for when, row in (("before", old), ("after", new))]
     return el("li", name, shown, answers, critiques, traces)
@@ -136,7 +136,7 @@ def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
     shown = _text(output) if output else el("div", el("i", "no answer"))
     thought = row.get("thought")
     folded_thought = details(
-        "Thought", el("div", clipped(str(thought), LONGEST_TEXT), dir="auto", class_="output")
+        "Thought", el("div", clip(str(thought), LONGEST_TEXT), dir="auto", class_="output")
     )
     return el(
         "div",
@@ -149,4 +149,4 @@ def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
 
 def _text(text: str) -> Html:
     """What somebody wrote, in the direction of its letters."""
-    return el("div", folded(text), dir="auto", class_="output")
+    return el("div", fold_text(text), dir="auto", class_="output")

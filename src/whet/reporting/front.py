@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.reporting.layout import Section, details, note, table
-from whet.reporting.markup import Html, clipped, el, join, prompt_text
+from whet.reporting.markup import Html, clip, el, join, prompt_text
 from whet.reporting.record import Record, number, side
-from whet.reporting.svg import Frame, Scale, dots, label, legend, marker, padded, svg
+from whet.reporting.svg import Frame, Scale, dots, label, legend, marker, pad_range, svg
 
 SIZE = (400, 300)
 MOST_PANELS = 4
@@ -77,7 +77,7 @@ def _table(points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html:
         broken = [name for name in names if side(shown, name).get("holds") is False]
         kept = "yes" if point.get("holds") else f"no: {', '.join(broken)}" if broken else "no"
         text = details(
-            clipped(str(point.get("id")), 40), el("pre", prompt_text(str(point.get("prompt"))), dir="auto")
+            clip(str(point.get("id")), 40), el("pre", prompt_text(str(point.get("prompt"))), dir="auto")
         )
         rows.append([f"{at}", *means, kept, _gate(point), text])
     caption = "Means on validation; below them the interval of the difference to the baseline"
@@ -130,8 +130,8 @@ def _panel(
     placed = [(_mean(point, x_name), _mean(point, y_name)) for point in points]
     behind = [(_mean(one, x_name), _mean(one, y_name)) for one in others]
     everything = placed + behind
-    x_scale = Scale(*padded(x for x, _ in everything), 62, width - 14)
-    frame = Frame(width, height, x_scale, Scale(*padded(y for _, y in everything), height - 50, 26))
+    x_scale = Scale(*pad_range(x for x, _ in everything), 62, width - 14)
+    frame = Frame(width, height, x_scale, Scale(*pad_range(y for _, y in everything), height - 50, 26))
     parts = [
         frame.axes(x_name, 4, 5),
         label(0, 12, y_name, "start", "axis-label"),

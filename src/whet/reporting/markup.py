@@ -80,13 +80,13 @@ def plain(text: str) -> Html:
     return Html("".join(f"[{_name(p)}]" if hidden else html.escape(p) for p, hidden in _pieces(text)))
 
 
-def clipped(text: str, limit: int) -> Html:
+def clip(text: str, limit: int) -> Html:
     """The first `limit` characters of a text, and how many were left out."""
     return join(visible(text[:limit]), _rest(text, limit))
 
 
 def prompt_text(text: str, limit: int = 100_000) -> Html:
-    """A prompt: slots and fence markers stand out, everything else is as `clipped`."""
+    """A prompt: slots and fence markers stand out, everything else is as in `clip`."""
     shown, parts, last = text[:limit], [], 0
     for match in _MARKS.finditer(shown):
         kind = "fence" if match.group().startswith("<!--") else "slot"

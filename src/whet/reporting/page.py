@@ -56,7 +56,7 @@ def render(record: Record) -> str:
         title,
         el("a", "Skip to the verdict", href="#verdict", class_="skip"),
         verdict.header(record),
-        verdict.simulated(record),
+        verdict.simulation_banner(record),
         el("main", verdict.verdict(record), _contents(shown), [section.html() for section in shown]),
         el("footer", el("p", end)),
     )

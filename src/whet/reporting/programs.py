@@ -10,7 +10,7 @@ from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.reporting.diff import diff_html
 from whet.reporting.layout import Section, details, note, table
-from whet.reporting.markup import Html, clipped, el, join
+from whet.reporting.markup import Html, clip, el, join
 from whet.reporting.record import Record, number, side
 
 LONGEST_STEP = 2_000
@@ -71,10 +71,10 @@ def trace(row: Mapping[str, Any], when: str) -> Html | None:
 def _step(step: Mapping[str, Any]) -> Html:
     role, name = str(step.get("role")), str(step.get("prompt") or "no prompt")
     inputs = [
-        el("p", el("small", f"{key}: "), clipped(str(value), LONGEST_STEP), dir="auto")
+        el("p", el("small", f"{key}: "), clip(str(value), LONGEST_STEP), dir="auto")
         for key, value in side(step, "inputs").items()
     ]
-    output = el("p", clipped(str(step.get("output")), LONGEST_STEP), dir="auto")
+    output = el("p", clip(str(step.get("output")), LONGEST_STEP), dir="auto")
     tokens = step.get("tokens") or [0, 0]
     spent = (
         "" if role == "tool" else f" · {number_format.plural(tokens[0], 'token')} read, {tokens[1]:,} written"

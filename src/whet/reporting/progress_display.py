@@ -27,7 +27,7 @@ _STYLE = "white-space: pre-wrap; color: inherit; background: transparent"
 
 
 @contextmanager
-def displayed(
+def display_progress(
     progress: Progress | bool | None, subject: str = "", *, warn: Callable[[str], None] | None = None
 ) -> Iterator[Progress]:
     """Show on stderr, or in the notebook, how what happens meanwhile goes on; yields what the engine writes into.

@@ -29,7 +29,7 @@ class Scale:
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
 
-def padded(values: Iterable[float], share: float = 0.07) -> tuple[float, float]:
+def pad_range(values: Iterable[float], share: float = 0.07) -> tuple[float, float]:
     """The range of values with a margin on both sides; never empty.
 
     >>> padded([2.0, 2.0])
@@ -109,7 +109,7 @@ def interval_plot(
 ) -> Html:
     """Intervals under each other on one scale, with a line at the reference."""
     ends = [v for row in rows for v in (row.low, row.high)] + ([] if reference is None else [reference])
-    x = Scale(*padded(ends, 0.05), 12, INTERVAL_WIDTH - 12)
+    x = Scale(*pad_range(ends, 0.05), 12, INTERVAL_WIDTH - 12)
     below = NAME_ROW if any(len(row.name) + len(row.text) > LONGEST_LINE for row in rows) else 0
     each = INTERVAL_ROW + below + (METHOD_ROW if any(row.method for row in rows) else 0)
     bottom = each * len(rows) + 8

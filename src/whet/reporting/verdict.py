@@ -9,7 +9,7 @@ import whet.reporting.number_format as number_format
 from whet.engine.usage_sums import PARTS, parts_of
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
-from whet.reporting.markup import Child, Html, clipped, el, join
+from whet.reporting.markup import Child, Html, clip, el, join
 from whet.reporting.record import Record, number, rows_of, side
 
 LONGEST_TITLE = 160
@@ -26,16 +26,16 @@ def header(record: Record) -> Html:
     words = [f"{method}, seed {seed}" if method is not None else "no header in the journal"]
     if record.finished:
         words.append(f"ended by {record.result.get('ended_by')}")
-    line = clipped(" · ".join(words), LONGEST_TITLE)
+    line = clip(" · ".join(words), LONGEST_TITLE)
     return el(
         "header",
         el("p", "whet report", class_="brand"),
-        el("h1", clipped(task, LONGEST_TITLE)),
+        el("h1", clip(task, LONGEST_TITLE)),
         el("p", line, class_="run-line"),
     )
 
 
-def simulated(record: Record) -> Html | None:
+def simulation_banner(record: Record) -> Html | None:
     """The banner of a run that no language model answered."""
     return simulated_banner() if record.simulated else None
 

@@ -89,7 +89,7 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
     if isinstance(spec, list):
         if not spec:
             raise UsageError(f"{where}: the list of rewards is empty. Name at least one.")
-        parts = [_weighted(item, folder, where) for item in spec]
+        parts = [_read_weighted(item, folder, where) for item in spec]
         names = [r.name for _, r in parts]
         if len(set(names)) < len(names):
             raise UsageError(
@@ -99,7 +99,7 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
         return Weighted(parts)
     name, options = _name_and_options(spec, where)
     if "weight" in options:
-        return Weighted([_weighted(spec, folder, where)])
+        return Weighted([_read_weighted(spec, folder, where)])
     if name.endswith(".py") or name == "program":
         return _program(name, options, folder, where)
     if name in READ:
@@ -194,7 +194,7 @@ def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-def _weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunction]:
+def _read_weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunction]:
     name, options = _name_and_options(item, where)
     weight = options.pop("weight", 1.0)
     if not is_number(weight) or weight == 0:

@@ -158,7 +158,7 @@ def human_score(value: object) -> float | None:
     return score if math.isfinite(score) else None
 
 
-def labelled(
+def select_labelled(
     reward: RewardFunction, examples: Sequence[Example], most: int = 50
 ) -> list[tuple[Example, str, float]]:
     """At most `most` examples with the answer that a person scored, and the score."""
@@ -186,7 +186,7 @@ async def measure(run: Run, reward: RewardFunction, examples: Sequence[Example],
         except RewardFailed:
             return None
 
-    pairs = [pair for pair in await run.map(one, labelled(reward, examples, most)) if pair is not None]
+    pairs = [pair for pair in await run.map(one, select_labelled(reward, examples, most)) if pair is not None]
     low, high = getattr(reward, "scale", (0.0, 1.0))
     if all(low <= human <= high for _, human in pairs):
         pairs = [(judge, (human - low) / (high - low)) for judge, human in pairs]

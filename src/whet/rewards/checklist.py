@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.errors import did_you_mean
-from whet.replies import array, closed, list_items, without_thought
+from whet.replies import array, closed_object, list_items, without_thought
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     REASONS,
@@ -24,9 +24,9 @@ from whet.rewards.asking import (
     JudgeQuestion,
     RewardOptions,
     ask,
+    enclose_in_markers,
     first_of,
     lower_keys,
-    marked,
     number,
     objects,
     without_verdict,
@@ -99,7 +99,7 @@ class Checklist:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         if self.per_row:
-            items = named([*self.items, *await self._write(run, example)])
+            items = name_items([*self.items, *await self._write(run, example)])
         else:
             items = self.items or await self._extract(run)
         open_items = [i for i in items if i.check is None]
@@ -123,13 +123,15 @@ class Checklist:
 
     async def _extract(self, run: Run) -> tuple[ChecklistItem, ...]:
         rules = f"{_EXTRACT}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"
-        question = JudgeQuestion(rules, marked("The instruction", self.rubric.strip()), _EXTRACTED)
+        question = JudgeQuestion(
+            rules, enclose_in_markers("The instruction", self.rubric.strip()), _EXTRACTED
+        )
         return await ask(run, question, read_items)
 
     async def _write(self, run: Run, example: Example) -> tuple[ChecklistItem, ...]:
         """Items for one row, from what it asks for."""
-        shown = [marked("The instruction", self.rubric.strip())] if self.rubric else []
-        shown.append(marked("The request", example.user_text))
+        shown = [enclose_in_markers("The instruction", self.rubric.strip())] if self.rubric else []
+        shown.append(enclose_in_markers("The request", example.user_text))
         rules = f"{_WRITE}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"
         return await ask(run, JudgeQuestion(rules, "\n\n".join(shown), _EXTRACTED), read_items)
 
@@ -137,9 +139,12 @@ class Checklist:
         self, run: Run, items: Sequence[ChecklistItem], example: Example, answer: str
     ) -> list[list[Finding]]:
         listed = "\n".join(f"{n}. {item.text}" for n, item in enumerate(items, 1))
-        shown = [marked("The task's input", example.user_text), marked("The answer to judge", answer)]
+        shown = [
+            enclose_in_markers("The task's input", example.user_text),
+            enclose_in_markers("The answer to judge", answer),
+        ]
         if example.target is not None:
-            shown.insert(1, marked("The expected answer", str(example.target)))
+            shown.insert(1, enclose_in_markers("The expected answer", str(example.target)))
         rules = "\n\n".join((_TASK, f"The items:\n{listed}", RULES, _FORM))
         question = JudgeQuestion(rules, "\n\n".join(shown), _JUDGED, 256 + 96 * len(items))
 
@@ -209,10 +214,10 @@ def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | No
         weight = number(keys.get("weight")) or 0.0
         if isinstance(text, str) and any(c.isalnum() for c in text):
             items.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
-    return named(items) or None
+    return name_items(items) or None
 
 
-def named(items: Sequence[ChecklistItem]) -> tuple[ChecklistItem, ...]:
+def name_items(items: Sequence[ChecklistItem]) -> tuple[ChecklistItem, ...]:
     """Items with a name each: their own, or their text cut at a word; a number tells equal names apart."""
     taken: dict[str, int] = {}
     unique_items = []
@@ -259,7 +264,7 @@ def _items(options: RewardOptions, rows: Any) -> tuple[ChecklistItem, ...]:
         options.refuse(f"`items` is a list of texts or of {{item, weight, check, name}}; this is {rows!r}.")
     if len(rows) > MOST_ITEMS:
         options.refuse(f"there are {len(rows)} items; at most {MOST_ITEMS} fit. Use several checklists.")
-    items = named([_item(options, row, n) for n, row in enumerate(rows, 1)])
+    items = name_items([_item(options, row, n) for n, row in enumerate(rows, 1)])
     names = [item.name for item in items]
     if len(set(names)) < len(names):
         options.refuse("two items have the same name. Give each its own.")
@@ -304,7 +309,7 @@ def _check(options: RewardOptions, option: Any, place: int) -> Check:
 
 
 def _rows(properties: dict[str, JSON]) -> dict[str, JSON]:
-    return closed(items=array(closed(**properties)))
+    return closed_object(items=array(closed_object(**properties)))
 
 
 _JUDGED = _rows({"number": {"type": "integer"}, "reason": {"type": "string"}, "met": {"type": "boolean"}})

@@ -11,7 +11,7 @@ import regex
 
 from whet.errors import UsageError
 from whet.rewards.reward import TARGET
-from whet.rewards.targets import accepted, quote, show_target
+from whet.rewards.targets import accepted_answers, quote, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 from whet.words import fold
@@ -49,7 +49,7 @@ def readings(text: str, first: str = "") -> list[datetime.date]:
     match = _NUMERIC.fullmatch(_CLOCK.sub("", folded))
     if match is not None:
         return _numeric(match, first)
-    return _named(folded, first == _DAY_FIRST) if any(c.isalpha() for c in folded) else []
+    return _parse_named_month(folded, first == _DAY_FIRST) if any(c.isalpha() for c in folded) else []
 
 
 def _days(*parts: tuple[str, str, str]) -> list[datetime.date]:
@@ -78,7 +78,7 @@ def _numeric(match: Any, first: str) -> list[datetime.date]:
     return both if not first else _days(day_first if first == _DAY_FIRST else month_first)
 
 
-def _named(text: str, day_first: bool) -> list[datetime.date]:
+def _parse_named_month(text: str, day_first: bool) -> list[datetime.date]:
     """A date with the name of a month, read by dateutil; none that lacks its day, month or year."""
     from dateutil import parser
 
@@ -140,7 +140,7 @@ class Date:
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that is no date, or one of two."""
-        for target in accepted(example):
+        for target in accepted_answers(example):
             days = self._readings(target)
             if not days:
                 raise UsageError(
@@ -158,7 +158,7 @@ class Date:
         return [day] if day is not None else readings(str(target), self.first)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        targets = accepted(example)
+        targets = accepted_answers(example)
         days = readings(completion.text, self.first)
         if not days and self.last:
             days = _last(completion.text, self.first)

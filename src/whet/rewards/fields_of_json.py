@@ -31,12 +31,12 @@ def json_in(text: str) -> list[Any]:
     """
     answer = without_thought(text)
     wholes = [
-        value for piece in (answer, *reversed(blocks_in(answer))) if (value := _loaded(piece)) is not None
+        value for piece in (answer, *reversed(blocks_in(answer))) if (value := _load_json(piece)) is not None
     ]
     return wholes or list(_in_prose(answer))[::-1]
 
 
-def _loaded(text: str) -> Any:
+def _load_json(text: str) -> Any:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -135,15 +135,15 @@ class JsonFields:
         """The accepted values: of a list of objects each, of a text what it holds."""
         target = example.target
         if isinstance(target, list) and target and all(isinstance(one, dict | str) for one in target):
-            read = [_loaded(one) if isinstance(one, str) else one for one in target]
+            read = [_load_json(one) if isinstance(one, str) else one for one in target]
             return read if all(one is not None for one in read) else [target]
         if isinstance(target, str):
-            loaded = _loaded(target)
+            loaded = _load_json(target)
             return [] if loaded is None else [loaded]
         return [] if target is None else [target]
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        values = [_loaded(completion.text)] if self.bare else json_in(completion.text)[:1]
+        values = [_load_json(completion.text)] if self.bare else json_in(completion.text)[:1]
         if not values or values[0] is None:
             return Reward(
                 0.0, critique=f"The answer {quote(completion.text)} holds no JSON that can be parsed."

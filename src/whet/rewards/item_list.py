@@ -92,14 +92,18 @@ class ItemList:
 
     def _items(self, text: str) -> list[str]:
         answer = without_thought(text)
-        lists = [] if self.separator else [one for one in map(_listed, json_in(answer)) if one is not None]
+        lists = (
+            []
+            if self.separator
+            else [one for one in map(_read_json_list, json_in(answer)) if one is not None]
+        )
         if lists:
             return [show_target(item) for item in lists[0]]
         lines = list_items(answer)
         return lines if len(lines) > 1 else split_items(_LEAD.sub("", answer), self.separator)
 
 
-def _listed(value: Any) -> list[Any] | None:
+def _read_json_list(value: Any) -> list[Any] | None:
     """A JSON list, also as the only list of an object."""
     lists = [value] if isinstance(value, list) else [one for one in value.values() if isinstance(one, list)]
     return lists[0] if len(lists) == 1 else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from whet.replies import closed, without_thought
+from whet.replies import closed_object, without_thought
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     REASONS,
@@ -17,9 +17,9 @@ from whet.rewards.asking import (
     JudgeQuestion,
     RewardOptions,
     ask,
+    enclose_in_markers,
     first_of,
     lower_keys,
-    marked,
     number,
     objects,
 )
@@ -92,15 +92,15 @@ class Judge:
         self, example: Example, answer: str, target: str | None, place: int | None
     ) -> JudgeQuestion:
         low, high = (f"{end:g}" for end in self.scale)
-        shown = [marked("The task's input", example.user_text)]
+        shown = [enclose_in_markers("The task's input", example.user_text)]
         if place is None:
-            shown += [] if target is None else [marked("A known good answer", target)]
-            shown.append(marked("The answer to judge", answer))
+            shown += [] if target is None else [enclose_in_markers("A known good answer", target)]
+            shown.append(enclose_in_markers("The answer to judge", answer))
             form, schema = _ONE, _VERDICT
         else:
             first, second = (answer, target) if place == 0 else (target, answer)
-            shown += [marked("Answer 1", str(first)), marked("Answer 2", str(second))]
-            form, schema = _TWO, closed(answer_1=_VERDICT, answer_2=_VERDICT)
+            shown += [enclose_in_markers("Answer 1", str(first)), enclose_in_markers("Answer 2", str(second))]
+            form, schema = _TWO, closed_object(answer_1=_VERDICT, answer_2=_VERDICT)
         scale = f"The scale goes from {low} (fails the rubric) to {high} (fulfils it completely)."
         rules = "\n\n".join((_TASK, f"The rubric:\n{self.rubric.strip()}", scale, RULES, form))
         return JudgeQuestion(rules, "\n\n".join(shown), schema)
@@ -170,7 +170,7 @@ def _scale(options: RewardOptions) -> tuple[float, float]:
     return low, high
 
 
-_VERDICT = closed(explanation={"type": "string"}, score={"type": "number"})
+_VERDICT = closed_object(explanation={"type": "string"}, score={"type": "number"})
 _SCORE = re.compile(
     r"^[^\w\n]{0,20}(?:final |overall )?(?:score|rating|grade)[^\w\n]{0,20}?[:=][^\w\n]{0,20}?"
     r"(-?\d+(?:\.\d+)?)[ \t]*+(?:/[ \t]*+\d+(?:\.\d+)?)?[^\w\n]*+$"

@@ -14,7 +14,7 @@ import regex
 
 from whet.errors import UsageError
 from whet.rewards.reward import TARGET
-from whet.rewards.targets import accepted, quote, show_target
+from whet.rewards.targets import accepted_answers, quote, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 from whet.words import fold
@@ -193,7 +193,7 @@ class Number:
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that is no number."""
-        for target in accepted(example):
+        for target in accepted_answers(example):
             if self._wanted(target) is None:
                 raise UsageError(
                     f"the target {show_target(target)} of row {example.id} is no number. Correct the row, or compare texts with "
@@ -225,7 +225,7 @@ class Number:
         return []
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        targets = accepted(example)
+        targets = accepted_answers(example)
         numbers = self._found(completion.text)
         wanted = [number for target in targets if (number := self._wanted(target)) is not None]
         if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):

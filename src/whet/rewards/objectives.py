@@ -196,7 +196,7 @@ class Objectives(Weighted):
     @property
     def description(self) -> str:
         """What a writer of prompts should know of the objectives."""
-        lines = [f"- {i.name}{_source(i)}: {_wanted(i)}" for i in self.items]
+        lines = [f"- {i.name}{_source(i)}: {_describe_goal(i)}" for i in self.items]
         return "\n".join([AIMS, *lines])
 
 
@@ -204,7 +204,7 @@ def _source(item: Objective) -> str:
     return f" ({item.metric})" if item.metric not in (None, item.name) else ""
 
 
-def _wanted(item: Objective) -> str:
+def _describe_goal(item: Objective) -> str:
     bounds = [f"{bound} on average" for bound in item.goal.bounds]
     return ", ".join(["more is better" if item.goal.maximise else "less is better", *bounds])
 

@@ -10,7 +10,7 @@ from whet.types import Example
 _LONGEST = 200
 
 
-def accepted(example: Example) -> list[Any]:
+def accepted_answers(example: Example) -> list[Any]:
     """Accepted answers as they stand in the row, at least one: the target itself, or each of a list of them."""
     target = example.target
     return list(target) if isinstance(target, list) and target else [target]
@@ -31,7 +31,7 @@ def show_target(target: Any) -> str:
 
 def targets_of(example: Example) -> list[str]:
     """Accepted answers as texts, at least one."""
-    return [show_target(target) for target in accepted(example)]
+    return [show_target(target) for target in accepted_answers(example)]
 
 
 def quote(text: str) -> str:

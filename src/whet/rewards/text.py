@@ -16,7 +16,7 @@ from whet.errors import UsageError
 from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
 from whet.rewards.reward import TARGET, RewardFunction
-from whet.rewards.targets import accepted, quote, show_target, targets_of
+from whet.rewards.targets import accepted_answers, quote, show_target, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 from whet.words import fold, units, without_punctuation
@@ -90,7 +90,7 @@ class ExactMatch:
         return self._form(answer) == self._form(show_target(target)) if same is None else same
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        if any(self._equal(completion.text, target) for target in accepted(example)):
+        if any(self._equal(completion.text, target) for target in accepted_answers(example)):
             return Reward(1.0)
         wanted = targets_of(example)[0]
         return Reward(0.0, critique=f"The answer {quote(completion.text)} should be {quote(wanted)}.")
@@ -110,14 +110,14 @@ class F1:
     needs: frozenset[str] = frozenset({TARGET})
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        value = max(_shared(completion.text, target) for target in accepted(example))
+        value = max(_overlap(completion.text, target) for target in accepted_answers(example))
         if value == 1.0:
             return Reward(1.0)
         wanted = targets_of(example)[0]
         return Reward(value, critique=f"The answer {quote(completion.text)} should be {quote(wanted)}.")
 
 
-def _shared(answer: str, target: Any) -> float:
+def _overlap(answer: str, target: Any) -> float:
     same = is_same_number(answer, target)
     return f1_score(answer, show_target(target)) if same is None else float(same)
 
@@ -144,7 +144,7 @@ class Contains:
         return frozenset() if self.text is not None else frozenset({TARGET})
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        wanted = [self.text] if self.text is not None else accepted(example)
+        wanted = [self.text] if self.text is not None else accepted_answers(example)
         if any(self._holds(completion.text, target) for target in wanted):
             return Reward(1.0)
         return Reward(0.0, critique=f"The answer does not contain {quote(show_target(wanted[0]))}.")
@@ -184,7 +184,7 @@ class Regex:
             return Reward(1.0)
         last = matches[-1]
         answer = (last.group(1) if last.re.groups else last.group(0)) or ""
-        if any(_is_equal(answer, target) for target in accepted(example)):
+        if any(_is_equal(answer, target) for target in accepted_answers(example)):
             return Reward(1.0)
         return Reward(
             0.0, critique=f"The answer says {quote(answer)}; it should be {quote(targets_of(example)[0])}."

@@ -18,8 +18,8 @@ from whet.rewards.asking import (
     RULES,
     SAMPLING,
     RewardOptions,
+    enclose_in_markers,
     first_of,
-    marked,
     objects,
     yes_or_no,
 )
@@ -76,7 +76,9 @@ class YesNo:
 
     async def _probability(self, run: Run, question: str, example: Example, answer: str) -> float:
         """p(yes), from one call or from `samples` of them. Raises RewardFailed when too few can be read."""
-        shown = "\n\n".join((marked("The input", example.user_text), marked("The answer", answer)))
+        shown = "\n\n".join(
+            (enclose_in_markers("The input", example.user_text), enclose_in_markers("The answer", answer))
+        )
         query = f"{shown}\n\nThe question: {question}"
         messages = (Message("system", f"{_TASK}\n\n{RULES}"), Message("user", query))
         temperature = SAMPLING if self.samples > 1 else 0.0

@@ -126,12 +126,12 @@ class Space:
         if action.kind == "stop":
             return replace(state, stopped=True)
         if action.kind == "exchange":
-            return replace(state, pool=_exchanged(state.pool, action.first, action.second))
+            return replace(state, pool=_exchange(state.pool, action.first, action.second))
         if action.kind == "words":
             return replace(state, words=action.first)
         if action.kind == "turn":
             places = state.order.index(action.first), state.order.index(action.second)
-            return replace(state, order=_exchanged(state.order, *places))
+            return replace(state, order=_exchange(state.order, *places))
         kept = [on != (k == action.first) for k, on in enumerate(state.kept)]
         return replace(state, kept=tuple(kept))
 
@@ -186,7 +186,7 @@ def usable(start: Prompt, env: Environment, example: Example) -> bool:
     return not SLOT.search(shown) and apply(start, f"{start.region_text()}\n{shown}") is not None
 
 
-def _exchanged(order: tuple[int, ...], first: int, second: int) -> tuple[int, ...]:
+def _exchange(order: tuple[int, ...], first: int, second: int) -> tuple[int, ...]:
     exchanged = list(order)
     exchanged[first], exchanged[second] = exchanged[second], exchanged[first]
     return tuple(exchanged)

@@ -25,7 +25,7 @@ def ppo(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float = 0.2, hig
     return -torch.min(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
 
 
-def clipped(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
+def is_clipped(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
     """Whether `ppo` gives a token no gradient because of its clip: bool (B, T)."""
     ratio = (logprobs - old).exp()
     return ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))

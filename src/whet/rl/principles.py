@@ -93,7 +93,7 @@ def ranks(scores: Sequence[float]) -> list[int]:
     return ranking
 
 
-def rated(programs: Sequence[PrincipleList], scores: Sequence[float]) -> list[PrincipleList]:
+def update_ratings(programs: Sequence[PrincipleList], scores: Sequence[float]) -> list[PrincipleList]:
     """The programs with their ratings after a contest in which they reached these scores (0 to 1). One alone stays as it is.
 
     Raises UsageError when the library `trueskill` is missing.
@@ -123,7 +123,7 @@ def crossed_rating(parents: Sequence[PrincipleList]) -> tuple[float, float]:
     return mean, math.sqrt(1 / whole + INFLATION**2)
 
 
-def evicted(pool: Sequence[PrincipleList], most: int) -> list[PrincipleList]:
+def evict(pool: Sequence[PrincipleList], most: int) -> list[PrincipleList]:
     """The pool cut to `most` programs: the oldest go, but never the best rated (by mu - 2 sigma) nor the newest."""
     kept = sorted(pool, key=lambda p: p.key)
     best = max(kept, key=lambda p: (p.low, p.key))
@@ -148,7 +148,9 @@ def operations_in(reply: str, *, whole: bool = True) -> list[Operation]:
     return []
 
 
-def applied(principles: Sequence[str], operations: Sequence[Operation], most: int) -> tuple[str, ...]:
+def apply_operations(
+    principles: Sequence[str], operations: Sequence[Operation], most: int
+) -> tuple[str, ...]:
     """Principles after typed operations; an operation that makes no sense is left out.
 
     {"op": "add", "text"}; {"op": "modify", "id": "G1", "text"}; {"op": "merge", "ids": ["G0", "G2"], "text"} (all

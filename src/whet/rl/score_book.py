@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
-from whet.replies import unwrapped, without_thought
+from whet.replies import unwrap, without_thought
 from whet.rl.language import TAG
 from whet.run import Run
 from whet.search.archive import Archive, Candidate, preference
@@ -174,7 +174,7 @@ class TrainedCandidates(ValidatedNotes):
 def written_text(sample: Sample, tag: str = TAG) -> str | None:
     """The text that a policy wrote, as any other model's: without its thought and without a fence, tags or quotation marks around
     all of it. None where there is none: the bound on tokens cut it, in the thought or after it."""
-    text = unwrapped(without_thought(sample.text), tag)
+    text = unwrap(without_thought(sample.text), tag)
     return text if sample.ended and text else None
 
 
@@ -183,7 +183,7 @@ def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
     return None if text is None else apply(start, text.strip())
 
 
-async def rewarded(
+async def score_rewrites(
     run: Run,
     env: Environment,
     rewrites: Sequence[Prompt | None],
@@ -199,7 +199,7 @@ async def rewarded(
     return [env.reward.low if rewrite is None else means[rewrite.id] for rewrite in rewrites]
 
 
-def untrained(plan: SearchPlan) -> SearchPlan:
+def plan_without_training(plan: SearchPlan) -> SearchPlan:
     """The plan of a search without steps: as there are no rounds, all validations but the start's are the finalists'."""
     return replace(plan, finalists=max(1, plan.validations - 1))
 

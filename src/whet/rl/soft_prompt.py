@@ -25,11 +25,11 @@ from whet.errors import UsageError, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
-from whet.models.huggingface_score import forced, log_likelihood, read_answers
+from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers
 from whet.models.language_model import BatchModel, LanguageModel
-from whet.models.prefixed import KeysAndValues, Virtual, prefixed, states_of
+from whet.models.prefixed import KeysAndValues, Virtual, prefix_weights, states_of
 from whet.prompt import Prompt
-from whet.replies import separated
+from whet.replies import separate_thought
 from whet.rewards.text import targets_of
 from whet.rl.network import TrainedNetwork
 from whet.rl.policy_model.learning import memory
@@ -107,10 +107,10 @@ class SoftPrompt(TrainedNetwork):
         }
 
     def _log_likelihood(self, env: Environment, prompt: Prompt, examples: Sequence[Example]) -> Tensor:
-        weights = prefixed(self._model.weights, self._virtual())
-        inputs, answers = [e.values for e in examples], [wanted(env, e) for e in examples]
+        weights = prefix_weights(self._model.weights, self._virtual())
+        inputs, answers = [e.values for e in examples], [target_text(env, e) for e in examples]
         batch = read_answers(weights, prompt, inputs, answers, ends=not env.scores)
-        likelihood: Tensor = log_likelihood(weights, forced(weights, batch))
+        likelihood: Tensor = log_likelihood(weights, build_forced_batch(weights, batch))
         return likelihood
 
     def _virtual(self) -> Virtual:
@@ -126,10 +126,10 @@ class SoftPrompt(TrainedNetwork):
     def system(self) -> HuggingFaceModel:
         """The frozen model with the virtual tokens as they are now in front of every text."""
         with torch.no_grad():
-            return self._model.around(prefixed(self._model.weights, self._virtual()))
+            return self._model.around(prefix_weights(self._model.weights, self._virtual()))
 
 
-def wanted(env: Environment, example: Example) -> str:
+def target_text(env: Environment, example: Example) -> str:
     """The answer that the model should give: the label's word, or the first target. Raises UsageError without one."""
     if example.target is None:
         raise UsageError(f"row {example.id} has no target to learn from.")
@@ -197,7 +197,7 @@ async def train_soft_prompt(
         run.log("step", {"step": number, "reward": -loss, **soft.figures})
         if systems.due(number):
             digest = await run.keep(soft)
-            await systems.validate(run, archive, deployed(share.env, soft.system(), digest), digest)
+            await systems.validate(run, archive, environment_with(share.env, soft.system(), digest), digest)
 
     await run.train(steps, step, soft)
     return systems.recall(archive)
@@ -207,7 +207,7 @@ def deploy_soft_prompt(env: Environment, kind: Kind, blob: bytes, config: SoftPr
     """The task answered by its frozen model with the soft prompt of a blob. Raises UsageError when they do not fit."""
     soft = SoftPrompt(env.model, kind, config, 0)
     soft.load(blob)
-    return deployed(env, soft.system(), hashlib.sha256(blob).hexdigest())
+    return environment_with(env, soft.system(), hashlib.sha256(blob).hexdigest())
 
 
 async def charge(run: Run, name: str, examples: Sequence[Example]) -> None:
@@ -241,7 +241,7 @@ class Deployed(Environment):
         """One answer of the system."""
 
         async def answer() -> JSON:
-            completion = separated((await self.model.generate(request))[0])
+            completion = separate_thought((await self.model.generate(request))[0])
             usage: list[JSON] = [completion.usage.input_tokens, completion.usage.output_tokens]
             return {
                 "text": completion.text,
@@ -259,7 +259,7 @@ class Deployed(Environment):
         return self.generation.answer(written)
 
 
-def deployed(env: Environment, model: LanguageModel, digest: str) -> Environment:
+def environment_with(env: Environment, model: LanguageModel, digest: str) -> Environment:
     """The task answered by another model in this process; `digest` is that of its trained weights.
 
     Raises UsageError for a task that is more than one question and one answer.

@@ -139,7 +139,7 @@ class TokenPolicy(TrainedNetwork):
 
         `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is
         multiplied by it, so that the reward's share of the gradient stays the same. With `settings.centre` the target's
-        values are moved to a mean residual of zero (see `centred`). The prompts may be earlier ones: path consistency holds
+        values are moved to a mean residual of zero (see `centre_values`). The prompts may be earlier ones: path consistency holds
         for every sequence of words, whoever chose it. Returns the mean entropy of a word in nats.
         """
         ids = torch.tensor(prompts, dtype=torch.long)
@@ -154,7 +154,7 @@ class TokenPolicy(TrainedNetwork):
         taken = log_probs[visits.place, ids]  # (k, T)
         reward = torch.tensor(rewards, dtype=torch.float32) / temperature
         if self.settings.centre:
-            values = centred(taken.detach(), values, reward)
+            values = centre_values(taken.detach(), values, reward)
         single, multi = path_consistency(taken, values, reward)
         loss = temperature * 0.5 * (single + multi).mean()
         gradients = torch.autograd.grad(loss, list(weights.values()))
@@ -229,7 +229,7 @@ def path_consistency(log_probs: Tensor, values: Tensor, rewards: Tensor) -> tupl
     return single, multi
 
 
-def centred(log_probs: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
+def centre_values(log_probs: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
     """`values` (k, T), moved by one number per place so that the mean multi-step residual is zero there."""
     residual = _to_go(log_probs) - (rewards[:, None] - values)
     return values - residual.mean(0)

@@ -165,7 +165,7 @@ def token_advantages(
     estimates = [estimators.gae(row, value, lam=config.trace) for row, value in pairs]
     returns = [row for _, row in estimates]
     advantages = estimators.whiten([row for row, _ in estimates])
-    figures["explained"] = explained(values, by_token)
+    figures["explained"] = explained_variance(values, by_token)
     figures["critic_loss"] = critic.fit(states, returns, config.critic_lr)
     spread = [iter(row) for row in advantages]
     rows = [
@@ -174,7 +174,7 @@ def token_advantages(
     return rows, figures
 
 
-def explained(values: Rows, rewards: Rows) -> float:
+def explained_variance(values: Rows, rewards: Rows) -> float:
     """1 - var(G - V) / var(G), G the rewards from a token on: what share of their variance values foretell; 0 without any."""
     returns = np.array([g for row in rewards for g in estimators.returns_to_go(row)])
     off = returns - np.array([value for row in values for value in row])

@@ -1,7 +1,7 @@
 """The gate: intervals for mean rewards, and the rule by which a candidate may replace a prompt."""
 
 from whet.stats.betting import EProcess, confidence_sequence
-from whet.stats.gate import Improvement, confirmed, decide, decide_answered, decide_anytime
+from whet.stats.gate import Improvement, decide, decide_answered, decide_anytime, hold_to_second_judge
 from whet.stats.intervals import Interval, difference_interval, interval, percent
 from whet.stats.joint import Bound, Goal, JointVerdict, ObjectiveVerdict, decide_objectives
 from whet.stats.multiplicity import holm, opening_alpha
@@ -18,13 +18,13 @@ __all__ = [
     "ObjectiveVerdict",
     "clusters_of",
     "confidence_sequence",
-    "confirmed",
     "decide",
     "decide_answered",
     "decide_anytime",
     "decide_objectives",
     "difference_interval",
     "fewest_clusters",
+    "hold_to_second_judge",
     "holm",
     "interval",
     "opening_alpha",

@@ -74,7 +74,7 @@ def unit_values(values: Sequence[float] | Array, low: float, high: float) -> Arr
     return np.clip(unit, 0.0, 1.0)
 
 
-def _grouped(values: Sequence[float] | Array, low: float, high: float) -> tuple[Array, Array]:
+def _group_values(values: Sequence[float] | Array, low: float, high: float) -> tuple[Array, Array]:
     """The distinct values, mapped to [0, 1], and how often each occurs."""
     unit, counts = np.unique(unit_values(values, low, high), return_counts=True)
     return unit, counts.astype(np.float64)
@@ -115,7 +115,7 @@ class EProcess:
 
     def update(self, differences: Sequence[float] | Array) -> EProcess:
         """Add differences in [-1, 1]. Raises UsageError if there is none or one is outside the range."""
-        unit, counts = _grouped(differences, -1.0, 1.0)
+        unit, counts = _group_values(differences, -1.0, 1.0)
         growth = np.array(self.growth) + np.log(_factors(unit, (self.null + 1.0) / 2.0)) @ counts
         return EProcess(self.null, self.n + int(counts.sum()), tuple(growth.tolist()))
 
@@ -168,7 +168,7 @@ def confidence_sequence(
     """
     if not 0.0 < alpha < 1.0:
         raise UsageError(f"alpha is {alpha}; it must lie in (0, 1).")
-    unit, counts = _grouped(values, low, high)
+    unit, counts = _group_values(values, low, high)
     threshold = math.log(2.0 / alpha)
     below = _lower_end(unit, counts, threshold)
     above = 1.0 - _lower_end(1.0 - unit, counts, threshold)

@@ -16,7 +16,7 @@ import numpy as np
 
 from whet.errors import UsageError
 from whet.stats.betting import MOST_EXAMPLES, Array, ClusterBets, unit_values
-from whet.stats.intervals import SEQUENCE, percent, rounded
+from whet.stats.intervals import SEQUENCE, percent, show_number
 from whet.stats.paired import GUARDED, cluster_sums, fewest_clusters, paired_test
 
 _TIE = 1e-12
@@ -91,7 +91,7 @@ def decide(
         method=test.method,
     )
     more = None if test.needed is None else (test.needed - test.clusters) * verdict.n / test.clusters
-    return _explained(verdict, minimum_effect, fewest_clusters(alpha), more)
+    return _explain(verdict, minimum_effect, fewest_clusters(alpha), more)
 
 
 def decide_anytime(
@@ -124,7 +124,7 @@ def decide_anytime(
     fewest = clearest.examples_needed(2.0 / alpha)
     total = evidence.examples_needed(2.0 / alpha)
     more = None if total is None else (total - verdict.clusters) * verdict.n / verdict.clusters
-    return _explained(verdict, minimum_effect, fewest or MOST_EXAMPLES, more)
+    return _explain(verdict, minimum_effect, fewest or MOST_EXAMPLES, more)
 
 
 def _bets(differences: Array, clusters: Sequence[int] | None, largest: int) -> ClusterBets:
@@ -184,7 +184,7 @@ def _reason_with_missing(verdict: Improvement, seen: Improvement, of: int, minim
     """The reason of a verdict on pairs of which some have no answer."""
     lost = f"{verdict.missing:,} of {of:,} pairs have no answer"
     if verdict.withheld:
-        figures = f"; the others differ by {rounded(seen.difference)} on average" if verdict.n else ""
+        figures = f"; the others differ by {show_number(seen.difference)} on average" if verdict.n else ""
         return f"Not promoted: no verdict. {lost}{figures}. What they hold would decide."
     if verdict.promoted:
         words = _reason(verdict, minimum_effect, 0, None)
@@ -231,7 +231,7 @@ def _improvement(differences: Array, width: float, alpha: float, ends: tuple[flo
     )
 
 
-def confirmed(verdict: Improvement, second: Improvement, name: str) -> Improvement:
+def hold_to_second_judge(verdict: Improvement, second: Improvement, name: str) -> Improvement:
     """The verdict on a candidate, held to that of a second judge (`name`) on the same answers: both must promote it.
 
     Difference, interval and counts stay those of the first; a promotion that the second judge refuses is none.
@@ -245,7 +245,7 @@ def confirmed(verdict: Improvement, second: Improvement, name: str) -> Improveme
     return replace(verdict, promoted=False, reason=reason)
 
 
-def _explained(verdict: Improvement, minimum_effect: float, fewest: int, more: float | None) -> Improvement:
+def _explain(verdict: Improvement, minimum_effect: float, fewest: int, more: float | None) -> Improvement:
     """The verdict with its reason, and with the number of examples that a gain lacks."""
     gained = not verdict.promoted and verdict.difference > minimum_effect
     if gained and more is not None and more > 0:
@@ -257,11 +257,11 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
     """One sentence that says what was decided and on which numbers."""
     data = (
         f"{_examples(verdict)} ({verdict.wins} better, {verdict.losses} worse, {verdict.ties} equal; "
-        f"{percent(1 - verdict.alpha)}% interval {rounded(verdict.low)} to {rounded(verdict.high)}; "
-        f"{verdict.method}, p = {rounded(verdict.p_value)} of {rounded(verdict.alpha / 2)})"
+        f"{percent(1 - verdict.alpha)}% interval {show_number(verdict.low)} to {show_number(verdict.high)}; "
+        f"{verdict.method}, p = {show_number(verdict.p_value)} of {show_number(verdict.alpha / 2)})"
     )
-    better = f"better by {rounded(verdict.difference)} on average"
-    required = f"the required {rounded(minimum_effect)}"
+    better = f"better by {show_number(verdict.difference)} on average"
+    required = f"the required {show_number(minimum_effect)}"
     if verdict.promoted:
         margin = f", more than {required}" if minimum_effect else ""
         return f"Promoted: {better} over {data}{margin}."
@@ -269,11 +269,11 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
         size = f"{verdict.n:,}" if verdict.clusters == verdict.n else _examples(verdict)
         return (
             f"Not promoted: too few examples ({size}); even the largest gain on every one would need "
-            f"at least {fewest:,}; so far the average difference is {rounded(verdict.difference)}."
+            f"at least {fewest:,}; so far the average difference is {show_number(verdict.difference)}."
         )
     if verdict.difference < 0:
         chance = "" if verdict.high < 0 else ", which may be chance"
-        return f"Not promoted: worse by {rounded(-verdict.difference)} on average over {data}{chance}."
+        return f"Not promoted: worse by {show_number(-verdict.difference)} on average over {data}{chance}."
     if verdict.difference == 0:
         return f"Not promoted: no difference on average over {data}."
     if verdict.difference <= minimum_effect:

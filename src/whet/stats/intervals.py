@@ -68,7 +68,7 @@ def difference_interval(differences: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def rounded(value: float) -> str:
+def show_number(value: float) -> str:
     """Three significant digits, without exponent for ordinary rewards and without a negative zero."""
     return f"{float(f'{value:.3g}') + 0.0:g}"
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from whet.errors import UsageError
-from whet.stats.intervals import rounded
+from whet.stats.intervals import show_number
 from whet.stats.multiplicity import holm
 from whet.stats.paired import Array, enough_draws, p_value, paired_test
 
@@ -142,7 +142,7 @@ def decide_objectives(
     """
     if not 0.0 < alpha < 1.0:
         raise UsageError(f"alpha is {alpha}; it must lie in (0, 1).")
-    compared = _compared(goals, baseline, candidate, clusters, max(draws, enough_draws(alpha)))
+    compared = _compare_goals(goals, baseline, candidate, clusters, max(draws, enough_draws(alpha)))
     outcomes = {
         name: one.verdict(alpha, *p)
         for (name, p), one in zip(_p_values(compared).items(), compared, strict=True)
@@ -160,10 +160,10 @@ def p_values_of_objectives(
     draws: int = 99_999,
 ) -> dict[str, tuple[float, float]]:
     """`p_better` and `p_bound` of `decide_objectives` alone, by objective, for simulations."""
-    return _p_values(_compared(goals, baseline, candidate, clusters, draws))
+    return _p_values(_compare_goals(goals, baseline, candidate, clusters, draws))
 
 
-def _compared(
+def _compare_goals(
     goals: Sequence[Goal],
     baseline: Mapping[str, Sequence[float] | Array],
     candidate: Mapping[str, Sequence[float] | Array],
@@ -261,7 +261,8 @@ def _reason(
 
     def say(names: Sequence[str]) -> str:
         return ", ".join(
-            f"{name} ({rounded(o.baseline)} to {rounded(o.best)}, difference {rounded(o.low)} to {rounded(o.high)})"
+            f"{name} ({show_number(o.baseline)} to {show_number(o.best)}, difference "
+            f"{show_number(o.low)} to {show_number(o.high)})"
             for name in names
             for o in (outcomes[name],)
         )
@@ -269,7 +270,7 @@ def _reason(
     def demand(names: Sequence[str]) -> str:
         return ", ".join(f"{name} ({outcomes[name].bound})" for name in names)
 
-    level = f"each at p = {rounded(alpha / 2)}"
+    level = f"each at p = {show_number(alpha / 2)}"
     if gained and not missing:
         others = [name for name in outcomes if name not in gained]
         rest = f", and not worse in {demand(others)}" if others else ""

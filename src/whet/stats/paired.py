@@ -157,7 +157,7 @@ class _Sample:
         sums, self.sizes = cluster_sums(d, clusters)
         self.sums: Array = np.round(sums, _DIGITS)
         exact = bool(self.sizes.max() == 1.0 and np.isin(d, (-1.0, 0.0, 1.0)).all())
-        self.guarded = {sign: exact or _skewed(sign * self.sums, self.sizes) for sign in (1.0, -1.0)}
+        self.guarded = {sign: exact or _is_left_skewed(sign * self.sums, self.sizes) for sign in (1.0, -1.0)}
         self.method = EXACT if exact else GUARDED if self.guarded[1.0] else FLIPS
         self.mirror = -1.0 if np.sort(self.sums).tolist() > np.sort(-self.sums).tolist() else 1.0
         self.flips = None if exact else _Flips(self.mirror * self.sums, self.sizes, draws)
@@ -295,7 +295,7 @@ def _halves(n: int) -> Array:
     return np.asarray(np.exp(logs - n * math.log(2.0)))
 
 
-def _skewed(sums: Array, sizes: Array) -> bool:
+def _is_left_skewed(sums: Array, sizes: Array) -> bool:
     """Whether the clusters' deviations from their mean are skewed to the left by more than `SKEWED` standard errors, or all 0."""
     n = len(sums)
     deviations = sums - sums.sum() / sizes.sum() * sizes

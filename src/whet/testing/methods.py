@@ -102,7 +102,7 @@ class MethodConformance:
         for seed in self.seeds:
             run = MeteredRun(self.models(), seed)
             best = self.run(run)
-            validated: dict[str, float] = {v["id"]: v["validation"] for v in _logged(run, "validated")}
+            validated: dict[str, float] = {v["id"]: v["validation"] for v in _logged_values(run, "validated")}
             assert best.id in validated, "the result was never measured on validation examples"
             assert validated[best.id] == max(validated.values()), "a prompt better on validation was known"
 
@@ -126,7 +126,7 @@ class MethodConformance:
             first, second = (self.run(run) for run in runs)
             assert first.prompt == second.prompt, f"two runs with seed {seed} end differently"
             assert runs[0].spent == runs[1].spent
-            assert _logged(runs[0], "candidate") == _logged(runs[1], "candidate")
+            assert _logged_values(runs[0], "candidate") == _logged_values(runs[1], "candidate")
 
     def test_the_order_of_branches_does_not_matter(self) -> None:
         plain = MeteredRun(self.models(), self.seeds[0])
@@ -167,7 +167,7 @@ class MethodConformance:
         run = MeteredRun(self.models(), caps={"task": len(self.environment().validation)})
         with contextlib.suppress(BudgetExceeded):
             self.run(run)
-        assert any(v["incumbent"] for v in _logged(run, "validated")), (
+        assert any(v["incumbent"] for v in _logged_values(run, "validated")), (
             "validate the start before anything else: a run that ends early falls back on the incumbent"
         )
 
@@ -185,7 +185,7 @@ class MethodConformance:
         module = sys.modules[self.load().coroutine.__module__]
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             assert not isinstance(node, ast.Try), f"line {node.lineno}: try belongs to the building blocks"
-            for name in _imported(node):
+            for name in _imported_names(node):
                 assert name.split(".")[0] not in BANNED_IMPORTS, (
                     f"imports {name}: chance, time and effects come from run"
                 )
@@ -198,11 +198,11 @@ async def _finish(awaitable: Any) -> Any:
     return await awaitable
 
 
-def _logged(run: MeteredRun, name: str) -> list[Any]:
+def _logged_values(run: MeteredRun, name: str) -> list[Any]:
     return [value for logged, value in run.logged if logged == name]
 
 
-def _imported(node: ast.AST) -> list[str]:
+def _imported_names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -215,9 +215,9 @@ class ModelConformance:
     def test_refuses_what_it_cannot_do(self) -> None:
         async def work(model: LanguageModel) -> None:
             if not model.can_generate:
-                await _refused(model.generate(self.request()))
+                await _refuse(model.generate(self.request()))
             if not model.can_score:
-                await _refused(model.score(*self.scored()))
+                await _refuse(model.score(*self.scored()))
 
         self.use(work)
 
@@ -293,7 +293,7 @@ def _flag(name: str) -> Callable[[LanguageModel], Awaitable[bool]]:
     return work
 
 
-async def _refused(call: Awaitable[object]) -> None:
+async def _refuse(call: Awaitable[object]) -> None:
     try:
         await call
     except UsageError:

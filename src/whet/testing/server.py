@@ -112,7 +112,7 @@ class LocalServer:
             self.received.append(ReceivedRequest(http.path_qs, headers, body))
             request = _request(understood(body, self._settings.habits))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            status, answer = _refused(400, f"The body cannot be read: {error!r}", "bad_body")
+            status, answer = _refusal(400, f"The body cannot be read: {error!r}", "bad_body")
         else:
             status, answer = await self._decide(http, body, request, fault)
         if "all_500" in self._settings.habits and status in (400, 422):
@@ -160,36 +160,36 @@ class LocalServer:
         place = "api-key" if "azure_key" in s.habits else "Authorization"
         key = http.headers.get(place, "").removeprefix("Bearer ")
         if s.api_key and key != s.api_key:
-            return _refused(401, f"Incorrect API key provided: {key}", "invalid_api_key")
+            return _refusal(401, f"Incorrect API key provided: {key}", "invalid_api_key")
         for feature in s.reject:
             if feature in body:
-                return _refused(400, f"Unsupported parameter: '{feature}'.", "unsupported_parameter")
+                return _refusal(400, f"Unsupported parameter: '{feature}'.", "unsupported_parameter")
         if "no_system" in s.habits and any(m.role in ("system", "developer") for m in request.messages):
             model = f"models/{body.get('model', '')}"
-            return _refused(400, f"Developer instruction is not enabled for {model}", "invalid_argument")
+            return _refusal(400, f"Developer instruction is not enabled for {model}", "invalid_argument")
         if (unserved := _refused_stream(body, s.habits) or _refused_bound(body, request, s)) is not None:
             return unserved
         form = body.get("response_format") or {}
         if "schema_500" in s.habits and form.get("type") == "json_schema":
-            return _refused(500, "list index out of range", "server_error")
+            return _refusal(500, "list index out of range", "server_error")
         if 0 < s.context < sum(len(m.content.split()) for m in request.messages):
-            return _refused(400, f"This model holds {s.context} tokens.", "context_length_exceeded")
+            return _refusal(400, f"This model holds {s.context} tokens.", "context_length_exceeded")
         if fault == "rate_429" or 0 < s.most_in_flight < self._in_flight:
-            return _refused(429, "Too many requests.", "rate_limit_exceeded")
+            return _refusal(429, "Too many requests.", "rate_limit_exceeded")
         if fault == "error_500":
-            return _refused(500, "The server had an error.", "server_error")
+            return _refusal(500, "The server had an error.", "server_error")
         if fault == "drop":
             return 0, {}
         if "input" in body:
-            return 200, _embedded(body)
+            return 200, _embed_reply(body)
         try:
             completions = await self._complete(request)
         except UsageError as error:
-            return _refused(400, str(error), "unsupported")
+            return _refusal(400, str(error), "unsupported")
         except ProviderError as error:
-            return _refused(error.status or 500, str(error), "provider")
+            return _refusal(error.status or 500, str(error), "provider")
         except Exception as error:  # a function under test that fails is a server that fails
-            return _refused(500, repr(error), "server_error")
+            return _refusal(500, repr(error), "server_error")
         if fault == "empty":
             completions = [Completion("") for _ in completions]
         refusal = "I cannot help with that." if fault == "refusal" else None
@@ -231,7 +231,7 @@ class LocalServer:
         return web.Response(status=status, body=raw, content_type="application/json", headers=headers)
 
 
-def _refused(status: int, message: str, code: str) -> tuple[int, dict[str, Any]]:
+def _refusal(status: int, message: str, code: str) -> tuple[int, dict[str, Any]]:
     return status, {"error": {"message": message, "type": "invalid_request_error", "code": code}}
 
 
@@ -239,11 +239,11 @@ def _refused_stream(body: dict[str, Any], habits: Sequence[str]) -> tuple[int, d
     """The refusal of a request that asks for a stream or for none, by a server that does not serve it so."""
     if "stream_only" in habits and not body.get("stream"):
         words = "This model only support stream mode, please enable the stream parameter to access the model."
-        return _refused(400, words, "invalid_parameter_error")
+        return _refusal(400, words, "invalid_parameter_error")
     if "no_stream" in habits and body.get("stream"):
-        return _refused(400, "Streaming is not supported by this deployment.", "unsupported")
+        return _refusal(400, "Streaming is not supported by this deployment.", "unsupported")
     if "no_stream_options" in habits and "stream_options" in body:
-        return _refused(422, "stream_options: Extra inputs are not permitted", "extra_forbidden")
+        return _refusal(422, "stream_options: Extra inputs are not permitted", "extra_forbidden")
     return None
 
 
@@ -255,17 +255,17 @@ def _refused_bound(
     bound = body.get("max_tokens") or body.get("max_completion_tokens")
     if bound and 0 < settings.most_output < bound:
         words = f"max_tokens is too large: {bound}. This model supports at most {settings.most_output} completion tokens"
-        return _refused(400, f"{words}, whereas you provided {bound}.", "invalid_value")
+        return _refusal(400, f"{words}, whereas you provided {bound}.", "invalid_value")
     if "strict_context" not in settings.habits or not settings.context:
         return None
     size, spent = settings.context, sum(len(m.content.split()) for m in request.messages)
     holds = f"his model's maximum context length is {size} tokens"
     if spent >= size:
         words = f"T{holds}. However, your request has {spent} input tokens. Please reduce the length of the input messages."
-        return _refused(400, words, "BadRequestError")
+        return _refusal(400, words, "BadRequestError")
     if bound and spent + bound > size:
         words = f"'max_tokens' or 'max_completion_tokens' is too large: {bound}. T{holds} and your request has {spent}"
-        return _refused(400, f"{words} input tokens ({bound} > {size} - {spent}).", "BadRequestError")
+        return _refusal(400, f"{words} input tokens ({bound} > {size} - {spent}).", "BadRequestError")
     return None
 
 
@@ -286,7 +286,7 @@ def _events_of(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
     return [b": connected\n\n", *lines, b"data: [DONE]\n\n"]
 
 
-def _embedded(body: dict[str, Any]) -> dict[str, Any]:
+def _embed_reply(body: dict[str, Any]) -> dict[str, Any]:
     """Vectors of the texts: how often each byte occurs, by its lower five bits."""
     texts = [text.encode() for text in body["input"]]
     rows = [

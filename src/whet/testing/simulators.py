@@ -50,7 +50,7 @@ def choose(items: Sequence[T], *parts: object) -> T:
     return items[int(chance(*parts) * len(items))]
 
 
-def shuffled(items: Sequence[T], *parts: object) -> list[T]:
+def shuffle(items: Sequence[T], *parts: object) -> list[T]:
     """The items in an order that depends on the other arguments only."""
     return [items[i] for i in sorted(range(len(items)), key=lambda i: chance(*parts, i))]
 
@@ -301,7 +301,7 @@ class Phrases(Scripted):
         text, draw = request_text(request), luck(request, sample)
 
         def propose(k: int) -> ScriptedProposal:
-            ordered = shuffled(phrases, self.seed, draw, k)
+            ordered = shuffle(phrases, self.seed, draw, k)
             used = [
                 p for p in ordered if chance(self.seed, draw, k, p) < (keep if p in text else fresh)
             ] or ordered[:1]

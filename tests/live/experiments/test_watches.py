@@ -17,7 +17,7 @@ from whet.live.database import Database, now
 from whet.live.experiments import Experiment, Experiments
 from whet.live.experiments.definition import Watch, read
 from whet.live.experiments.experiment_tables import experiments
-from whet.live.experiments.rollout_monitor import watched
+from whet.live.experiments.rollout_monitor import build_watch
 from whet.live.registry import Decision, Registry
 from whet.live.traffic.traffic_store import Traffic
 from whet.prompt import Prompt
@@ -179,14 +179,14 @@ def test_without_a_hold_out_only_fixed_limits_are_watched(live: World) -> None:
 
 def test_there_is_no_watch_where_there_is_nothing_to_watch() -> None:
     guards = {"guards": [GUARD]}
-    assert watched(read(ASKED | guards), 2) is not None
+    assert build_watch(read(ASKED | guards), 2) is not None
     for settings in (
         {"watch": None} | guards,
         {"watch": {"holdout": 0}} | guards,
         {"guards": []},
         {"control": 2, **guards},
     ):
-        assert watched(read(ASKED | settings), 2) is None, settings
+        assert build_watch(read(ASKED | settings), 2) is None, settings
 
 
 def test_what_was_asked_before_there_were_watches_is_followed_by_none(live: World) -> None:

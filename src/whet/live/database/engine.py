@@ -201,7 +201,7 @@ def open_database(url: str | None = None) -> Database:
     database cannot be reached.
     """
     address = url if url is not None else variable(URL_VARIABLE) or DEFAULT_URL
-    database = Database(_parsed(address))
+    database = Database(_parse_address(address))
     try:
         with database._storage_errors():
             _migrate(database._engine, database._writer, database.name)
@@ -260,7 +260,7 @@ def _upgrade(connection: Connection, *, new: bool) -> None:
     command.stamp(config, "head")
 
 
-def _parsed(address: str) -> URL:
+def _parse_address(address: str) -> URL:
     """The address with its driver."""
     try:
         url = make_url(address.replace("postgres://", "postgresql://", 1))

@@ -74,8 +74,8 @@ def _admit_protected(connection: Connection, definition: Definition, author: str
     share, most = _largest_share(definition, new), len(new) / len(definition.versions)
     if share > most + 1e-9:
         raise UsageError(
-            f"{label} of {name} is protected, and never stood on {_named(new)}: the most of the units to begin with is "
-            f"{most:.0%}, and this gives {share:.0%}. Give less weight; thompson, top_two and track_and_stop give more "
+            f"{label} of {name} is protected, and never stood on {_describe_versions(new)}: the most of the units to begin "
+            f"with is {most:.0%}, and this gives {share:.0%}. Give less weight; thompson, top_two and track_and_stop give more "
             "to what does well."
         )
 
@@ -88,7 +88,7 @@ def _largest_share(definition: Definition, versions: list[int]) -> float:
     return max(sum(compress(weights, tested)) for weights in all_weights)
 
 
-def _named(versions: list[int]) -> str:
+def _describe_versions(versions: list[int]) -> str:
     return ("version " if len(versions) == 1 else "versions ") + ", ".join(map(str, versions))
 
 

@@ -211,7 +211,7 @@ def _guard(value: Any) -> Guard:
     if "goal" in values:
         values["direction"] = values.pop("goal")
     if named:
-        values = _limited(values, named)
+        values = _read_guard_rail(values, named)
     if isinstance(values.get("metric"), str):
         if direction is not None:
             values.setdefault("direction", direction)
@@ -228,7 +228,7 @@ def _guard(value: Any) -> Guard:
     return guard
 
 
-def _limited(values: dict[str, Any], named: Sequence[str]) -> dict[str, Any]:
+def _read_guard_rail(values: dict[str, Any], named: Sequence[str]) -> dict[str, Any]:
     """A guard-rail whose margin is a limit against the control, or whose bound is one against a value."""
     both = [*named, *(["limit"] if "limit" in values else [])]
     if len(both) > 1:
@@ -270,7 +270,7 @@ def _build(kind: type[T], value: Any, where: str) -> T:
     for key in mapping:
         if key not in known:
             raise UsageError(f'{where} has no key "{key}".{did_you_mean(str(key), known)}')
-    values = {key: _typed(one, known[key], f"{where}.{key}") for key, one in mapping.items()}
+    values = {key: _check_type(one, known[key], f"{where}.{key}") for key, one in mapping.items()}
     try:
         return kind(**values)
     except TypeError:
@@ -281,7 +281,7 @@ def _build(kind: type[T], value: Any, where: str) -> T:
 _LARGEST = 10**15 - 1
 
 
-def _typed(value: Any, declared: str, where: str) -> Any:
+def _check_type(value: Any, declared: str, where: str) -> Any:
     """A number, text or truth value of the declared type; other types were built before."""
     optional = declared.endswith("| None")
     if value is None and optional:

@@ -204,7 +204,7 @@ def newest_move(connection: Connection, prompt: str, label: str) -> Move | None:
     return moves[0] if moves else None
 
 
-def moved(connection: Connection, experiment: Experiment) -> Move | None:
+def latest_foreign_move(connection: Connection, experiment: Experiment) -> Move | None:
     """The newest move of the label, if the experiment does not know of it."""
     newest = newest_move(connection, experiment.definition.prompt, experiment.definition.label)
     return newest if newest is not None and newest.number > experiment.label_move else None

@@ -43,14 +43,16 @@ def figures(
         for arm, version in enumerate(definition.versions)
     ]
     return {
-        "arms": _cleaned(rows),
-        "posterior": _cleaned(posterior(definition.goal, definition.versions, tallies)),
+        "arms": _replace_nan(rows),
+        "posterior": _replace_nan(posterior(definition.goal, definition.versions, tallies)),
         "verdict": verdict_json(verdict),
         "left_out": asdict(snapshot.counts),
     }
 
 
-def shown(experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence[int]) -> dict[str, Any]:
+def describe_experiment(
+    experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence[int]
+) -> dict[str, Any]:
     """The experiment with its figures, its present shares, and the units of each arm so far. After its end the verdict is
     the one that ended it."""
     rows = [
@@ -61,7 +63,7 @@ def shown(experiment: Experiment, figured: Mapping[str, Any], assigned: Sequence
     if experiment.ended is not None:
         verdict = experiment.verdict or {**verdict, "state": experiment.state, "reason": experiment.reason}
     now = {**figured, "arms": rows, "verdict": verdict}
-    cleaned: dict[str, Any] = _cleaned({**experiment.as_json(), "now": now})
+    cleaned: dict[str, Any] = _replace_nan({**experiment.as_json(), "now": now})
     return cleaned
 
 
@@ -75,8 +77,8 @@ def verdict_json(verdict: ExperimentVerdict) -> dict[str, Any]:
         "winner": verdict.winner,
         "held": verdict.held,
         "warnings": list(verdict.warnings),
-        "effects": _cleaned(effects),
-        "guards": _cleaned(guards),
+        "effects": _replace_nan(effects),
+        "guards": _replace_nan(guards),
     }
 
 
@@ -125,12 +127,12 @@ def _metric(snapshot: Snapshot, metric: Metric, arm: int, sequences: ConfidenceS
     }
 
 
-def _cleaned(value: Any) -> Any:
+def _replace_nan(value: Any) -> Any:
     """JSON without nan and infinity, which it does not know: null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _cleaned(one) for key, one in value.items()}
+        return {str(key): _replace_nan(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_cleaned(one) for one in value]
+        return [_replace_nan(one) for one in value]
     return value

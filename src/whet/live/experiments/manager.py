@@ -19,7 +19,7 @@ from whet.live.experiments.allocation import shares
 from whet.live.experiments.definition import Definition, ramp_weights, read
 from whet.live.experiments.experiment_store import RUNNING, Experiment
 from whet.live.experiments.experiment_tables import experiments
-from whet.live.experiments.experiment_view import shown, verdict_json
+from whet.live.experiments.experiment_view import describe_experiment, verdict_json
 from whet.live.experiments.metrics import with_reward
 from whet.live.experiments.reducer import MICROSECONDS, Revision, Snapshot
 from whet.live.experiments.tracking import Look, TrackedExperiment
@@ -126,14 +126,14 @@ class Experiments:
         of the last look if hardly anything was added since.
         """
         record = self.get(experiment)
-        looked = self._track(experiment).look(_settled(now))
+        looked = self._track(experiment).look(_settle_time(now))
         return self._shown(record, looked)
 
     def cached_state(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
         """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
         and whether newer ones are being counted. After a start or a deletion all is counted again."""
         record = self.get(experiment)
-        looked, counting = self._track(experiment).cached_state(_settled(None))
+        looked, counting = self._track(experiment).cached_state(_settle_time(None))
         if looked is None:
             return None, counting
         return self._shown(record, looked), counting
@@ -149,7 +149,7 @@ class Experiments:
         return self.units(definition.prompt).missing(definition.unit) if experiment.state == RUNNING else ""
 
     def _shown(self, experiment: Experiment, looked: Look) -> dict[str, Any]:
-        view = shown(experiment, looked.judged.figures, looked.assigned)
+        view = describe_experiment(experiment, looked.judged.figures, looked.assigned)
         if not any(looked.assigned) and (warning := self.unit_warning(experiment)):
             verdict = view["now"]["verdict"]
             verdict["warnings"] = [warning, *verdict["warnings"]]
@@ -188,7 +188,7 @@ class Experiments:
                 connection, experiment, _ending("stopped", stop_reason, verdict, moment)
             ):
                 raise UsageError(f"The experiment {experiment} is not running; it ended as {record.state}.")
-            _audited(connection, record, "experiment.stop", stop_reason, actor)
+            _write_audit(connection, record, "experiment.stop", stop_reason, actor)
         return self.get(experiment)
 
     def _track(self, experiment: str) -> TrackedExperiment:
@@ -196,10 +196,13 @@ class Experiments:
             return self._tracks.setdefault(experiment, TrackedExperiment(self.database, experiment))
 
     def _look(self, experiment: str, now: int | None) -> Experiment:
-        moment, track = _settled(now), self._track(experiment)
+        moment, track = _settle_time(now), self._track(experiment)
         with self.database.read() as connection:
             record = experiment_store.find(connection, experiment)
-            overtaken = record.state == RUNNING and experiment_store.moved(connection, record) is not None
+            overtaken = (
+                record.state == RUNNING
+                and experiment_store.latest_foreign_move(connection, record) is not None
+            )
             due = rollout_monitor.is_due(connection, record)
         if overtaken:
             with self.registry.change() as connection:
@@ -218,7 +221,7 @@ class Experiments:
         if judged.verdict.broken:
             acted = self._take_out(record, judged.verdict, moment)
         elif over:
-            acted = self._decide(record, rollout_monitor.passed(judged.verdict), moment)
+            acted = self._decide(record, rollout_monitor.verdict_of_watch(judged.verdict), moment)
         elif judged.verdict.state != RUNNING:
             acted = self._decide(record, judged.verdict, moment)
         else:
@@ -238,7 +241,7 @@ class Experiments:
     def _end_overtaken(self, connection: Connection, prompt: str, label: str) -> None:
         """End the experiment on a label that somebody else moved since: it no longer compares with what stands there."""
         running = experiment_store.running_on(connection, prompt, label)
-        move = None if running is None else experiment_store.moved(connection, running)
+        move = None if running is None else experiment_store.latest_foreign_move(connection, running)
         if running is None or move is None:
             return
         where = "was removed" if move.new is None else f"was moved to version {move.new}"
@@ -247,7 +250,7 @@ class Experiments:
             f": {move.reason}" if move.reason else "."
         )
         experiment_store.end(connection, running.id, _ending("stopped", reason, None, clock()))
-        _audited(connection, running, "experiment.stop", reason, f"experiment:{running.id}")
+        _write_audit(connection, running, "experiment.stop", reason, f"experiment:{running.id}")
 
     def _take_out(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
         """Give the units of arms that broke a guard-rail to the others, and take a label back from them; False if the
@@ -271,7 +274,7 @@ class Experiments:
                 last, weights = experiment.revisions[-1], tuple(weight / sum(kept) for weight in kept)
                 revision = Revision(last.number + 1, clock(), weights, verdict.reason, last.settled)
                 experiment_store.revise(connection, experiment.id, revision)
-            _audited(connection, experiment, "experiment.guard", verdict.reason, actor)
+            _write_audit(connection, experiment, "experiment.guard", verdict.reason, actor)
             if _standing(connection, where) in broken and _may_take_back(connection, definition):
                 back = put_label(
                     connection, "rollback", where, definition.control, ChangeActor(actor, verdict.reason)
@@ -289,14 +292,14 @@ class Experiments:
             experiment_store.end(
                 connection, experiment.id, _ending(verdict.state, verdict.reason, verdict, moment)
             )
-            _audited(connection, experiment, f"experiment.{verdict.state}", verdict.reason, actor)
+            _write_audit(connection, experiment, f"experiment.{verdict.state}", verdict.reason, actor)
             if verdict.winner is None or _standing(connection, where) == verdict.winner:
                 return True
             protected = is_protected(connection, definition.prompt, definition.label)
             if definition.approval or verdict.held or protected:
                 request = _request(connection, experiment, verdict)
                 experiment_store.note(connection, experiment.id, proposal=request)
-                if rollout_monitor.watched(definition, verdict.winner) is not None:
+                if rollout_monitor.build_watch(definition, verdict.winner) is not None:
                     experiment_store.note(connection, experiment.id, watch=experiment_store.WAITING)
             else:
                 move = put_label(
@@ -336,7 +339,7 @@ class Experiments:
 def _is_current(connection: Connection, experiment: Experiment) -> bool:
     """Whether the experiment still runs as it was read, on a label that nobody moved since."""
     running = experiment_store.is_running(connection, experiment.id, experiment.revisions[-1].number)
-    return running and experiment_store.moved(connection, experiment) is None
+    return running and experiment_store.latest_foreign_move(connection, experiment) is None
 
 
 def _request(connection: Connection, experiment: Experiment, verdict: ExperimentVerdict) -> str:
@@ -363,7 +366,7 @@ def _alive(weights: Sequence[float], experiment: Experiment) -> tuple[float, ...
     return tuple(kept)
 
 
-def _settled(now: int | None) -> int:
+def _settle_time(now: int | None) -> int:
     """The time up to which outcomes are settled: a moment that is given, or the clock with a little grace."""
     return clock() - GRACE if now is None else now
 
@@ -387,10 +390,12 @@ def _end_watch(connection: Connection, definition: Definition, author: str) -> N
     if running is not None and running.watches is not None:
         reason = f"{author} started another experiment on {definition.label}."
         experiment_store.end(connection, running.id, _ending("stopped", reason, None, clock()))
-        _audited(connection, running, "experiment.stop", reason, author)
+        _write_audit(connection, running, "experiment.stop", reason, author)
 
 
-def _audited(connection: Connection, experiment: Experiment, action: str, reason: str, actor: str) -> None:
+def _write_audit(
+    connection: Connection, experiment: Experiment, action: str, reason: str, actor: str
+) -> None:
     details = {"experiment": experiment.id, "label": experiment.definition.label, "reason": reason}
     audit.append(
         connection, actor=actor, action=action, subject=experiment.definition.prompt, details=details

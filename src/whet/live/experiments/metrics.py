@@ -105,20 +105,20 @@ def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, 
 
     filled = dict(definition)
     if "goal" in filled:
-        filled["goal"] = _filled(filled["goal"], fitted)
+        filled["goal"] = _fill_in_reward(filled["goal"], fitted)
     if isinstance(guards := filled.get("guards"), list | tuple):
-        filled["guards"] = [_filled(guard, fitted) for guard in guards]
+        filled["guards"] = [_fill_in_reward(guard, fitted) for guard in guards]
     return filled
 
 
-def _filled(metric: Any, fitted: Callable[[], dict[str, Any]]) -> Any:
+def _fill_in_reward(metric: Any, fitted: Callable[[], dict[str, Any]]) -> Any:
     """A metric or a guard-rail as a definition writes it, with the reward where its metric needs one."""
     if metric == BEHAVIOUR:
         return {"name": BEHAVIOUR, "reward": fitted()}
     if not isinstance(metric, Mapping):
         return metric
     if isinstance(metric.get("metric"), Mapping):
-        return {**metric, "metric": _filled(metric["metric"], fitted)}
+        return {**metric, "metric": _fill_in_reward(metric["metric"], fitted)}
     named = BEHAVIOUR in (metric.get("name"), metric.get("metric"))
     return {**metric, "reward": fitted()} if named and metric.get("reward") is None else metric
 

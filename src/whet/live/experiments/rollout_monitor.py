@@ -22,7 +22,7 @@ from whet.live.registry import Move, audit, proposals
 from whet.live.registry.registry_store import read_labels
 
 
-def watched(definition: Definition, winner: int) -> Definition | None:
+def build_watch(definition: Definition, winner: int) -> Definition | None:
     """The definition of the watch on a winner, the control first; None where there is nothing to watch."""
     watch = definition.watch
     if watch is None or winner == definition.control:
@@ -38,7 +38,7 @@ def watched(definition: Definition, winner: int) -> Definition | None:
 
 def begin(connection: Connection, experiment: Experiment, move: Move) -> None:
     """Start the watch on a winner whose label has just moved, unless another experiment is there by now."""
-    definition = watched(experiment.definition, int(experiment.winner or 0))
+    definition = build_watch(experiment.definition, int(experiment.winner or 0))
     if (
         definition is None
         or definition.watch is None
@@ -66,7 +66,9 @@ def is_due(connection: Connection, experiment: Experiment) -> bool:
     """Whether the approval that a watch waits for has come, or will not."""
     if experiment.watch != WAITING:
         return False
-    return experiment_store.moved(connection, experiment) is not None or _is_closed(connection, experiment)
+    return experiment_store.latest_foreign_move(connection, experiment) is not None or _is_closed(
+        connection, experiment
+    )
 
 
 def follow(connection: Connection, experiment: Experiment) -> None:
@@ -74,7 +76,7 @@ def follow(connection: Connection, experiment: Experiment) -> None:
     rejected."""
     if experiment.watch != WAITING:
         return
-    move = experiment_store.moved(connection, experiment)
+    move = experiment_store.latest_foreign_move(connection, experiment)
     standing = read_labels(connection, experiment.definition.prompt).get(experiment.definition.label)
     approved = move is not None and move.proposal == experiment.proposal and standing == experiment.winner
     if move is not None and approved:
@@ -103,6 +105,6 @@ def over(experiment: Experiment, seen: Snapshot, moment: int) -> bool:
     return moment >= until(experiment) or (watch.units is not None and settled >= watch.units)
 
 
-def passed(verdict: ExperimentVerdict) -> ExperimentVerdict:
+def verdict_of_watch(verdict: ExperimentVerdict) -> ExperimentVerdict:
     """The verdict of a watch that is over."""
     return replace(verdict, state="passed", reason=f"The watch is over. {verdict.reason}")

@@ -29,7 +29,7 @@ from whet.live.experiments.confidence_sequences import ConfidenceSequences, Null
 from whet.live.experiments.definition import Definition, Guard
 from whet.live.experiments.effects import MetricSample
 from whet.live.experiments.reducer import Snapshot
-from whet.stats.intervals import SEQUENCE, rounded
+from whet.stats.intervals import SEQUENCE, show_number
 
 State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped", "passed"]
 
@@ -294,7 +294,7 @@ def _diagnostics(
 ) -> tuple[tuple[str, ...], bool]:
     """What puts the comparison in doubt, and whether a person must look before anything is applied."""
     goal = snapshot.definition.goal
-    unexplained, unequal = _unexplained(snapshot, sequences), _unequal(snapshot, live, sequences)
+    unexplained, unequal = _find_share_mismatches(snapshot, sequences), _unequal(snapshot, live, sequences)
     beyond = _beyond(snapshot)
     held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
     warnings = [*unexplained, *unequal, *beyond.values()]
@@ -306,7 +306,7 @@ def _diagnostics(
     return tuple(warnings), held
 
 
-def _unexplained(snapshot: Snapshot, sequences: ConfidenceSequences) -> list[str]:
+def _find_share_mismatches(snapshot: Snapshot, sequences: ConfidenceSequences) -> list[str]:
     """Numbers of units that do not fit the shares."""
     if sequences.imbalance(snapshot.units) < -math.log(_IMBALANCE_ALPHA):
         return []
@@ -351,8 +351,8 @@ def _beyond(snapshot: Snapshot) -> dict[str, str]:
 def _win_reason(effects: Sequence[EffectEstimate], version: int, held: bool) -> str:
     own = [(e, e.reached) for e in effects if e.version == version and e.reached is not None]
     against = ", ".join(
-        f"version {e.against} by {rounded(then.estimate)} ({SEQUENCE} {rounded(then.low)} to "
-        f"{rounded(then.high)}) over {then.n:,} units"
+        f"version {e.against} by {show_number(then.estimate)} ({SEQUENCE} {show_number(then.low)} to "
+        f"{show_number(then.high)}) over {then.n:,} units"
         for e, then in own
     )
     doubt = " A warning puts this in doubt: a person must look first." if held else ""
@@ -363,8 +363,8 @@ def _harm_reason(check: GuardRailCheck) -> str:
     compared = "worse than the control by" if check.against == "control" else "at"
     seen = check.reached or SequenceInterval(check.n, check.harm, check.low, check.high)
     return (
-        f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {rounded(seen.estimate)} "
-        f"({SEQUENCE} {rounded(seen.low)} to {rounded(seen.high)}), and the limit is {rounded(check.limit)}, over "
+        f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {show_number(seen.estimate)} "
+        f"({SEQUENCE} {show_number(seen.low)} to {show_number(seen.high)}), and the limit is {show_number(check.limit)}, over "
         f"{seen.n:,} units."
     )
 
@@ -376,7 +376,7 @@ def watch_reason(checks: Sequence[GuardRailCheck]) -> str:
         return "No guard-rail has a settled outcome yet."
     return (
         f"No guard-rail is shown to be broken. Nearest to it is {nearest.metric}: the evidence is "
-        f"{rounded(nearest.evidence)} of {rounded(nearest.needed)}, over {nearest.n:,} units."
+        f"{show_number(nearest.evidence)} of {show_number(nearest.needed)}, over {nearest.n:,} units."
     )
 
 
@@ -389,7 +389,7 @@ def _leading(effects: Sequence[EffectEstimate]) -> str:
     if best.evidence >= best.needed and not best.proven:
         lost = " It was reached, but all units so far do not show the lead."
     return (
-        f"version {best.version} leads version {best.against} by {rounded(best.estimate)} "
-        f"({SEQUENCE} {rounded(best.low)} to {rounded(best.high)}); the evidence is {rounded(best.evidence)} of "
-        f"{rounded(best.needed)}.{lost}"
+        f"version {best.version} leads version {best.against} by {show_number(best.estimate)} "
+        f"({SEQUENCE} {show_number(best.low)} to {show_number(best.high)}); the evidence is {show_number(best.evidence)} of "
+        f"{show_number(best.needed)}.{lost}"
     )

@@ -151,7 +151,7 @@ async def _compare(
     if guards:
         halves = [first[i] for i in guards], [second[i] for i in guards]
         kept = decide_pairs(halves, env.reward, [clusters[i] for i in guards], alpha)
-        verdict = guarded(verdict, kept)
+        verdict = apply_guard(verdict, kept)
     branch, answers = run.branch("second"), (first, second)
     opinion = await second_opinion(
         branch, task.second_opinion, judge, examples, answers, verdict, alpha, clusters
@@ -168,7 +168,7 @@ async def _compare(
     }
 
 
-def guarded(verdict: Improvement, kept: Improvement) -> Improvement:
+def apply_guard(verdict: Improvement, kept: Improvement) -> Improvement:
     """The verdict on all examples, held to the one on the guard rows alone: nothing promotes a candidate whose mean on them
     is lower, and one that is shown to be worse on them is worse."""
     if kept.difference >= 0:

@@ -21,15 +21,15 @@ from whet.live.learner import learner_store
 from whet.live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback
 from whet.live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
-from whet.live.learner.leases import held
+from whet.live.learner.leases import hold
 from whet.live.learner.paid_steps import read_feedback
 from whet.live.learner.pipeline import begin_update, follow_up, run_update
 from whet.live.learner.reader_check import reader_fault
 from whet.live.learner.requirements import (
     LiveRequirement,
     RequirementEvidence,
+    find_quarantined,
     find_requirements,
-    quarantined,
     unread,
 )
 from whet.live.registry import Registry
@@ -189,7 +189,7 @@ class Learner:
                 "reasons": list(row.flags),
                 "texts": [row.text],
             }
-            for row in quarantined(feedback, facts)
+            for row in find_quarantined(feedback, facts)
         ]
         return {
             "name": name,
@@ -252,7 +252,7 @@ class Learner:
         if settings.mode == MODE_AUTO and not self.context.config.reader and name not in self._warned:
             self._warned.add(name)
             _log.warning("%s: %s", name, AUTO_NEEDS_READER)
-        with held(self.context.database, f"learn {name}") as lease:
+        with hold(self.context.database, f"learn {name}") as lease:
             if lease is None:
                 return None
             with self.context.database.read() as connection:

@@ -19,7 +19,7 @@ from whet.live.learner.feedback_state import PromptFeedback, rules
 from whet.live.learner.learner_tables import learner_feedback, learner_head, updates
 from whet.live.learner.reading import Readings
 from whet.live.registry import Address, PromptEdit, Version
-from whet.live.registry.proposals import PROBES, close, edited, open_one
+from whet.live.registry.proposals import PROBES, apply_edit, close, open_one
 from whet.live.registry.registry_store import read_version
 from whet.live.registry.registry_tables import proposals, versions
 from whet.live.registry.values import APPROVED, OPEN, WITHDRAWN, messages_of
@@ -170,7 +170,7 @@ class _QuoteErasure:
         if events == row.events:
             return {}
         change = PromptEdit(tuple(from_json(event) for event in events), row.region)
-        return {"events": events, "messages": messages_of(edited(base, change))}
+        return {"events": events, "messages": messages_of(apply_edit(base, change))}
 
     def _update(self, row: Row[Any]) -> None:
         requirements, flags = self._requirements(row.requirements), self._flags(row.flags, row.requirements)

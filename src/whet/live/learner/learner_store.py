@@ -337,7 +337,7 @@ def read_update(connection: Connection, key: str) -> PromptUpdate:
     return _update(connection.execute(select(updates).where(updates.c.id == key)).one())
 
 
-def gated(connection: Connection, name: str) -> int:
+def count_gated_updates(connection: Connection, name: str) -> int:
     """How many updates of a prompt came to the gate so far."""
     query = select(func.count()).where(updates.c.name == name, updates.c.gate.is_not(None))
     return int(connection.execute(query).scalar_one())

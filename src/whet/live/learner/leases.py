@@ -63,7 +63,7 @@ def release(database: Database, lease: Lease) -> None:
 
 
 @contextmanager
-def held(database: Database, name: str) -> Iterator[Lease | None]:
+def hold(database: Database, name: str) -> Iterator[Lease | None]:
     """The lease, renewed in the background for as long as the block runs; None while somebody else holds it."""
     lease = acquire(database, name)
     if lease is None:

@@ -23,8 +23,8 @@ from whet.live.learner.reading import (
     MOST_READ,
     Readings,
     RowReading,
+    apply_confirmations,
     confirm_votes,
-    confirmed,
     known_by,
     read_rows,
     taken_in,
@@ -79,7 +79,9 @@ async def read_feedback(context: LearnerContext, name: str, settings: LearnerSet
             context.config, name, "votes", identity, MAX_ATTEMPTS * len(votes)
         ) as session:
             answers = await confirm_votes(session.run, votes, feedback)
-        facts = _store(context, name, state, lease, facts, lambda before, gone: confirmed(before, answers))
+        facts = _store(
+            context, name, state, lease, facts, lambda before, gone: apply_confirmations(before, answers)
+        )
         discard(session.folder)
         left = open_votes(feedback, state.clock, base, region, facts)
     return bool(rest or left or (rows and unread(feedback, base, region, facts)))

@@ -153,12 +153,12 @@ async def run_update(
     """
     base = context.registry.get(f"{update.name}/{update.base}")
     region = region_of(base, settings)
-    events, run, folder = await _generated(context, update, base, region)
+    events, run, folder = await _generate_events(context, update, base, region)
     candidate = examine(base, region, events, _inspection(context, update, settings))
     verdict, probes, gate_config = None, None, context.config.gate(update.name)
     if not candidate.empty and gate_config is not None:
         with context.database.read() as connection:
-            attempt = learner_store.gated(connection, update.name) + 1
+            attempt = learner_store.count_gated_updates(connection, update.name) + 1
         verdict = await gate(gate_config, base.prompt, candidate.prompt, attempt)
         probes = verdict.pop(PROBES)
     elif not candidate.empty:
@@ -175,7 +175,7 @@ async def run_update(
     return done
 
 
-async def _generated(
+async def _generate_events(
     context: LearnerContext, update: PromptUpdate, base: Version, region: str
 ) -> tuple[Sequence[Event], dict[str, Any], str]:
     """The events that meet the requirements, the model that wrote them, and the folder of its journal."""

@@ -243,13 +243,13 @@ def taken_in(
         marks = {**old.confirmed, ALONE: True} if outcome.alone else old.confirmed
         rows_read[row] = RowReading(tuple(dict.fromkeys(keys)), why, marks, tries)
     updated = Readings(rows_read, requirements, counter)
-    updated = _opposed(updated, outcome.opposite, ours, standing)
+    updated = _add_oppositions(updated, outcome.opposite, ours, standing)
     for group in outcome.same:
-        updated = _united(updated, group, standing)
+        updated = _merge_same_meaning(updated, group, standing)
     return updated
 
 
-def _opposed(
+def _add_oppositions(
     readings: Readings,
     pairs: Iterable[tuple[str, str]],
     ours: Mapping[str, str],
@@ -270,7 +270,7 @@ def _opposed(
     return replace(readings, requirements=requirements)
 
 
-def _united(readings: Readings, group: Sequence[str], standing: Mapping[str, str]) -> Readings:
+def _merge_same_meaning(readings: Readings, group: Sequence[str], standing: Mapping[str, str]) -> Readings:
     """With requirements of the same meaning as one, or as the instruction that says it. A row that was confirmed for a text is
     not confirmed for another one."""
     members = [key for key in group if key in readings.requirements]
@@ -316,7 +316,7 @@ async def confirm_votes(run: Run, votes: Sequence[Vote], feedback: PromptFeedbac
     return dict(zip(votes, answers, strict=True))
 
 
-def confirmed(readings: Readings, answers: Mapping[Vote, bool | None]) -> Readings:
+def apply_confirmations(readings: Readings, answers: Mapping[Vote, bool | None]) -> Readings:
     """The readings with what rows require alone. After a few answers that could not be used a row does not require it."""
     rows = dict(readings.rows)
     for (row, text), answer in answers.items():

@@ -20,7 +20,7 @@ from whet.live.learner.reading import Readings, RowReading, Vote, mark
 from whet.live.registry import Version
 from whet.live.registry.ledgers import manageable
 from whet.prompt.instructions import Ledger, fold
-from whet.prompt.ledger import opened
+from whet.prompt.ledger import first_event
 
 READY, WAITING, CONTESTED, UNWRITTEN = "ready", "waiting", "contested", "unwritten"
 MOST_TEXTS = 5
@@ -127,7 +127,7 @@ class LiveRequirement:
         return cls(**{**fields, **lists, "opposing": opposing})
 
 
-def quarantined(feedback: PromptFeedback, facts: RequirementEvidence) -> list[Comment]:
+def find_quarantined(feedback: PromptFeedback, facts: RequirementEvidence) -> list[Comment]:
     """Rows that wait for a person, because their text looks like an attack."""
     decided = {*facts.accepted, *facts.dismissed, *(row for row, _ in facts.done)}
     return [row for row in feedback.rows.values() if row.flags and row.id not in decided]
@@ -157,7 +157,7 @@ def unread(feedback: PromptFeedback, base: Version, region: str, facts: Requirem
 
 def ledger_of(base: Version, region: str) -> Ledger:
     """The instructions of a region."""
-    return fold(base.ledgers.get(region, ()) or [opened(manageable(base.prompt), region)])
+    return fold(base.ledgers.get(region, ()) or [first_event(manageable(base.prompt), region)])
 
 
 def find_requirements(
@@ -244,7 +244,7 @@ def _cases(
     view = _view(rows, facts.readings)
     weights = {who: weight(who, facts.policy, first, clock) for who, first in feedback.first.items()}
     needed = max(facts.policy.quorum, facts.policy.share * sum(weights.values()))
-    gathered = _gathered(rows, ledger, view, facts)
+    gathered = _gather_rows(rows, ledger, view, facts)
     drafts = [
         draft
         for about, members in gathered.items()
@@ -257,7 +257,7 @@ def _cases(
         sure = sum(weights[who] for who, confirmation in confirmations.items() if confirmation)
         counted = replace(requirement, sources=case.support, confirmed=sure)
         cases.append(replace(case, requirement=counted))
-    cases = _opposed(cases)
+    cases = _find_contradicted(cases)
     remaining = [case for case in cases if f"requirement {case.requirement.key}" not in facts.dismissed]
     return sorted(remaining, key=lambda case: (-case.requirement.sources, case.members[0].seq))
 
@@ -282,7 +282,7 @@ def _view(rows: Sequence[Comment], readings: Readings) -> dict[str, RowReading]:
     return view
 
 
-def _gathered(
+def _gather_rows(
     rows: Sequence[Comment], ledger: Ledger, view: Mapping[str, RowReading], facts: RequirementEvidence
 ) -> dict[tuple[str, str], list[Comment]]:
     """Rows by what they are about: an instruction, a requirement, or, where nobody read them, their words."""
@@ -386,7 +386,7 @@ def _within(drafts: Sequence[_Draft], policy: LearningPolicy) -> list[_Draft]:
     ]
 
 
-def _opposed(cases: Sequence[_Case]) -> list[_Case]:
+def _find_contradicted(cases: Sequence[_Case]) -> list[_Case]:
     """The cases with those that they contradict, whichever of the two says so: all who want the contrary count."""
     place = {case.requirement.about: n for n, case in enumerate(cases) if case.requirement.about}
     contrary: dict[int, dict[int, None]] = {}

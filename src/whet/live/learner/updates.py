@@ -22,7 +22,7 @@ from whet.live.registry.ledgers import manageable
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event, Read, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply, cost, fold, refusal
-from whet.prompt.ledger import opened, surroundings, written
+from whet.prompt.ledger import first_event, surroundings, write_ledger
 from whet.run import Run
 from whet.search.copies import copied
 
@@ -62,13 +62,13 @@ async def generate_events(
     id: as many of them as it takes have to require the new text as well. Raises ProviderError."""
     prompt = manageable(base.prompt)
     stored = list(base.ledgers.get(region, ()))
-    events: list[Event] = [] if stored else [opened(prompt, region, at)]
+    events: list[Event] = [] if stored else [first_event(prompt, region, at)]
     ledger = fold([*stored, *events])
     failing = [
         Failing(
             requirement.instruction,
             ledger[requirement.instruction].text,
-            tried=_tried(stored, requirement.instruction),
+            tried=_earlier_texts(stored, requirement.instruction),
             critiques=tuple(votes.get(requirement.instruction, ()))[:MOST_QUOTED],
         )
         for requirement in requirements
@@ -80,7 +80,8 @@ async def generate_events(
         texts = {
             one.id: texts[one.id]
             for one in failing
-            if one.id in texts and await _wanted(run, texts[one.id], votes.get(one.id, ()), needed[one.id])
+            if one.id in texts
+            and await _wants_rewording(run, texts[one.id], votes.get(one.id, ()), needed[one.id])
         }
     except BudgetExceeded:
         texts = {}
@@ -92,7 +93,7 @@ async def generate_events(
     return events
 
 
-async def _wanted(run: Run, text: str, votes: Sequence[str], needed: float) -> bool:
+async def _wants_rewording(run: Run, text: str, votes: Sequence[str], needed: float) -> bool:
     """Whether enough of those who require an instruction require another wording of it as well; each is a separate model call."""
     voters = votes[: voters_of(votes, needed)]
     answers = await confirm(run, [(text, comment) for comment in voters])
@@ -125,7 +126,7 @@ def _event(requirement: LiveRequirement, ledger: Ledger, texts: Mapping[str, str
     )  # fmt: skip
 
 
-def _tried(events: Sequence[Event], key: str) -> tuple[str, ...]:
+def _earlier_texts(events: Sequence[Event], key: str) -> tuple[str, ...]:
     """The texts that an instruction had so far."""
     texts = [event.text for event in events if isinstance(event, Add | Rewrite) and event.id == key]
     return tuple(dict.fromkeys(texts))
@@ -174,8 +175,8 @@ def examine(base: Version, region: str, new: Sequence[Event], against: Inspectio
             flags.append(Flag(INSTRUCTION, event.id, event.text, tuple(reasons), rests=event.evidence))
         else:
             clean.append(event)
-    events = (*opening, *_known(old, clean))
-    after = written(prompt, fold([*stored, *events]), region)
+    events = (*opening, *_keep_known(old, clean))
+    after = write_ledger(prompt, fold([*stored, *events]), region)
     if after == prompt:
         return CandidateUpdate((), base.prompt, tuple(flags))
     return CandidateUpdate(events, after, tuple(flags))
@@ -204,7 +205,7 @@ def _reasons(event: Event, old: Ledger, known: str, against: Inspection) -> list
     return [*reasons, f'it copies "{piece[:80]}" from somebody\'s data'] if piece else reasons
 
 
-def _known(old: Ledger, events: Sequence[Event]) -> list[Event]:
+def _keep_known(old: Ledger, events: Sequence[Event]) -> list[Event]:
     """The events without those about instructions that were left out."""
     known = {*old.instructions, *(event.id for event in events if isinstance(event, Add))}
     kept = []

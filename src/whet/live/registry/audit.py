@@ -237,7 +237,7 @@ def import_hash(versions: Iterable[tuple[Prompt, Mapping[str, Any]]]) -> str:
 
 def held_to_log(connection: Connection, verdict: AuditVerdict) -> AuditVerdict:
     """The verdict on a whole log, once what the registry holds is compared with it."""
-    logged = _logged(connection)
+    logged = _read_log_end(connection)
     fault = (
         _versions(connection, logged)
         or _imports(connection, logged)
@@ -247,7 +247,7 @@ def held_to_log(connection: Connection, verdict: AuditVerdict) -> AuditVerdict:
     return verdict if fault is None else replace(verdict, broken=fault[0] or verdict.rows, reason=fault[1])
 
 
-def _logged(connection: Connection) -> AuditCheck:
+def _read_log_end(connection: Connection) -> AuditCheck:
     logged = AuditCheck()
     rows = select(audit.c.seq, audit.c.action, audit.c.subject, audit.c.details)
     rows = rows.where(audit.c.action.in_((_MADE, _IMPORTED, *_MOVED, *_PROTECTED))).order_by(audit.c.seq)

@@ -36,7 +36,7 @@ from whet.live.registry.names import (
     check_role,
     check_text,
 )
-from whet.live.registry.provenance import AUTHOR, IMPORTER, joined, read_provenance
+from whet.live.registry.provenance import AUTHOR, IMPORTER, merge_names, read_provenance
 from whet.live.registry.values import Ledgers, Version, ledgers_json
 from whet.live.registry.versions import check_json, check_prompt
 from whet.prompt import Prompt
@@ -181,7 +181,7 @@ def _read_version(home: Path, name: str, number: int) -> tuple[Prompt, Ledgers, 
             "run": check_json(side["run"], "run"),
             "evidence": check_json(side["evidence"], "evidence"),
             "proposal": side["proposal"],
-            "provenance": joined({AUTHOR: [side["author"]]}, read_provenance(side.get("provenance"))),
+            "provenance": merge_names({AUTHOR: [side["author"]]}, read_provenance(side.get("provenance"))),
         }
         _check_side(name, number, prompt, side)
         check_prompt(prompt)
@@ -229,7 +229,7 @@ def add_prompt(connection: Connection, prompt_files: PromptFiles, actor: str) ->
                 "versions."
             )
     for prompt, ledgers, columns in prompt_files.versions[last:]:
-        shaped = joined(columns["provenance"], {IMPORTER: [actor]})
+        shaped = merge_names(columns["provenance"], {IMPORTER: [actor]})
         columns = {**columns, "provenance": shaped}
         registry_store.write_version(connection, prompt_files.name, prompt, ledgers, columns)
     added = max(0, len(prompt_files.versions) - last)

@@ -29,7 +29,7 @@ def ledgers_of(prompt: Prompt, known: Ledgers, author: str, at: str) -> dict[str
     return ledgers
 
 
-def added(before: Sequence[Event], events: Sequence[Event]) -> Sequence[Event]:
+def events_added(before: Sequence[Event], events: Sequence[Event]) -> Sequence[Event]:
     """The events that come after those that were there; all of them where they do not go on from there."""
     return events[len(before) :] if tuple(events[: len(before)]) == tuple(before) else events
 

@@ -15,14 +15,14 @@ from whet.live.database import iso, new_id, now
 from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.ledgers import edited_events, kept_events, manageable, units
 from whet.live.registry.names import Address, check_actor, check_label, check_text, parse_address
-from whet.live.registry.provenance import AUTHOR, STARTER, Provenance, joined, of_events, without_sources
+from whet.live.registry.provenance import AUTHOR, STARTER, Provenance, merge_names, of_events, without_sources
 from whet.live.registry.registry_tables import proposals, versions
 from whet.live.registry.values import OPEN, REJECTED, Proposal, Version, messages_of, prompt_of
 from whet.live.registry.versions import add_version, check_json, check_prompt
 from whet.prompt import Prompt
 from whet.prompt.events import Event, from_json, to_json
 from whet.prompt.instructions import fold
-from whet.prompt.ledger import written
+from whet.prompt.ledger import write_ledger
 
 APPROVE, EDIT, REJECT = "approve", "edit", "reject"
 PROBES, GIVEN = "probes", "given"
@@ -75,7 +75,7 @@ def propose(
 ) -> Proposal:
     """What `Registry.propose` does, inside a transaction of `change`."""
     version = registry_store.read_version(connection, parse_address(base))
-    prompt = edited(version, edit)
+    prompt = apply_edit(version, edit)
     if _is_same(prompt, version):
         raise UsageError(f"The proposal changes nothing of {version.address}.")
     check_prompt(prompt)
@@ -92,12 +92,12 @@ def propose(
         "gate": check_json(grounds.get("gate"), "gate verdict"),
         "run": check_json(grounds.get("run"), "run"),
         "config": None if grounds.get("config") is None else check_json(grounds["config"], "config"),
-        "provenance": joined(of_events(edit.events), grounds.get("provenance")),
+        "provenance": merge_names(of_events(edit.events), grounds.get("provenance")),
     }
     return file(connection, row)
 
 
-def edited(version: Version, edit: PromptEdit) -> Prompt:
+def apply_edit(version: Version, edit: PromptEdit) -> Prompt:
     """The text that an edit leads to. Raises UsageError or EditRejected."""
     if edit.prompt is not None:
         if edit.events:
@@ -106,7 +106,7 @@ def edited(version: Version, edit: PromptEdit) -> Prompt:
     start = manageable(version.prompt)
     start.region(edit.region)
     before = version.ledgers.get(edit.region, ())
-    return written(start, fold([*before, *edit.events]), edit.region)
+    return write_ledger(start, fold([*before, *edit.events]), edit.region)
 
 
 def _is_same(prompt: Prompt, version: Version) -> bool:
@@ -143,7 +143,7 @@ def make(
     provenance: Provenance,
 ) -> Version:
     """The version that a proposal becomes."""
-    prompt = edited(base, edit)
+    prompt = apply_edit(base, edit)
     if _is_same(prompt, base):
         raise UsageError("Nothing of the proposal is left. Reject it instead.")
     ledgers = {edit.region: (*base.ledgers.get(edit.region, ()), *edit.events)} if edit.events else None
@@ -223,14 +223,14 @@ def open_request(connection: Connection, where: Address, version: int) -> str | 
 
 def rest_on_experiment(connection: Connection, key: str, starter: str) -> None:
     """Note on a request that waits who started the experiment that asks for the same."""
-    shaped = joined(read(connection, key).provenance, {STARTER: [starter]})
+    shaped = merge_names(read(connection, key).provenance, {STARTER: [starter]})
     connection.execute(proposals.update().where(proposals.c.id == key).values(provenance=shaped))
 
 
 def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
     """Write a new proposal down; `row` are its columns."""
     moment, key = now(), new_id()
-    shaped = joined({AUTHOR: [row["author"]]}, row.get("provenance"))
+    shaped = merge_names({AUTHOR: [row["author"]]}, row.get("provenance"))
     values = {**row, "id": key, "state": OPEN, "created": moment, "provenance": shaped}
     connection.execute(proposals.insert().values(values))
     details = {"proposal": key, **{k: row.get(k) for k in ("base", "label", "target", "message")}}

@@ -53,7 +53,7 @@ def may_approve(actor: str, provenance: Mapping[str, Provenance]) -> str | None:
     return None
 
 
-def joined(*parts: Provenance | None) -> dict[str, list[str]]:
+def merge_names(*parts: Provenance | None) -> dict[str, list[str]]:
     """All names of several provenances, by role."""
     roles: dict[str, list[str]] = {}
     for part in parts:
@@ -65,12 +65,12 @@ def joined(*parts: Provenance | None) -> dict[str, list[str]]:
 def of_events(events: Iterable[Event]) -> dict[str, list[str]]:
     """Who wrote the events of a ledger, and who joined instructions."""
     parts = ({MERGER if isinstance(one, Merge | Resolve) else AUTHOR: [one.author]} for one in events)
-    return joined(*parts)
+    return merge_names(*parts)
 
 
 def without_sources(provenance: Provenance) -> dict[str, list[str]]:
     """Provenance without the names of users: they are kept only as long as somebody may still have to be refused."""
-    return joined({role: names for role, names in provenance.items() if role != SOURCE})
+    return merge_names({role: names for role, names in provenance.items() if role != SOURCE})
 
 
 def read_provenance(value: Any) -> dict[str, list[str]]:
@@ -82,7 +82,7 @@ def read_provenance(value: Any) -> dict[str, list[str]]:
             raise UsageError(
                 f'the provenance cannot hold "{str(role)[:40]}"; its roles are {", ".join(_DEEDS)}.'
             )
-    return joined(value)
+    return merge_names(value)
 
 
 def behind_version(connection: Connection, where: Address, version: int, actor: str) -> dict[str, Provenance]:
@@ -115,4 +115,4 @@ def replace_source(connection: Connection, user: str, by: str) -> None:
             if name in roles.get(SOURCE, ()):
                 roles[SOURCE] = [by if one == name else one for one in roles[SOURCE]]
                 here = [key == row._mapping[key] for key in keys]
-                connection.execute(table.update().where(*here).values(provenance=joined(roles)))
+                connection.execute(table.update().where(*here).values(provenance=merge_names(roles)))

@@ -15,7 +15,7 @@ from whet.client.records import checked_depth
 from whet.errors import UsageError
 from whet.live.database import Database, ListPage, iso, newest_first, now, one_more
 from whet.live.registry.audit import AuditCheckpoint, AuditEntry, AuditVerdict, config_hash, held_to_log
-from whet.live.registry.ledgers import added, check_ledgers, ledgers_of
+from whet.live.registry.ledgers import check_ledgers, events_added, ledgers_of
 from whet.live.registry.names import (
     DEFAULT_LABEL,
     Address,
@@ -25,7 +25,7 @@ from whet.live.registry.names import (
     check_text,
     parse_address,
 )
-from whet.live.registry.provenance import AUTHOR, Provenance, joined, of_events
+from whet.live.registry.provenance import AUTHOR, Provenance, merge_names, of_events
 from whet.live.registry.registry_tables import audit as audit_rows
 from whet.live.registry.registry_tables import versions
 from whet.live.registry.values import Difference, Ledgers, Summary, Version
@@ -154,7 +154,9 @@ def add_version(
     ledgers: Ledgers = origin.get("ledgers") or {}
     check_ledgers(prompt, ledgers)
     before = base.ledgers if base is not None else {}
-    new = [event for region, events in ledgers.items() for event in added(before.get(region, ()), events)]
+    new = [
+        event for region, events in ledgers.items() for event in events_added(before.get(region, ()), events)
+    ]
     ledgers = {**before, **ledgers}
     moment = now()
     columns = {
@@ -166,7 +168,7 @@ def add_version(
         "run": check_json(origin.get("run"), "run"),
         "evidence": check_json(origin.get("evidence"), "evidence"),
         "proposal": origin.get("proposal"),
-        "provenance": joined({AUTHOR: [author]}, of_events(new), origin.get("provenance")),
+        "provenance": merge_names({AUTHOR: [author]}, of_events(new), origin.get("provenance")),
     }
     number = registry_store.write_version(
         connection, name, prompt, ledgers_of(prompt, ledgers, author, iso(moment)), columns

@@ -117,7 +117,7 @@ def learn_with(live: Live, config: LearnerConfig, *, learns: bool) -> None:
 def _learn(alive: Connection, url: str | None, config: LearnerConfig, seconds: float) -> None:
     """What the child does: learn until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _cut)
+    signal.signal(signal.SIGTERM, _raise_cancelled)
     log_to_stderr(logging.INFO)
     stop = threading.Event()
     threading.Thread(target=_watch, args=(alive, stop), daemon=True).start()
@@ -133,7 +133,7 @@ def _learn(alive: Connection, url: str | None, config: LearnerConfig, seconds: f
         raise SystemExit(1) from None
 
 
-def _cut(number: int, frame: object) -> NoReturn:
+def _raise_cancelled(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 

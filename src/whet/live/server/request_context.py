@@ -205,10 +205,10 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, se
         ) from None
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     packing = headers.get(b"content-encoding", b"identity").strip().lower()
-    return body if packing in (b"identity", b"") else _unpacked(body, packing, most)
+    return body if packing in (b"identity", b"") else _decompress(body, packing, most)
 
 
-def _unpacked(body: bytes, packing: bytes, most: int) -> bytes:
+def _decompress(body: bytes, packing: bytes, most: int) -> bytes:
     if packing != b"gzip":
         raise Refused(415, "The body's Content-Encoding is neither gzip nor identity.")
     unpacker = zlib.decompressobj(wbits=31)

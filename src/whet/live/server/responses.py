@@ -88,7 +88,7 @@ def refusal(error: Refused) -> Response:
     )
 
 
-def tagged(request: Request, body: bytes) -> Response:
+def respond_with_etag(request: Request, body: bytes) -> Response:
     """JSON with an ETag; 304 where the caller has it already."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     kept = {"ETag": tag, "Cache-Control": "private, no-cache"}

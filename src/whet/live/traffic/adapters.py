@@ -53,15 +53,15 @@ def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def translated(row: Mapping[str, Any], where: str) -> list[Feedback]:
+def translate_row(row: Mapping[str, Any], where: str) -> list[Feedback]:
     """One row as feedback of ours. Raises UsageError (`where` first) when it says nothing, or about nothing."""
     target = target_of(row)
     if target is None:
         raise UsageError(f"{where}: the row names nothing that it is about. Add inference_id or span_id.")
-    return converted(read_row(row, where), row, target)
+    return convert_content(read_row(row, where), row, target)
 
 
-def converted(
+def convert_content(
     content: FeedbackRow, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
 ) -> list[Feedback]:
     """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
@@ -89,7 +89,7 @@ def converted(
 
 def _parts(base: Feedback, content: FeedbackRow, names: set[str]) -> list[Feedback]:
     parts: list[Feedback] = []
-    reason = _cut(content.explanation or content.comment)
+    reason = _cut_text(content.explanation or content.comment)
     label = clean(content.label or "")[:LONGEST_LABEL] or None
     if content.rating is not None:
         kind, value = _kind(content, content.rating, names) if label is None else ("score", content.rating)
@@ -98,8 +98,8 @@ def _parts(base: Feedback, content: FeedbackRow, names: set[str]) -> list[Feedba
         parts.append(replace(base, kind="label", label=label, text=reason))
     texts = {part.text for part in parts}
     if content.corrected:
-        parts.append(replace(base, kind="correction", text=_cut(content.corrected)))
-    for text in dict.fromkeys((_cut(content.comment), _cut(content.explanation))):
+        parts.append(replace(base, kind="correction", text=_cut_text(content.corrected)))
+    for text in dict.fromkeys((_cut_text(content.comment), _cut_text(content.explanation))):
         if text and text not in texts:
             parts.append(replace(base, kind="comment", text=text))
     return parts
@@ -115,7 +115,9 @@ def _kind(content: FeedbackRow, rating: float, names: set[str]) -> tuple[str, fl
     return "score", rating
 
 
-def scored(fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int) -> Feedback | None:
+def read_evaluation(
+    fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int
+) -> Feedback | None:
     """The result of an evaluation as feedback: `name`, `score`, `label`, `explanation`, `source`, `user`.
 
     A score of 0 or 1 for thumbs is a thumb, 1 to 5 for stars a rating, and both come from a user unless `source` says
@@ -175,7 +177,7 @@ def clean(text: str) -> str:
     return text.replace("\x00", "")
 
 
-def _cut(text: str | None) -> str | None:
+def _cut_text(text: str | None) -> str | None:
     return clean(text)[:LONGEST_TEXT] or None if text else None
 
 

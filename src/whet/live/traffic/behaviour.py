@@ -165,7 +165,7 @@ def fit_behaviour(
     naive = _fit(x[rated], y, np.ones_like(y), mine, ridge)[1]
     likely = sigmoid(_with_one(x) @ beta)
     effective = float(inverse.sum() ** 2 / (inverse**2).sum())
-    explained = _explained(x[rated], y, inverse, mine, ridge)
+    explained = _cross_validated_r2(x[rated], y, inverse, mine, ridge)
     each = zip(names, means, scales, weights[1:], naive[1:], rates[1:].tolist(), strict=True)
     return BehaviourModel(
         weights=tuple(Weight(*row) for row in each),
@@ -342,7 +342,9 @@ def _hidden(y: Array, rated: NDArray[np.bool_], likely: Array) -> tuple[float, f
     return ends[0], ends[1]
 
 
-def _explained(x: Array, y: Array, weights: Array, sources: NDArray[np.int64], ridge: float) -> float:
+def _cross_validated_r2(
+    x: Array, y: Array, weights: Array, sources: NDArray[np.int64], ridge: float
+) -> float:
     """Share of the variance explained in answers of sources that the fit did not see (five folds)."""
     fold = np.array([blake2b(int(s).to_bytes(8, "big"), digest_size=2).digest()[0] % _FOLDS for s in sources])
     guess = np.full(len(y), np.nan)

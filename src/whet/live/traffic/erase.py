@@ -147,8 +147,8 @@ def take(connection: Connection, owned: OwnedRows, *, first: bool) -> Deletion:
     may be quoted. Each part writes something down as erased, if need be once more, so that every counter of rows counts anew."""
     newest = take_turn(connection)
     numbers, feedback_numbers = owned.next()
-    inference_rows = _numbered(connection, inferences, numbers)
-    feedback_rows = _numbered(connection, feedback, feedback_numbers)
+    inference_rows = _select_numbers(connection, inferences, numbers)
+    feedback_rows = _select_numbers(connection, feedback, feedback_numbers)
     known = {row.seq for row in feedback_rows}
     for part in chunks(numbers):
         rows = connection.execute(_light(feedback).where(feedback.c.about.in_(part)))
@@ -209,7 +209,7 @@ def expire(connection: Connection, before: int, start: int, kept: Collection[str
     return _remove(connection, inference_rows, feedback_rows, quoted), min(ends, default=before)
 
 
-def _numbered(connection: Connection, table: Table, numbers: Sequence[int]) -> list[Any]:
+def _select_numbers(connection: Connection, table: Table, numbers: Sequence[int]) -> list[Any]:
     query = _light(table)
     return [row for part in chunks(numbers) for row in connection.execute(query.where(table.c.seq.in_(part)))]
 

@@ -19,8 +19,8 @@ from whet.client.records import (
     Inference,
 )
 from whet.feedback.rows import plain
-from whet.live.traffic.adapters import SOURCE_OF, as_number, clean, moment, scored
-from whet.live.traffic.otlp.content import as_text, parsed
+from whet.live.traffic.adapters import SOURCE_OF, as_number, clean, moment, read_evaluation
+from whet.live.traffic.otlp.content import as_text, parse_json_text
 from whet.live.traffic.otlp.decode import OtlpSpan
 from whet.live.traffic.otlp.records import answer_of, evaluations, is_answer
 
@@ -38,7 +38,7 @@ class ExportedRow:
 
 def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
     """An output item of an OpenAI eval run: the answer, and a score for each grader."""
-    sample = parsed(row.get("sample"))
+    sample = parse_json_text(row.get("sample"))
     if not isinstance(sample, Mapping) or "datasource_item" not in row:
         return None
     usage = _mapping(sample.get("usage"))
@@ -65,7 +65,7 @@ def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
             "explanation": values.get("explanation") or values.get("reason"),
             "source": "model" if "model" in str(values.get("type", "")) else "code",
         }
-        scores.append(scored(fields, ("inference", id), f"{id}#{number}", time))
+        scores.append(read_evaluation(fields, ("inference", id), f"{id}#{number}", time))
     return ExportedRow([inference], [one for one in scores if one is not None])
 
 
@@ -92,7 +92,7 @@ def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
 def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
     """A whole Langfuse trace: its generations, its own scores and theirs. Without a generation it is the answer itself."""
     named = {plain(key): value for key, value in row.items()}
-    parts = parsed(named.get("observations"))
+    parts = parse_json_text(named.get("observations"))
     if (
         "trace_id" in named
         or not isinstance(parts, list)
@@ -165,7 +165,7 @@ def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Feedba
         "user": named.get("author_user_id"),
     }
     time = moment(named.get("timestamp") or named.get("created_at"))
-    feedback = scored(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
+    feedback = read_evaluation(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
     return (
         replace(feedback, kind="correction")
         if feedback and feedback.text and kind == "CORRECTION"
@@ -185,7 +185,7 @@ def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
     attributes: dict[str, Any] = {}
     for key, value in row.items():
         if key == "attributes" or key.startswith("attributes."):
-            _flatten(key[len("attributes.") :], parsed(value), attributes)
+            _flatten(key[len("attributes.") :], parse_json_text(value), attributes)
     if row.get("span_kind"):
         attributes.setdefault("openinference.span.kind", row["span_kind"])
     failed = str(row.get("status_code") or "").upper() == "ERROR"
@@ -214,7 +214,7 @@ def _phoenix_annotation(
     result = {**one, **_mapping(one.get("result"))}
     source = SOURCE_OF.get(str(one.get("annotator_kind") or "").casefold(), "model")
     fields = {**result, "source": source, "user": one.get("user_id")}
-    return scored(
+    return read_evaluation(
         fields, target, str(one.get("id") or key), moment(one.get("created_at") or nanoseconds // 1000)
     )
 
@@ -227,17 +227,17 @@ def _flatten(prefix: str, value: Any, attributes: dict[str, Any]) -> None:
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     )
     for key, inner in items:
-        _flatten(f"{prefix}.{key}" if prefix else str(key), parsed(inner), attributes)
+        _flatten(f"{prefix}.{key}" if prefix else str(key), parse_json_text(inner), attributes)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    content = parsed(value)
+    content = parse_json_text(value)
     return content if isinstance(content, Mapping) else {}
 
 
 def _items(value: Any) -> list[Mapping[str, Any]]:
     """The objects of a list, which may be written as a text; none where it is no list."""
-    content = parsed(value)
+    content = parse_json_text(value)
     return [_mapping(one) for one in content] if isinstance(content, list) else []
 
 
@@ -253,7 +253,7 @@ def short(value: Any, most: int) -> str | None:
 
 def as_inputs(value: Any) -> dict[str, Any]:
     """An input as the values of slots: an object as it is, a list of messages as `messages`, a text as `input`."""
-    content = parsed(value)
+    content = parse_json_text(value)
     if isinstance(content, Mapping):
         return dict(content)
     if isinstance(content, list):
@@ -263,7 +263,7 @@ def as_inputs(value: Any) -> dict[str, Any]:
 
 def as_output(value: Any) -> str:
     """The text of an answer: of the last message, where it is a list of them."""
-    content = parsed(value)
+    content = parse_json_text(value)
     last = content[-1] if isinstance(content, list) and content else content
     if isinstance(last, Mapping):
         last = last.get("content", last.get("text", last))

@@ -24,7 +24,7 @@ from whet.client.records import (
 from whet.errors import UsageError
 from whet.feedback.rows import LONGEST, plain, read_row, table_rows
 from whet.instructions.guard import visible
-from whet.live.traffic.adapters import as_number, converted, moment, read_moment, target_of
+from whet.live.traffic.adapters import as_number, convert_content, moment, read_moment, target_of
 from whet.live.traffic.exports import (
     UNNAMED,
     ExportedRow,
@@ -85,14 +85,14 @@ def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: 
             columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
             try:
                 exported = _read(row.value, row.where)
-                named = [_named(one, prompt, version, row.where) for one in exported.inferences]
+                named = [_name_inference(one, prompt, version, row.where) for one in exported.inferences]
                 kept = [checked_inference(one, row.where) for one in named]
                 more = [checked_feedback(one, row.where) for one in exported.feedback]
             except _Unusable as error:
                 skipped.append((row.where, str(error)))
                 continue
             for one in kept:
-                inferences[one.id] = _merged(inferences[one.id], one) if one.id in inferences else one
+                inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
             feedback += [(row.where, one) for one in more]
     if skipped and not inferences and not feedback:
         where, reason = skipped[0]
@@ -142,7 +142,7 @@ def _read(row: Mapping[str, Any], where: str) -> ExportedRow:
     return _plain_row(row, where)
 
 
-def _named(one: Inference, prompt: str | None, version: int, where: str) -> Inference:
+def _name_inference(one: Inference, prompt: str | None, version: int, where: str) -> Inference:
     if one.prompt != UNNAMED:
         return one
     if prompt is None:
@@ -167,7 +167,9 @@ def _plain_row(row: Mapping[str, Any], where: str) -> ExportedRow:
         inference = _answer(row, content.input, content.output, target)
         target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
-    parts = [] if nothing else converted(content, row, target, f"{content.key}:{content_hash(target)[:6]}")
+    parts = (
+        [] if nothing else convert_content(content, row, target, f"{content.key}:{content_hash(target)[:6]}")
+    )
     return ExportedRow([inference] if inference else [], parts)
 
 
@@ -197,7 +199,7 @@ def _answer(
     )
 
 
-def _merged(one: Inference, other: Inference) -> Inference:
+def _merge_rows(one: Inference, other: Inference) -> Inference:
     """What two rows about one answer say together; the first one is right where they differ."""
     empty = [f.name for f in fields(one) if getattr(one, f.name) in (None, "", {}, 0)]
     return replace(one, **{name: getattr(other, name) for name in empty})

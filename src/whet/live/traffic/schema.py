@@ -21,7 +21,7 @@ from whet.client.records import (
     thumb_value,
 )
 from whet.errors import UsageError, did_you_mean
-from whet.live.traffic.adapters import is_foreign, translated
+from whet.live.traffic.adapters import is_foreign, translate_row
 
 MOST_ROWS = 1000
 """Rows of one request."""
@@ -81,7 +81,7 @@ def read_feedback(body: object) -> list[Feedback]:
 
 def _read_feedback(row: Mapping[str, Any], where: str) -> list[Feedback]:
     if "kind" not in row and is_foreign(row):
-        return [checked_feedback(one, where) for one in translated(row, where)]
+        return [checked_feedback(one, where) for one in translate_row(row, where)]
     values = _fields(_with_target(row, where), where, _FEEDBACK)
     kind = values.get("kind")
     if kind == "thumb" and "value" in values:

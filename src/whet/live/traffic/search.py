@@ -156,7 +156,7 @@ def find_feedback(
         indexed = [word for word in words if word not in inside]
         query = _words(connection, wanted, indexed) if indexed else select(f.seq, f.time)
         by_index = bool(indexed) and connection.dialect.name == "sqlite"
-        query = (_arrived if by_index else _after)(query.where(*where), feedback, cursor)
+        query = (_in_order_of_arrival if by_index else _after)(query.where(*where), feedback, cursor)
     numbers, more = _page(connection, query, limit)
     rows = _by_number(connection, feedback, numbers)
     return RowPage([stored_feedback(row) for row in rows], more)
@@ -199,7 +199,9 @@ def _after(query: Select[*tuple[Any, ...]], table: Table, cursor: str | None) ->
     return query.order_by(time.desc(), seq.desc())
 
 
-def _arrived(query: Select[*tuple[Any, ...]], _: Table, cursor: str | None) -> Select[*tuple[Any, ...]]:
+def _in_order_of_arrival(
+    query: Select[*tuple[Any, ...]], _: Table, cursor: str | None
+) -> Select[*tuple[Any, ...]]:
     """The same by the number of the rows, which is the order of the index of words."""
     number = _WORDS.c.rowid
     if cursor is not None:
@@ -228,10 +230,10 @@ def _by_number(connection: Connection, table: Table, numbers: Sequence[int]) -> 
     rows = {}
     for part in chunks(numbers):
         rows.update({row.seq: row for row in connection.execute(select(table).where(table.c.seq.in_(part)))})
-    return shown(connection, table, [rows[number] for number in numbers if number in rows])
+    return hide_forgotten(connection, table, [rows[number] for number in numbers if number in rows])
 
 
-def shown(connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any]:
+def hide_forgotten(connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any]:
     """The rows without those of somebody who is being forgotten: they are erased already, and deleted soon."""
     what, gone = "inference" if table is inferences else "feedback", set[str]()
     for part in chunks(row.id for row in rows):
@@ -258,9 +260,10 @@ def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Sele
         vector = func.to_tsvector(text("'simple'"), feedback.c.text)
         simple = text("'simple'")
         either = [
-            _joined("||", (func.plainto_tsquery(simple, one) for one in _forms(word))) for word in words
+            _join_conditions("||", (func.plainto_tsquery(simple, one) for one in _forms(word)))
+            for word in words
         ]
-        return query.where(vector.op("@@")(_joined("&&", either)))
+        return query.where(vector.op("@@")(_join_conditions("&&", either)))
     parts = [f"({' OR '.join(_phrase('text', one) for one in _forms(word))})" for word in words]
     parts += [_phrase(name, value) for name in ("prompt", "kind") if (value := getattr(wanted, name))]
     parts.append(_months(wanted.since, wanted.until))
@@ -273,7 +276,7 @@ def _forms(word: str) -> list[str]:
     return list(dict.fromkeys(unicodedata.normalize(form, word) for form in ("NFC", "NFD")))
 
 
-def _joined(sign: str, parts: Iterable[ColumnElement[Any]]) -> ColumnElement[Any]:
+def _join_conditions(sign: str, parts: Iterable[ColumnElement[Any]]) -> ColumnElement[Any]:
     return reduce(lambda one, other: one.op(sign)(other), parts)
 
 

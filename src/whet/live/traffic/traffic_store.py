@@ -36,7 +36,7 @@ from whet.live.traffic.traffic_tables import feedback, inferences
 from whet.live.traffic.write import Receipt, RowBatch, store
 
 
-def checked(
+def check_batch(
     inference_rows: Iterable[Inference] = (),
     feedback_rows: Iterable[Feedback] = (),
     sender: RowSender | None = None,
@@ -67,7 +67,7 @@ class Traffic:
         Raises UsageError naming row and field for a value that cannot be, and Conflict for an id that is taken
         by other content; then nothing is stored.
         """
-        batch = checked(inference_rows, feedback_rows)
+        batch = check_batch(inference_rows, feedback_rows)
         with self.database.begin() as connection:
             receipt = store(connection, [batch])[0]
         if not isinstance(receipt, Receipt):
@@ -101,7 +101,7 @@ class Traffic:
         """Rows in the order of arrival, without those of somebody who is being forgotten."""
         with self.database.read() as connection:
             rows = connection.execute(select(table).where(where).order_by(table.c.seq)).all()
-            return search.shown(connection, table, rows)
+            return search.hide_forgotten(connection, table, rows)
 
     def find(
         self, wanted: Filter = EVERYTHING, limit: int = 50, cursor: str | None = None
@@ -182,7 +182,7 @@ class Intake:
         rows wait. The future raises IdConflict, DiskQuotaExceeded or StorageError; then nothing of this
         request was stored.
         """
-        batch = checked(inference_rows, feedback_rows, sender)
+        batch = check_batch(inference_rows, feedback_rows, sender)
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
         with self._changed:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whet.models.embedded.bert import MAX_TOKENS, Encoder, pad
 from whet.models.embedded.encoder import LONGEST, TEMPERATURE, hypothesis
-from whet.models.embedded.local import EmbeddedModel, defused
+from whet.models.embedded.local import EmbeddedModel, defuse_mask_tokens
 from whet.models.embedded.mlm import PLACE
 from whet.models.gradients import (
     Gradient,
@@ -47,7 +47,7 @@ class _Words:
 
     def _read(self, placed: MarkedPrompt, text: str, marked: str) -> tuple[list[int], list[int]]:
         """The pieces of a text, and for each the word of the prompt that owns it (-1: none)."""
-        text, marked = defused(text), defused(marked)
+        text, marked = defuse_mask_tokens(text), defuse_mask_tokens(marked)
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, owners(encoding.offsets, placed.spans(text, marked))
 

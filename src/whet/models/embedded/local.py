@@ -137,11 +137,11 @@ class EmbeddedModel:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token numbers of each text; the names of special tokens in a text are ordinary text."""
-        plain = [defused(text).encode("utf-8", "replace").decode() for text in texts]
+        plain = [defuse_mask_tokens(text).encode("utf-8", "replace").decode() for text in texts]
         return [encoded.ids for encoded in self.tokenizer.encode_batch(plain, add_special_tokens=False)]
 
 
-def defused(text: str) -> str:
+def defuse_mask_tokens(text: str) -> str:
     """The text with ``[MASK]`` and its like taken apart, so that an input cannot place a special token."""
     if "[" in text:
         for special in SPECIALS:

@@ -60,7 +60,7 @@ def words(inputs: Sequence[str], answers: Sequence[str]) -> Array:
     return np.hstack([surface(inputs, answers), table / np.maximum(norms, 1e-12)])
 
 
-def embedded(embed: Callable[[Sequence[str]], Array]) -> Features:
+def embedding_features(embed: Callable[[Sequence[str]], Array]) -> Features:
     """Features from frozen embeddings (n, d) of texts: the answer's, and its product with the input's; (n, 2 d)."""
 
     def features(inputs: Sequence[str], answers: Sequence[str]) -> Array:

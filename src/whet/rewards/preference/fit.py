@@ -25,7 +25,7 @@ from whet.stats.logistic import Array, logistic, sigmoid
 BINS = 10
 
 
-def hedged(difference: Array, deviation: Array) -> Array:
+def hedged_probability(difference: Array, deviation: Array) -> Array:
     """Probability of a preference whose strength difference m is known up to a standard deviation s.
 
     sigmoid(m / sqrt(1 + pi s^2 / 8)), the mean of sigmoid over a normal distribution (MacKay 1992).
@@ -50,7 +50,7 @@ def ensemble(better: Array, worse: Array, *, members: int, ridge: float, seed: i
     return np.array(fitted)
 
 
-def braked(scores: ArrayLike, brake: float) -> Array:
+def conservative_mean(scores: ArrayLike, brake: float) -> Array:
     """Mean over members less `brake` times their standard deviation: `scores` (m, n) to (n,)."""
     s = np.asarray(scores, dtype=np.float64)
     return np.asarray(s.mean(axis=0) - brake * s.std(axis=0))

@@ -15,8 +15,15 @@ from numpy.typing import ArrayLike
 from whet.errors import UsageError
 from whet.rewards.asking import RewardOptions
 from whet.rewards.composite import Weighted
-from whet.rewards.preference.features import BUILT_IN, EMBEDDED, Features, embedded
-from whet.rewards.preference.fit import Calibration, braked, calibration, ensemble, hedged, temperature
+from whet.rewards.preference.features import BUILT_IN, EMBEDDED, Features, embedding_features
+from whet.rewards.preference.fit import (
+    Calibration,
+    calibration,
+    conservative_mean,
+    ensemble,
+    hedged_probability,
+    temperature,
+)
 from whet.rewards.reward import RewardFunction
 from whet.run import Run
 from whet.stats.logistic import Array, sigmoid
@@ -66,7 +73,7 @@ class PreferenceModel:
     def probability(self, a: ArrayLike, b: ArrayLike) -> Array:
         """P(a is preferred to b), row by row of features (n, d), drawn to one half where the members disagree."""
         difference = self.strengths(a) - self.strengths(b)
-        return hedged(difference.mean(axis=0), difference.std(axis=0))
+        return hedged_probability(difference.mean(axis=0), difference.std(axis=0))
 
     def save(self) -> bytes:
         """The model as safetensors bytes. Raises UsageError when safetensors is not installed."""
@@ -164,7 +171,7 @@ def features_called(name: str, embed: Embed | None = None) -> Features:
         raise UsageError(f'there are no features "{name}"; there are {", ".join((*BUILT_IN, EMBEDDED))}.')
     if embed is None:
         raise UsageError(f"the features {EMBEDDED} need an embedding of texts: pip install 'whet[embedded]'")
-    return embedded(embed)
+    return embedding_features(embed)
 
 
 @dataclass(frozen=True)
@@ -192,7 +199,7 @@ class Preference:
         see = features_called(self.model.features, self.embed)
         scores = self.model.strengths(see([example.user_text], [completion.text]))
         doubt = float(scores.std(axis=0)[0])
-        return Reward(float(sigmoid(braked(scores, self.brake))[0]), {"doubt": doubt})
+        return Reward(float(sigmoid(conservative_mean(scores, self.brake))[0]), {"doubt": doubt})
 
 
 def build_preference(options: RewardOptions) -> Preference:

@@ -184,7 +184,7 @@ def _first_weights(name: str, weight: Tensor, generator: torch.Generator) -> Non
     weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
 
 
-def diverged(what: str) -> UsageError:
+def divergence_error(what: str) -> UsageError:
     """The error of weights or gradients that are no numbers any more."""
     return UsageError(
         f"The training has diverged: {what} is not finite. Begin again with a smaller lr, a kl above 0, or fewer epochs."

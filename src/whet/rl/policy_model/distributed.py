@@ -158,7 +158,7 @@ class WorkerGroup:
     def write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:
         """See `PolicyPasses.write`."""
         own, answers = self._share(
-            _cut(rows, self.processes),
+            _split_evenly(rows, self.processes),
             lambda share: {
                 "job": "write",
                 "rows": [[row.ids, row.draws] for row in share],
@@ -171,7 +171,7 @@ class WorkerGroup:
     def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> Rows:
         """See `PolicyPasses.logprobs`."""
         own, answers = self._share(
-            _cut(samples, self.processes),
+            _split_evenly(samples, self.processes),
             lambda share: {
                 "job": "logprobs",
                 "reference": reference,
@@ -183,7 +183,7 @@ class WorkerGroup:
 
     def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
         """See `PolicyPasses.gradients`."""
-        places = _cut(range(len(batch.samples)), self.processes)
+        places = _split_evenly(range(len(batch.samples)), self.processes)
         figures, answers = self._share(
             [batch.take(some, batch.tokens) for some in places],
             lambda share: {
@@ -266,7 +266,7 @@ def state(passes: PolicyPasses) -> blob.Parts:
     return {"weights": passes.body.trainable, "anchor": passes.body.set_reference_policy or {}}
 
 
-def _cut(items: Sequence[T], n: int) -> list[Sequence[T]]:
+def _split_evenly(items: Sequence[T], n: int) -> list[Sequence[T]]:
     """At most `n` slices in order, as equal as they can be and none of them empty but the first."""
     each, more = divmod(len(items), n)
     ends = [each * i + min(i, more) for i in range(n + 1)]

@@ -41,14 +41,14 @@ def main(fd: int) -> None:
 
 
 def _serve(connection: Connection, requests: queue.SimpleQueue[Answer]) -> None:
-    replica = opened(requests.get()[0])
+    replica = open_replica(requests.get()[0])
     connection.send_bytes(blob.pack({}, {"memory": replica.memory()}))
     while True:
         facts, tensors = requests.get()
         if facts["job"] == "load":
             load(replica, tensors, anchored=facts["anchored"])
             continue
-        result, gradients = answered(replica, facts)
+        result, gradients = answer_request(replica, facts)
         connection.send_bytes(blob.pack(gradients, {**result, "memory": replica.memory()}))
 
 
@@ -59,7 +59,7 @@ def _listen(connection: Connection, requests: queue.SimpleQueue[Answer]) -> None
     os._exit(0)
 
 
-def opened(facts: Facts) -> PolicyPasses:
+def open_replica(facts: Facts) -> PolicyPasses:
     """The replica that a first request describes. Raises UsageError when the model is not the first process's."""
     torch.set_num_threads(facts["threads"])
     body = open_body(facts["address"], LoraSettings(**facts["lora"]), 0, facts["device"])
@@ -80,7 +80,7 @@ def load(replica: PolicyPasses, tensors: blob.Parts, *, anchored: bool) -> None:
             mine[part][name].data.copy_(weight)
 
 
-def answered(replica: PolicyPasses, facts: Facts) -> Answer:
+def answer_request(replica: PolicyPasses, facts: Facts) -> Answer:
     """Do what a request asks: facts and, where weights are to learn, gradients."""
     job = facts["job"]
     if job == "write":
@@ -92,12 +92,12 @@ def answered(replica: PolicyPasses, facts: Facts) -> Answer:
         return {"samples": [sample.to_json() for sample in replica.write(rows, how)]}, {}
     if job == "gradients":
         figures = replica.gradients(UpdateBatch.from_json(facts["batch"]), Update(**facts["settings"]))
-        return {"figures": dataclasses.asdict(figures)}, _taken(replica)
+        return {"figures": dataclasses.asdict(figures)}, _take_gradients(replica)
     samples = [Sample.from_json(value) for value in facts["samples"]]
     return {"rows": replica.logprobs(samples, reference=facts["reference"])}, {}
 
 
-def _taken(replica: PolicyPasses) -> blob.Parts:
+def _take_gradients(replica: PolicyPasses) -> blob.Parts:
     """The gradients that were added up, which are then forgotten."""
     gradients: blob.Parts = {"weights": {}}
     for name, weight in replica.body.trainable.items():

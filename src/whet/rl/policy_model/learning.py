@@ -57,7 +57,7 @@ def parts(samples: Sequence[Sample], batch_tokens: int, vocabulary: int) -> Iter
         yield slice(start, len(samples))
 
 
-def padded(rows: Sequence[Sequence[float]], device: str) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[float]], device: str) -> Tensor:
     """Rows of different lengths as float32 (B, T), zeros behind them."""
     width = max(map(len, rows))
     full = [[*map(float, row), *[0.0] * (width - len(row))] for row in rows]
@@ -76,7 +76,7 @@ def read(body: Backbone, samples: Sequence[Sample], *, reference: bool = False) 
     logprobs = (logits.float() / temperatures[:, None, None]).log_softmax(-1)
     return TokenScores(
         logprobs.gather(-1, tokens[..., None])[..., 0],
-        padded([sample.own for sample in samples], body.device),
+        pad_rows([sample.own for sample in samples], body.device),
         -(logprobs.exp() * logprobs).sum(-1),
     )
 
@@ -87,7 +87,7 @@ def _predictions(body: Backbone, samples: Sequence[Sample], reference: bool) -> 
     Where samples share their prompts, each prompt is read once and gradients flow through its keys and values.
     """
     if len({sample.prompt for sample in samples}) * SHARED <= len(samples):
-        shared = _shared(body, samples, reference)
+        shared = _predict_with_shared_prompts(body, samples, reference)
         if shared is not None:
             return shared
     longest = max(1, *(len(sample.tokens) for sample in samples))
@@ -113,7 +113,7 @@ def _read_whole(
     return out, prompts.shape[1]
 
 
-def _shared(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tensor | None:
+def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tensor | None:
     """`_predictions` with each distinct prompt read once; None for a model whose memory is not plain keys and values."""
     from transformers.cache_utils import DynamicLayer
 
@@ -283,18 +283,18 @@ class PolicyPasses:
 def _policy_loss(scores: TokenScores, batch: UpdateBatch, settings: Update, figures: Figures) -> Tensor:
     """The sum of the policy's loss over own tokens; what was seen on the way goes into the figures."""
     device, own, logprobs = str(scores.own.device), scores.own, scores.logprobs
-    advantages = padded(batch.advantages, device)
-    old = padded([sample.logprobs for sample in batch.samples], device)
+    advantages = pad_rows(batch.advantages, device)
+    old = pad_rows([sample.logprobs for sample in batch.samples], device)
     clip = settings.clip_low, settings.clip_high
     if settings.loss == "ppo":
         loss = losses.ppo(logprobs, old, advantages, *clip)
-        figures.clipped += float((losses.clipped(logprobs.detach(), old, advantages, *clip) * own).sum())
+        figures.clipped += float((losses.is_clipped(logprobs.detach(), old, advantages, *clip) * own).sum())
     elif settings.loss == "importance":
         loss = losses.importance(logprobs, old, advantages)
     else:
         loss = losses.reinforce(logprobs, advantages)
     if batch.reference is not None:
-        divergence = losses.kl(logprobs, padded(batch.reference, device))
+        divergence = losses.kl(logprobs, pad_rows(batch.reference, device))
         loss = loss + settings.kl * divergence
         figures.kl += float((divergence.detach() * own).sum())
     figures.tokens += float(own.sum())

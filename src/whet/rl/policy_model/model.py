@@ -19,7 +19,7 @@ from whet.rl.policy_model.backbone import Backbone, LoraSettings, open_body, tok
 from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Optimizer, Update
-from whet.rl.policy_model.sampling import Sample, Sampling, between, joined, rows_for
+from whet.rl.policy_model.sampling import Sample, Sampling, between, join_turn, rows_for
 from whet.types import JSON, Message
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class PolicyModel:
                     f"takes {self.body.weights.limit}."
                 )
             turns = self._all.write(rows_for(prompts, 1, how), how)
-        return [joined(s, more, turn) for s, more, turn in zip(samples, between_turns, turns, strict=True)]
+        return [join_turn(s, more, turn) for s, more, turn in zip(samples, between_turns, turns, strict=True)]
 
     def update(
         self,

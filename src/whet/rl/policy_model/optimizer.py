@@ -11,7 +11,7 @@ import torch
 
 from whet.rl import blob
 from whet.rl.network import Adam, joint_norm
-from whet.rl.policy_model.backbone import Backbone, diverged
+from whet.rl.policy_model.backbone import Backbone, divergence_error
 
 MAX_NORM = 1.0
 """Bound on the norm of the gradient."""
@@ -58,7 +58,7 @@ class Optimizer:
         gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in self._weights.values()]
         norm = joint_norm(gradients)
         if not math.isfinite(norm):
-            raise diverged("the gradient")
+            raise divergence_error("the gradient")
         self._adam.rate = lr
         self._adam.step(gradients, MAX_NORM)
         for weight in self._weights.values():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from whet.errors import UsageError
 from whet.models.huggingface_generate import DecodingRow, decode
-from whet.rl.policy_model.backbone import Backbone, diverged
+from whet.rl.policy_model.backbone import Backbone, divergence_error
 from whet.types import JSON, Message, content_hash
 
 _MARK = "whet0turn0mark"
@@ -85,7 +85,7 @@ def between(body: Backbone, sample: Sample, replies: Sequence[Message]) -> tuple
     return ids[1:] if ids and last in body.ends and ids[0] == last else ids
 
 
-def joined(sample: Sample, reply: Sequence[int], turn: Sample) -> Sample:
+def join_turn(sample: Sample, reply: Sequence[int], turn: Sample) -> Sample:
     """A sample, the messages of others after it, and the next turn, as one sample of the whole conversation."""
     return Sample(
         turn.text,
@@ -165,7 +165,7 @@ def _write(body: Backbone, rows: list[SamplingRow], how: Sampling) -> None:
         draws = torch.tensor([row.draws[len(row.written)] for row in live], device=body.device)
         tokens, logprobs = _choose(logits, draws, how)
         if not torch.isfinite(logprobs).all():
-            raise diverged("the probability of a token")
+            raise divergence_error("the probability of a token")
         for row, logprob in zip(live, logprobs.tolist(), strict=True):
             if not row.over:
                 row.logprobs.append(logprob)

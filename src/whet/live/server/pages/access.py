@@ -48,7 +48,7 @@ def add(call: RequestContext) -> Response:
     if role is None:
         raise Refused(400, "Choose a role.")
     add, scope = call.state.access.add, _scope(call)
-    return _shown(call, name, add(name, role, app=kind == APP, by=call.name, **scope), kind != APP)
+    return _show_secret(call, name, add(name, role, app=kind == APP, by=call.name, **scope), kind != APP)
 
 
 @router("POST", "/access/{name}/token", Role.ADMIN, form=show)
@@ -56,7 +56,7 @@ def token(call: RequestContext) -> Response:
     """Another token for a user."""
     name, access = call.path("name"), call.state.access
     secret = access.new_token(name, by=call.name, **_scope(call))
-    return _shown(call, name, secret, not any(user.app for user in access.users() if user.name == name))
+    return _show_secret(call, name, secret, not any(user.app for user in access.users() if user.name == name))
 
 
 @router("POST", "/access/{name}/role", Role.ADMIN, form=show)
@@ -91,7 +91,7 @@ def _scope(call: RequestContext) -> dict[str, Any]:
     return {**scope, "expires": expires}
 
 
-def _shown(call: RequestContext, name: str, secret: str, person: bool) -> Response:
+def _show_secret(call: RequestContext, name: str, secret: str, person: bool) -> Response:
     warning = el("p", "This is the only time it is shown. Hand it over on a way that nobody else reads.")
     box = region("pre", secret, label="Token")
     address = call.state.settings.url.rstrip("/") or call.request.headers.get("origin", "")
@@ -140,7 +140,7 @@ def _user(call: RequestContext, user: User) -> Html:
         el("h2", user.name, " ", mark, class_="row-title"),
         el("p", "Since ", ui.moment(user.created), f", added by {user.created_by}", class_="quiet"),
         el("div", not user.app and roles, more, class_="row-actions"),
-        ui.listed(_token(call, user, t) for t in user.tokens),
+        ui.stack_rows(_token(call, user, t) for t in user.tokens),
     )
 
 

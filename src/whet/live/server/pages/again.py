@@ -38,18 +38,18 @@ def refused_form(call: RequestContext, page: Handler, error: Refused) -> Respons
         lists = call.form_lists
     except Refused:  # more fields than a form may have, or no text
         return ui.refused_page(error)
-    drawn = "" if call.who is None else _drawn(call, page)
+    drawn = "" if call.who is None else _draw(call, page)
     if not drawn:
         way = error.status == 401 and el(
             "p", ui.link("Sign in in another tab", "/login", target="_blank"), ", then send it again here."
         )
         drawn = bytes(ui.bare_page("Not sent", way).body).decode()
-    answer = page_answer(refilled(call, drawn, lists, error), error.status)
+    answer = page_answer(refill(call, drawn, lists, error), error.status)
     answer.headers.update(error.headers)
     return answer
 
 
-def _drawn(call: RequestContext, page: Handler) -> str:
+def _draw(call: RequestContext, page: Handler) -> str:
     """The page; empty where it cannot be drawn, whatever the reason: what was sent is shown all the same."""
     try:
         shown = page(call)
@@ -58,7 +58,7 @@ def _drawn(call: RequestContext, page: Handler) -> str:
     return bytes(shown.body).decode() if isinstance(shown, Response) and shown.status_code == 200 else ""
 
 
-def refilled(call: RequestContext, page: str, lists: Lists, error: Refused) -> str:
+def refill(call: RequestContext, page: str, lists: Lists, error: Refused) -> str:
     """A page with the message below its heading, and what was sent in the form that it was sent by."""
     path = str(call.request.scope["path"])
     form = _Forms(page).sent_by(path, lists)
@@ -185,18 +185,18 @@ class _Forms(HTMLParser):
 
 def _edits(form: _Form, lists: Lists, question: Html | None) -> list[tuple[int, int, str]]:
     """What is replaced in the page, as (start, stop, text), so that the form holds what was sent and asks what it must."""
-    edits = [(form.start, form.stop, _written(form, id=ANCHOR) + (str(question) if question else ""))]
+    edits = [(form.start, form.stop, _write_tag(form, id=ANCHOR) + (str(question) if question else ""))]
     opened = {one.start: one for one in form.folds}
     for control in form.controls:
-        edit = _filled(control, lists)
+        edit = _fill_field(control, lists)
         if edit is not None:
             edits.append(edit)
             if control.get("type") != "hidden":
                 opened |= {one.start: one for one in control.folds}
-    return edits + [(one.start, one.stop, _written(one, open="")) for one in opened.values()]
+    return edits + [(one.start, one.stop, _write_tag(one, open="")) for one in opened.values()]
 
 
-def _filled(control: _Control, lists: Lists) -> tuple[int, int, str] | None:
+def _fill_field(control: _Control, lists: Lists) -> tuple[int, int, str] | None:
     """The edit that gives a field what was sent; None where it holds that already."""
     values, kind = lists.get(control.name), control.get("type") or "text"
     if control.tag == "option" or kind in ("checkbox", "radio"):
@@ -204,7 +204,7 @@ def _filled(control: _Control, lists: Lists) -> tuple[int, int, str] | None:
         wanted = (control.get("value") or "") in (values or ())
         if wanted == (control.get(mark) is not None):
             return None
-        return control.start, control.stop, _written(control, **{mark: "" if wanted else None})
+        return control.start, control.stop, _write_tag(control, **{mark: "" if wanted else None})
     if values is None or kind in _UNTOUCHED or control.name == CSRF_FIELD:
         return None
     if control.tag == "textarea":
@@ -212,10 +212,10 @@ def _filled(control: _Control, lists: Lists) -> tuple[int, int, str] | None:
         return None if values[-1] == control.text else (control.stop, control.end, text)
     if control.get("value") == values[-1]:
         return None
-    return control.start, control.stop, _written(control, value=values[-1])
+    return control.start, control.stop, _write_tag(control, value=values[-1])
 
 
-def _written(control: _Control, **changed: str | None) -> str:
+def _write_tag(control: _Control, **changed: str | None) -> str:
     """The tag with attributes changed; None takes one away."""
     attributes = {name: value or "" for name, value in control.attributes} | changed
     parts = [f' {name}="{html.escape(value)}"' for name, value in attributes.items() if value is not None]

@@ -11,7 +11,7 @@ from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
 from whet.live.server.request_context import RequestContext
 from whet.live.server.roles import Role
-from whet.reporting import Html, clipped, el, note
+from whet.reporting import Html, clip, el, note
 
 router = EndpointRouter()
 LISTED = 60
@@ -39,7 +39,7 @@ def show(call: RequestContext) -> Response:
         ui.text_input("actor", "Done by", actor, type="search"),
         label="Audit log",
     )
-    rows = ui.listed(map(_row, entries.items), ui.nothing("No entry fits."))
+    rows = ui.stack_rows(map(_row, entries.items), ui.nothing("No entry fits."))
     older = ui.path_to("audit", subject=subject, actor=actor, after=entries.after)
     return ui.page(call, "Audit log", "audit", state, search, rows, ui.pager(older, entries.after))
 
@@ -63,7 +63,7 @@ def _row(entry: AuditEntry) -> list[Html]:
     what = [el("b", entry.action), " ", entry.subject]
     return [
         ui.aside(str(entry.seq)),
-        ui.row(what, sub=details and clipped(details, 400)),
+        ui.row(what, sub=details and clip(details, 400)),
         ui.by_line(entry.actor, entry.at),
         el("span", entry.hash[:12], class_="hash", title=entry.hash),
     ]

@@ -189,14 +189,14 @@ def compare(call: RequestContext) -> Response:
         call,
         f"Version {before} and version {after}",
         "prompts",
-        diff.changes and _changed(diff.changes),
+        diff.changes and _list_changes(diff.changes),
         note("Both have the same text.") if old == new else diff_html(old.source, new.source),
         el("p", ui.link("The other way round", ui.path_to("compare", name, before=after, after=before))),
         above=[ABOVE, (name, ui.path_to("prompts", name))],
     )
 
 
-def _changed(changes: Mapping[str, Sequence[Change]]) -> Html:
+def _list_changes(changes: Mapping[str, Sequence[Change]]) -> Html:
     rows = [_change(change) for group in changes.values() for change in group]
     return ui.section("Instructions that differ", el("ul", rows, class_="changed"))
 

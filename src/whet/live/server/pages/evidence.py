@@ -15,7 +15,7 @@ from whet.reporting import (
     Child,
     Html,
     IntervalRow,
-    clipped,
+    clip,
     details,
     el,
     facts,
@@ -58,15 +58,15 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
         requirements
         and el("ol", [_requirement(one) for one in requirements[:MOST_PARTS]], class_="instructions"),
         fields and tree(fields),
-        isinstance(sent, Mapping) and _sent(sent),
+        isinstance(sent, Mapping) and _show_sent_evidence(sent),
         run and _run(run),
         id="evidence",
     )
 
 
-def _sent(sent: Mapping[str, Any]) -> Html:
+def _show_sent_evidence(sent: Mapping[str, Any]) -> Html:
     """What somebody sent as evidence: no part of it can pass for what was measured here."""
-    evidence, by = sent.get("evidence"), clipped(str(sent.get("by", "nobody named")), 200)
+    evidence, by = sent.get("evidence"), clip(str(sent.get("by", "nobody named")), 200)
     shown = isinstance(evidence, Mapping) and tree(evidence)
     return el(
         "div", el("h3", "As given by ", by), note("Nothing of this was measured here."), shown, class_="card"
@@ -91,7 +91,7 @@ def _requirement(one: Mapping[str, Any]) -> Html:
     needed = f"{_sources(one.get('confirmed') or one['sources'])}, {number(one['needed']) or 0:g} needed"
     return el(
         "li",
-        prose(clipped(str(one["text"]), LONGEST), class_="text"),
+        prose(clip(str(one["text"]), LONGEST), class_="text"),
         el("div", el("span", needed), class_="facts-line"),
         [against(str(text), _sources(n)) for text, n in one["against"].items()],
         class_="instruction",
@@ -100,7 +100,7 @@ def _requirement(one: Mapping[str, Any]) -> Html:
 
 def against(text: str, sources: str) -> Html:
     """What others want that contradicts a demand, and how many."""
-    return prose(el("b", "Against it: "), clipped(text, LONGEST), f" ({sources})")
+    return prose(el("b", "Against it: "), clip(text, LONGEST), f" ({sources})")
 
 
 def _sources(count: Any) -> str:
@@ -116,7 +116,7 @@ def gate_card(gate: Mapping[str, Any]) -> Html:
     kind, reason = {True: " good", False: " bad"}.get(passed, ""), gate.get("reason")
     shown = {"promoted", "passed", "reason", "difference", "low", "high", "method"}
     rest = {key: value for key, value in gate.items() if key not in shown}
-    sentence = reason and el("p", clipped(str(reason), LONGEST))
+    sentence = reason and el("p", clip(str(reason), LONGEST))
     return el("div", el("h3", word), sentence, _difference(gate), rest and tree(rest), class_=f"card{kind}")
 
 
@@ -125,7 +125,7 @@ def _difference(estimate: Mapping[str, Any]) -> Html | None:
     mean, low, high = (number(estimate.get(key)) for key in ("difference", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    method = f" ({clipped(estimate['method'], 60)})" if isinstance(estimate.get("method"), str) else ""
+    method = f" ({clip(estimate['method'], 60)})" if isinstance(estimate.get("method"), str) else ""
     text = f"{mean:+.3f}, 95 % interval{method} {low:+.3f} to {high:+.3f}"
     row = IntervalRow("New minus old", mean, low, high, text)
     return interval_plot("Difference on the held-out examples", [row], "gate", 0.0)
@@ -157,7 +157,7 @@ def _leaf(value: Any, deep: int) -> Child:
         return el("ul", [el("li", _leaf(one, deep + 1)) for one in value[:MOST_PARTS]])
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
-    return f"{value:.6g}" if isinstance(value, float) else clipped(str(value), LONGEST)
+    return f"{value:.6g}" if isinstance(value, float) else clip(str(value), LONGEST)
 
 
 def probes_section(call: RequestContext, proposal: Proposal) -> Html:
@@ -173,7 +173,7 @@ def probes_section(call: RequestContext, proposal: Proposal) -> Html:
     summary = el(
         "p",
         f"{number_format.plural(len(rows), 'fixed question')} from {probes.get('of', 'the traffic')}, answered by ",
-        clipped(str(probes.get("model") or "an unnamed model"), 200),
+        clip(str(probes.get("model") or "an unnamed model"), 200),
         ". ",
         probes.get("simulated")
         and [ui.tag("simulated", "bad"), " The model is a simulator: these are no answers of a real one."],
@@ -248,7 +248,7 @@ def effect(estimate: Effect | None, name: str) -> Html:
         number_format.change(v, 2) for v in (estimate.difference, estimate.low, estimate.high)
     )
     text = f"violations {before} → {after}; rarer by {difference} [{low} to {high}]"
-    x = svg.Scale(*svg.padded([estimate.low, estimate.high, 0.0], 0.12), 4, WIDTH - 4)
+    x = svg.Scale(*svg.pad_range([estimate.low, estimate.high, 0.0], 0.12), 4, WIDTH - 4)
     middle = HEIGHT / 2
     picture = svg.svg(
         WIDTH,
@@ -275,7 +275,7 @@ def support(item: Instruction) -> Html | None:
     if not item.critiques and not item.evidence:
         return None
     counts = (len(item.critiques), "complaint"), (len(item.evidence), "row")
-    quotes = ui.quotes(clipped(text, LONGEST_QUOTE) for text in item.critiques[:MOST_QUOTES])
+    quotes = ui.quotes(clip(text, LONGEST_QUOTE) for text in item.critiques[:MOST_QUOTES])
     return details(
         "Rests on " + " from ".join(number_format.plural(n, word) for n, word in counts if n),
         bool(item.critiques) and quotes,

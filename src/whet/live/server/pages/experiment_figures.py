@@ -108,7 +108,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
         "Differences",
         bool(known) and interval_plot("Difference to the control", known, "diff", 0.0),
         table("Against the control", head, cells),
-        [_reached(e) for e in effects if e.get("reached")],
+        [_show_extreme(e) for e in effects if e.get("reached")],
     )
 
 
@@ -148,7 +148,7 @@ def _broke(guard: Mapping[str, Any]) -> Html | None:
     return el("p", f"When it was largest, after {then['n']:,} units: {harm}.", class_="quiet")
 
 
-def _reached(row: Mapping[str, Any]) -> Html:
+def _show_extreme(row: Mapping[str, Any]) -> Html:
     """What was known of a difference when the evidence was largest; later units may have blurred it."""
     then, change = row["reached"], number_format.change
     return note(

@@ -27,7 +27,7 @@ def show_all(call: RequestContext) -> Response:
     before = call.query_params.get("before") or None
     experiments = call.state.live.experiments.list(before=before, limit=LISTED)
     hint = "Start one from the page of a prompt that has two versions."
-    rows = ui.listed(map(_row, experiments.items), ui.nothing("There is no experiment yet.", hint))
+    rows = ui.stack_rows(map(_row, experiments.items), ui.nothing("There is no experiment yet.", hint))
     older = ui.pager(ui.path_to("experiments", before=experiments.after), experiments.after)
     return ui.page(call, "Experiments", "experiments", rows, older)
 
@@ -256,7 +256,7 @@ def _history(experiment: Experiment) -> Html:
         rows.append(
             ui.row(what, el("span", revision.reason, class_="quiet"), ui.aside(ui.moment(revision.at)))
         )
-    return ui.section("Shares so far", ui.listed(rows))
+    return ui.section("Shares so far", ui.stack_rows(rows))
 
 
 def _stop(call: RequestContext, experiment: Experiment) -> Html:

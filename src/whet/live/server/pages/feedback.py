@@ -18,7 +18,7 @@ from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import Refused, not_found, see_other
 from whet.live.server.roles import Role
 from whet.live.traffic import Filter, StoredFeedback
-from whet.reporting import Child, Html, clipped, details, el, facts, join, region
+from whet.reporting import Child, Html, clip, details, el, facts, join, region
 
 router = EndpointRouter()
 LISTED = 50
@@ -50,7 +50,7 @@ def explore(call: RequestContext) -> Response:
     empty = ui.nothing("No feedback fits.")
     if not any(filters.values()):
         empty = ui.nothing("There is no feedback yet.", *how)
-    rows = ui.listed((feedback_line(row, with_target=True) for row in matches.rows), empty)
+    rows = ui.stack_rows((feedback_line(row, with_target=True) for row in matches.rows), empty)
     older = ui.pager(ui.path_to("feedback", **filters, after=matches.next), matches.next)
     return ui.page(call, "Feedback", "feedback", search, rows, older, wide=True)
 
@@ -84,7 +84,7 @@ def show(call: RequestContext) -> Response:
         "feedback",
         el("div", inputs_of(one.inputs), text_box("Answer", one.output, big=True)),
         ui.buttons(call.may(Role.ANNOTATOR) and rate),
-        ui.section("Feedback", ui.listed(rows, ui.nothing("Nobody said anything about it yet."))),
+        ui.section("Feedback", ui.stack_rows(rows, ui.nothing("Nobody said anything about it yet."))),
         ui.section("About it", about_inference(one)),
         one.user and call.may(Role.ADMIN) and _forget(call, one.user),
         above=[("Feedback", "/feedback")],
@@ -163,7 +163,7 @@ def feedback_line(row: StoredFeedback, *, with_target: bool) -> Html:
         f"{row.prompt} v{row.version}", ui.path_to("prompts", row.prompt, version=row.version or None)
     )
     who = feedback.source, feedback.user and [" ", el("bdi", feedback.user)]
-    text = feedback.text and clipped(feedback.text, 2_000)
+    text = feedback.text and clip(feedback.text, 2_000)
     return join(
         el("span", value_of(feedback), class_="kind"),
         el("span", text, class_="what", dir="auto"),
@@ -183,7 +183,7 @@ def _text(value: Any) -> str:
 
 def text_box(title: str, text: str, *, big: bool = False, level: int = 2) -> Html:
     """A text of somebody under its title."""
-    shown: Child = clipped(text, LONGEST_TEXT) if text else el("i", "empty")
+    shown: Child = clip(text, LONGEST_TEXT) if text else el("i", "empty")
     body = region("pre", shown, label=title, class_="big" if big else None)
     return el("div", el(f"h{level}", title), body, class_="text-box")
 

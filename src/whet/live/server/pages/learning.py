@@ -17,7 +17,7 @@ from whet.live.server.pages.evidence import against, rows_line
 from whet.live.server.request_context import RequestContext
 from whet.live.server.responses import json_answer, or_404, see_other
 from whet.live.server.roles import Role
-from whet.reporting import Child, Html, clipped, details, el, facts, join, note, number_format, prose
+from whet.reporting import Child, Html, clip, details, el, facts, join, note, number_format, prose
 
 router = EndpointRouter()
 MOST = 200
@@ -54,7 +54,9 @@ def show_all(call: RequestContext) -> Response:
     ]
     empty = None if after else ui.nothing("There is no feedback yet.", hint)
     more = ui.pager(ui.path_to("learning", after=names.after), names.after, "More")
-    return ui.page(call, "Learning", "learning", note(summary), broken, waits, ui.listed(rows, empty), more)
+    return ui.page(
+        call, "Learning", "learning", note(summary), broken, waits, ui.stack_rows(rows, empty), more
+    )
 
 
 @router(
@@ -156,7 +158,7 @@ def _requirement(call: RequestContext, name: str, one: Mapping[str, Any]) -> Htm
         one["author"] and el("span", f"written by {one['author']}"),
         class_="facts-line",
     )
-    quotes = ui.quotes(clipped(text, LONGEST) for text in one["texts"])
+    quotes = ui.quotes(clip(text, LONGEST) for text in one["texts"])
     decision = (
         one["state"] != "ready"
         and call.may(Role.APPROVER)
@@ -167,10 +169,10 @@ def _requirement(call: RequestContext, name: str, one: Mapping[str, Any]) -> Htm
     )
     return el(
         "li",
-        prose(clipped(one["text"], LONGEST), class_="text"),
+        prose(clip(one["text"], LONGEST), class_="text"),
         line,
         [against(text, f"{n:g}") for text, n in one["against"].items()],
-        rejected and prose(el("b", "Rejected before: "), clipped(rejected, LONGEST)),
+        rejected and prose(el("b", "Rejected before: "), clip(rejected, LONGEST)),
         details("In their words", quotes, rows_line(one["rows"], MOST)),
         decision,
         class_="instruction",
@@ -198,13 +200,13 @@ def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) 
     for row in rows[:MOST]:
         there = ui.link(row["id"], ui.path_to("about", row["id"]))
         reasons = el("small", ", ".join(map(str, row["reasons"])))
-        quotes = ui.quotes(clipped(text, LONGEST) for text in row["texts"])
+        quotes = ui.quotes(clip(text, LONGEST) for text in row["texts"])
         decision = call.may(Role.APPROVER) and _verdict(call, name, row["id"], "Let it count")
-        items.append(ui.row([there, reasons, quotes], ui.aside(clipped(str(row["source"]), 200)), decision))
+        items.append(ui.row([there, reasons, quotes], ui.aside(clip(str(row["source"]), 200)), decision))
     hint = note(
         "These look like instructions to a model, or hide something. They count for nothing until somebody says otherwise."
     )
-    return ui.section(f"Quarantine: {len(rows)}", hint, ui.listed(items))
+    return ui.section(f"Quarantine: {len(rows)}", hint, ui.stack_rows(items))
 
 
 def _updates(updates: list[Mapping[str, Any]]) -> Html:
@@ -215,11 +217,11 @@ def _updates(updates: list[Mapping[str, Any]]) -> Html:
             one["proposal"] and ui.link("proposal", ui.path_to("review", one["proposal"])),
             one["experiment"] and ui.link("experiment", ui.path_to("experiments", one["experiment"])),
             ui.aside(f"version {one['base']} · {one['at'][:16].replace('T', ' ')}"),
-            sub=clipped(one["reason"], LONGEST),
+            sub=clip(one["reason"], LONGEST),
         )
         for one in updates
     ]
-    return ui.section("Lessons", ui.listed(items))
+    return ui.section("Lessons", ui.stack_rows(items))
 
 
 def _rules(call: RequestContext, name: str, settings: Mapping[str, Any]) -> Html:

@@ -57,7 +57,7 @@ def show_all(call: RequestContext) -> Response:
     if query:
         empty = ui.nothing("No prompt has a name like this.")
     new = call.may(Role.EDITOR) and el("p", ui.button_link("New prompt", "/new", key="n"))
-    rows = ui.listed(map(_row, summaries.items), empty)
+    rows = ui.stack_rows(map(_row, summaries.items), empty)
     more = ui.pager(ui.path_to("prompts", q=query, after=summaries.after), summaries.after, "More")
     search = ui.search_form("/prompts", field, label="Prompts")
     return ui.page(call, "Prompts", "prompts", search, rows, more, new)
@@ -200,7 +200,7 @@ def _labels(call: RequestContext, name: str, labels: Mapping[str, int], protecte
         class_="inline",
     )
     there = ui.link("Every move of the labels", ui.path_to("history", name))
-    return ui.section("Labels", hint, ui.listed(rows), move, el("p", there, class_="after"), id="labels")
+    return ui.section("Labels", hint, ui.stack_rows(rows), move, el("p", there, class_="after"), id="labels")
 
 
 def _label_forms(call: RequestContext, name: str, label: str, protected: bool) -> Html:
@@ -229,7 +229,7 @@ def _neighbours(version: Version, versions: Sequence[Version]) -> Html:
                 sub=one.message or "no message",
             )
         )
-    return ui.section("Versions", ui.listed(rows), id="versions")
+    return ui.section("Versions", ui.stack_rows(rows), id="versions")
 
 
 @router("GET", "/history/{name:path}", Role.VIEWER)
@@ -240,7 +240,7 @@ def history(call: RequestContext) -> Response:
     moves = or_404(call.state.live.registry.moves, name, before=number, limit=LISTED)
     rows = [
         ui.row(
-            [el("b", move.label), f" {_moved(move.old, move.new, move.kind)}"],
+            [el("b", move.label), f" {_describe_move(move.old, move.new, move.kind)}"],
             el("span", move.reason, class_="quiet", dir="auto"),
             ui.by_line(move.actor, move.at),
         )
@@ -250,14 +250,14 @@ def history(call: RequestContext) -> Response:
         call,
         "Moves of labels",
         "prompts",
-        ui.listed(rows, ui.nothing("No label was moved yet.")),
+        ui.stack_rows(rows, ui.nothing("No label was moved yet.")),
         ui.pager(ui.path_to("history", name, before=moves.after), moves.after),
         note(number_format.plural(len(rows), "move") + " shown."),
         above=[ABOVE, (name, ui.path_to("prompts", name))],
     )
 
 
-def _moved(old: int | None, new: int | None, kind: str) -> str:
+def _describe_move(old: int | None, new: int | None, kind: str) -> str:
     word = {"rollback": "rolled back", "remove": "removed"}.get(kind, "moved")
     start = "nowhere" if old is None else f"version {old}"
     return f"{word} from {start}" + ("" if new is None else f" to version {new}")

@@ -50,7 +50,7 @@ def queue(call: RequestContext) -> Response:
     empty = ui.nothing("Nothing waits.", hint)
     if state != "open":
         empty = ui.nothing(f"Nothing was {state} yet.")
-    rows = ui.listed((_row(call, one) for one in proposals.items), empty)
+    rows = ui.stack_rows((_row(call, one) for one in proposals.items), empty)
     older = ui.pager(ui.path_to("review", state=state, before=proposals.after), proposals.after)
     return ui.page(call, "Review", "review", nav, rows, older)
 

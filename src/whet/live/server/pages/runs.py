@@ -39,7 +39,7 @@ def show_all(call: RequestContext) -> Response:
     runs = all_runs(call)
     hint = "A run appears here as soon as it starts: ", el("code", "whet optimize TASK")
     shown, left = list(runs.items())[:MOST], len(runs) - MOST
-    rows = ui.listed((_row(name, row) for name, row in shown), ui.nothing("There is no run yet.", *hint))
+    rows = ui.stack_rows((_row(name, row) for name, row in shown), ui.nothing("There is no run yet.", *hint))
     return ui.page(call, "Runs", "runs", rows, left > 0 and note(f"{left:,} more are not shown."))
 
 

@@ -139,7 +139,7 @@ def text_input(
     name: str, label: Child, value: str = "", *, hint: str = "", type: str = "text", **more: Attribute
 ) -> Html:
     """A labelled line of text."""
-    return _labelled(name, label, hint, lambda hint_id: el(
+    return _label_field(name, label, hint, lambda hint_id: el(
         "input", type=type, id=f"f-{name}", name=name, value=value, aria_describedby=hint_id, **more
     ))  # fmt: skip
 
@@ -149,7 +149,7 @@ def text_area(
 ) -> Html:
     """A labelled box of text, which is edited exactly as it is. The first line end belongs to HTML, not to the text."""
     raw = Html(html.escape(value))
-    return _labelled(name, label, hint, lambda hint_id: el(
+    return _label_field(name, label, hint, lambda hint_id: el(
         "textarea", Html("\n"), raw, id=f"f-{name}", name=name, rows=rows, aria_describedby=hint_id, **more
     ))  # fmt: skip
 
@@ -157,7 +157,7 @@ def text_area(
 def select(name: str, label: Child, choices: Iterable[tuple[str, str]], chosen: str = "") -> Html:
     """A labelled choice of one value; `choices` are (value, text)."""
     items = options(choices, chosen)
-    return _labelled(name, label, "", lambda hint_id: el("select", items, id=f"f-{name}", name=name))
+    return _label_field(name, label, "", lambda hint_id: el("select", items, id=f"f-{name}", name=name))
 
 
 def options(choices: Iterable[tuple[str, str]], chosen: str) -> list[Html]:
@@ -165,7 +165,7 @@ def options(choices: Iterable[tuple[str, str]], chosen: str) -> list[Html]:
     return [el("option", text, value=value, selected=value == chosen) for value, text in choices]
 
 
-def _labelled(name: str, label: Child, hint: str, make: Callable[[str | None], Html]) -> Html:
+def _label_field(name: str, label: Child, hint: str, make: Callable[[str | None], Html]) -> Html:
     hint_id = f"h-{name}" if hint else None
     return el(
         "div",
@@ -244,7 +244,7 @@ def pager(path: str, next_page: str | None, word: str = "Older") -> Html | None:
     return el("nav", link(f"{word} →", path, rel="next"), class_="pager", aria_label="Pages")
 
 
-def listed(rows: Iterable[Child], empty: Child = None) -> Child:
+def stack_rows(rows: Iterable[Child], empty: Child = None) -> Child:
     """Rows under each other; `empty` where there are none."""
     items = [el("li", row) for row in rows]
     return el("ul", items, class_="rows") if items else empty

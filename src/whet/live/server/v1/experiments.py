@@ -13,9 +13,9 @@ from whet.live.experiments import Experiment, read, refuse_tiny, with_reward
 from whet.live.registry import check_json, check_name
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, json_answer, or_404, or_409, tagged
+from whet.live.server.responses import Refused, json_answer, or_404, or_409, respond_with_etag
 from whet.live.server.roles import Role
-from whet.live.server.v1.prompts import CHANGED, MADE, NAMED, check_words, listed
+from whet.live.server.v1.prompts import CHANGED, MADE, NAMED, check_words, list_page
 from whet.live.server.v1.shapes import Key, Limit, Name, Reason, RequestSchema, WithReason, page_of, schema_of
 
 router = EndpointRouter()
@@ -79,7 +79,7 @@ class Assignments(Struct):
 @router("GET", "/v1/experiments", Role.VIEWER, query=ExperimentsQuery, answer=ExperimentsSchema)
 def list_experiments(call: RequestContext) -> Response:
     """Experiments, the newest first."""
-    return listed(call, ExperimentsQuery, "experiments", call.state.live.experiments.list)
+    return list_page(call, ExperimentsQuery, "experiments", call.state.live.experiments.list)
 
 
 @router("POST", "/v1/experiments", Role.APPROVER, body=NewExperiment, answer=StartedExperiment, **MADE)
@@ -134,4 +134,4 @@ def list_assignments(call: RequestContext) -> Response:
         call.check_scope(query.prompt)
     running = call.state.live.experiments.assignments(query.prompt)
     body = orjson.dumps({"experiments": [one for one in running if call.principal.reaches(one["prompt"])]})
-    return tagged(call.request, body)
+    return respond_with_etag(call.request, body)

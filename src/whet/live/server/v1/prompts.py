@@ -31,7 +31,7 @@ from whet.live.registry import (
 )
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, json_answer, or_404, or_409, tagged
+from whet.live.server.responses import Refused, json_answer, or_404, or_409, respond_with_etag
 from whet.live.server.roles import Role
 from whet.prompt import Prompt
 from whet.types import Message
@@ -53,7 +53,7 @@ def check_words(*, label: str | None = None, reason: str = "") -> None:
     check_text(reason, "text")
 
 
-def listed(
+def list_page(
     call: RequestContext,
     kind: type[Struct],
     rows: str,
@@ -81,7 +81,7 @@ def prompt_from(text: str | None, messages: list[shapes.MessageSchema] | None) -
 @router("GET", "/v1/prompts", Role.VIEWER, query=shapes.PromptsQuery, answer=shapes.Summaries)
 def list_prompts(call: RequestContext) -> Response:
     """Prompts by name."""
-    return listed(call, shapes.PromptsQuery, "prompts", call.state.live.registry.prompts, "after")
+    return list_page(call, shapes.PromptsQuery, "prompts", call.state.live.registry.prompts, "after")
 
 
 @router("POST", "/v1/prompts", Role.EDITOR, body=shapes.NewVersion, answer=shapes.AddedVersion, **MADE)
@@ -132,7 +132,7 @@ def get_prompt(call: RequestContext) -> Response:
     whole = version.as_json()
     shown = {key: whole[key] for key in FOR_APPS} | {"labels": [label] if label in whole["labels"] else []}
     answer = {**(shown if call.principal.app else whole), "experiment": running[0] if running else None}
-    return tagged(call.request, orjson.dumps(answer))
+    return respond_with_etag(call.request, orjson.dumps(answer))
 
 
 @router(
@@ -146,7 +146,7 @@ def get_prompt(call: RequestContext) -> Response:
 def list_versions(call: RequestContext) -> Response:
     """Versions of a prompt, the newest first."""
     versions = partial(or_404, call.state.live.registry.versions, call.path("name"))
-    return listed(call, shapes.PageQuery, "versions", versions)
+    return list_page(call, shapes.PageQuery, "versions", versions)
 
 
 @router(
@@ -218,7 +218,7 @@ def check_rollback(call: RequestContext, name: str, label: str) -> None:
 def history(call: RequestContext) -> Response:
     """Every move of a prompt's labels, the newest first."""
     moves = partial(or_404, call.state.live.registry.moves, call.path("name"))
-    return listed(call, shapes.MovesQuery, "moves", moves)
+    return list_page(call, shapes.MovesQuery, "moves", moves)
 
 
 @router("POST", "/v1/protections", Role.ADMIN, body=shapes.Protection, answer=shapes.Protection, **MOVED)
@@ -236,7 +236,7 @@ def protect(call: RequestContext) -> Response:
 @router("GET", "/v1/proposals", Role.VIEWER, query=shapes.ProposalsQuery, answer=shapes.Proposals)
 def list_proposals(call: RequestContext) -> Response:
     """Proposals, the newest first."""
-    return listed(call, shapes.ProposalsQuery, "proposals", call.state.live.registry.proposals)
+    return list_page(call, shapes.ProposalsQuery, "proposals", call.state.live.registry.proposals)
 
 
 @router("POST", "/v1/proposals", Role.EDITOR, body=shapes.NewProposal, answer=shapes.AddedProposal, **MADE)
@@ -321,7 +321,7 @@ def withdraw(call: RequestContext) -> Response:
 @router("GET", "/v1/audit", Role.VIEWER, query=shapes.AuditQuery, answer=shapes.Entries)
 def list_audit(call: RequestContext) -> Response:
     """The audit log, the newest entries first."""
-    return listed(call, shapes.AuditQuery, "entries", call.state.live.registry.audit)
+    return list_page(call, shapes.AuditQuery, "entries", call.state.live.registry.audit)
 
 
 @router("GET", "/v1/audit/verification", Role.VIEWER, query=shapes.SealQuery, answer=shapes.Verification)

@@ -88,11 +88,11 @@ async def stream_run(call: RequestContext) -> Response:
         raise Refused(429, "Too many event streams are open. Close one.", {"Retry-After": "5"})
     kept = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
-        _counted(call, Path(row["run"]), int(last_id)), headers=kept, media_type="text/event-stream"
+        _stream_events(call, Path(row["run"]), int(last_id)), headers=kept, media_type="text/event-stream"
     )
 
 
-async def _counted(call: RequestContext, folder: Path, after: int) -> AsyncIterator[bytes]:
+async def _stream_events(call: RequestContext, folder: Path, after: int) -> AsyncIterator[bytes]:
     state, who = call.state, call.name
     state.streams[who] += 1
     state.metrics.streams.inc()

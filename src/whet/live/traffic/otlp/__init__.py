@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
 from whet.errors import UsageError
-from whet.live.traffic.otlp.decode import SIGNALS, Unsupported, answer, decoded, media_type, refusal
+from whet.live.traffic.otlp.decode import SIGNALS, Unsupported, answer, decode_request, media_type, refusal
 from whet.live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
 
 __all__ = ["Parsed", "Unsupported", "parse_otlp", "refusal"]
@@ -58,7 +58,7 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     kind = media_type(content_type)
     if signal not in SIGNALS:
         raise UsageError(f'"{signal}" is no signal that is read here. Send {" or ".join(SIGNALS)}.')
-    spans, logs, reasons = decoded(body, kind, signal)
+    spans, logs, reasons = decode_request(body, kind, signal)
     inferences: list[Inference] = []
     feedback: list[Feedback] = []
     received = len(spans) + len(logs) + len(reasons)

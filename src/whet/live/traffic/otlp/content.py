@@ -68,7 +68,7 @@ def as_text(value: Any) -> str:
         raise UsageError(f"An attribute cannot be written as JSON: {error}.") from None
 
 
-def parsed(value: Any) -> Any:
+def parse_json_text(value: Any) -> Any:
     """A text that is a JSON array or object as such; any other value as it is."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
@@ -85,10 +85,12 @@ def messages(side: str, attributes: Mapping[str, Any], events: Iterable[OtelEven
     for source in (attributes, *details):
         for name in _STRUCTURED[side]:
             if source.get(name):
-                conversation = _listed(parsed(source[name]), "user" if side == "input" else "assistant")
+                conversation = _read_message_list(
+                    parse_json_text(source[name]), "user" if side == "input" else "assistant"
+                )
                 return _system(source) + conversation if side == "input" else conversation
     for prefix in _FLAT[side]:
-        conversation = _flattened(attributes, prefix, "user" if side == "input" else "assistant")
+        conversation = _read_flat_messages(attributes, prefix, "user" if side == "input" else "assistant")
         if conversation:
             return _system(attributes) + conversation if side == "input" else conversation
     return _from_events(side, events)
@@ -100,13 +102,13 @@ def plain_text(side: str, attributes: Mapping[str, Any]) -> str | None:
 
 
 def _system(attributes: Mapping[str, Any]) -> list[dict[str, str]]:
-    instructions = parsed(attributes.get("gen_ai.system_instructions"))
+    instructions = parse_json_text(attributes.get("gen_ai.system_instructions"))
     if not instructions:
         return []
     return [{"role": "system", "content": _content(instructions)}]
 
 
-def _listed(value: Any, role: str) -> list[dict[str, str]]:
+def _read_message_list(value: Any, role: str) -> list[dict[str, str]]:
     """Messages from a list of them, from an object that holds one, or from one text."""
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
         value = value["messages"]
@@ -154,7 +156,7 @@ def _content(value: Any) -> str:
     return "\n".join(parts)
 
 
-def _flattened(attributes: Mapping[str, Any], prefix: str, role: str) -> list[dict[str, str]]:
+def _read_flat_messages(attributes: Mapping[str, Any], prefix: str, role: str) -> list[dict[str, str]]:
     """Messages from keys such as `gen_ai.prompt.0.content` or `llm.input_messages.0.message.content`."""
     rows: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
@@ -176,7 +178,9 @@ def _row(row: Mapping[str, Any], role: str) -> dict[str, str]:
         content = (
             "\n".join(as_text(value) for _, value in parts) if parts else as_text(fields) if fields else ""
         )
-    listed = parsed(content)  # a text that holds a JSON list of parts is that list, any other text stays one
+    listed = parse_json_text(
+        content
+    )  # a text that holds a JSON list of parts is that list, any other text stays one
     if isinstance(listed, list) and all(isinstance(part, Mapping) for part in listed):
         content = listed
     return {"role": as_text(row.get("role") or role), "content": _content(content)}
@@ -188,12 +192,18 @@ def _from_events(side: str, events: Iterable[OtelEvent]) -> list[dict[str, str]]
         values = event.attributes
         if side == "input" and event.name in _ROLES:
             content = first_attribute(values, "content", "gen_ai.event.content", "gen_ai.prompt")
-            conversation += _listed(parsed("" if content is None else content), _ROLES[event.name])
+            conversation += _read_message_list(
+                parse_json_text("" if content is None else content), _ROLES[event.name]
+            )
         elif side == "input" and event.name == _INPUT_EVENT:
-            conversation += _listed(parsed(first_attribute(values, "gen_ai.prompt") or ""), "user")
+            conversation += _read_message_list(
+                parse_json_text(first_attribute(values, "gen_ai.prompt") or ""), "user"
+            )
         elif side == "output" and event.name in (_CHOICE, _OUTPUT_EVENT):
             content = first_attribute(
                 values, "gen_ai.completion", "message", "content", "gen_ai.event.content"
             )
-            conversation += _listed(parsed("" if content is None else content), "assistant")
+            conversation += _read_message_list(
+                parse_json_text("" if content is None else content), "assistant"
+            )
     return conversation

@@ -70,7 +70,7 @@ def media_type(content_type: str | None) -> str:
     return kind
 
 
-def decoded(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan], list[OtelEvent], list[str]]:
+def decode_request(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan], list[OtelEvent], list[str]]:
     """Spans (signal `traces`) or log records (`logs`) of a request of media type `kind`, and why each of the others cannot
     be read.
 

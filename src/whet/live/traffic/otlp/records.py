@@ -19,13 +19,13 @@ from whet.client.records import (
     Feedback,
     Inference,
 )
-from whet.live.traffic.adapters import SOURCE_OF, clean, scored
+from whet.live.traffic.adapters import SOURCE_OF, clean, read_evaluation
 from whet.live.traffic.otlp.content import (
     as_text,
     first_attribute,
     messages,
     number_of,
-    parsed,
+    parse_json_text,
     plain_text,
     text_of,
 )
@@ -72,7 +72,7 @@ def answer_of(span: OtlpSpan) -> Inference:
     """The inference of a span. Its id is `whet.inference.id` or the span's own, its episode the trace."""
     a = span.attributes
     cut: list[str] = []
-    template = parsed(a.get("llm.prompt_template.variables"))
+    template = parse_json_text(a.get("llm.prompt_template.variables"))
     version = number_of(a, *_VERSION)
     whole = version is not None and version == int(version) and 0 <= version <= LARGEST_VERSION
     metadata = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
@@ -84,8 +84,8 @@ def answer_of(span: OtlpSpan) -> Inference:
         id=(_short(a, LONGEST_ID, "whet.inference.id") or span.id),
         prompt=_prompt(span),
         version=int(version or 0) if whole else 0,
-        inputs=_bounded(inputs, cut),
-        output=_cut(output, LONGEST_OUTPUT, "output", cut),
+        inputs=_bound_inputs(inputs, cut),
+        output=_cut_text(output, LONGEST_OUTPUT, "output", cut),
         model=_short(a, LONGEST_ID, *_MODEL),
         cost=_amount(number_of(a, "whet.cost", "gen_ai.usage.cost", "llm.cost.total"), 1e6),
         latency=max(span.end - span.start, 0) / 1e9 if span.end else None,
@@ -131,7 +131,7 @@ def _output(span: OtlpSpan) -> str:
     return plain_text("output", span.attributes) or ""
 
 
-def _bounded(inputs: Mapping[str, Any], cut: list[str]) -> dict[str, Any]:
+def _bound_inputs(inputs: Mapping[str, Any], cut: list[str]) -> dict[str, Any]:
     text = as_text(inputs)
     if len(text) <= LONGEST_INPUTS // 2:
         return dict(inputs)
@@ -139,7 +139,7 @@ def _bounded(inputs: Mapping[str, Any], cut: list[str]) -> dict[str, Any]:
     return {"input": clean(text)[: LONGEST_INPUTS // 4]}
 
 
-def _cut(text: str, most: int, name: str, cut: list[str]) -> str:
+def _cut_text(text: str, most: int, name: str, cut: list[str]) -> str:
     if len(text) > most:
         cut.append(name)
     return clean(text)[:most]
@@ -197,7 +197,7 @@ def evaluation(
         "source": a.get("whet.source"),
         "user": text_of(a, *_USER) or text_of(around, *_USER),
     }
-    return scored(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
+    return read_evaluation(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
 
 
 def log_evaluation(event: OtelEvent) -> Feedback | None:
@@ -226,7 +226,7 @@ def _annotation(
     user = text_of(span.attributes, *_USER) if kind == "user" else None
     values = {**fields, "source": kind, "user": user}
     key = _id(span.trace, span.id, place, str(fields.get("name")))
-    return scored(values, target, key, _time(span.end or span.start))
+    return read_evaluation(values, target, key, _time(span.end or span.start))
 
 
 def _id(*parts: str) -> str:
