@@ -68,7 +68,8 @@ def task_from_traffic(
     if not rows:
         raise UsageError(
             f"No answer of {version.name} was corrected by people{_describe_left_out(left)}. Corrections come with "
-            "`whet feedback add ID --correction TEXT`; comments alone make rows for a reward that needs no target: --reward reward.py."
+            "`whet feedback add ID --correction TEXT`; comments alone make rows for a reward that needs no target: "
+            "--reward reward.py."
         )
     material = ImportedData(
         {"": rows}, _source(prompt), None, {}, notes, columns=False, settings={"group": GROUP}

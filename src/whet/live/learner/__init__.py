@@ -8,7 +8,7 @@ from whet.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.live.learner.context import AUTHOR, LearnerConfig
-    from whet.live.learner.gating import GateConfig
+    from whet.live.learner.gate_config import GateConfig
     from whet.live.learner.learner import REQUIREMENT, Learner
     from whet.live.learner.learner_store import MODES
     from whet.live.learner.reader_check import check_reader
@@ -29,7 +29,7 @@ __getattr__ = lazy(
     __name__,
     {
         "whet.live.learner.context": "AUTHOR LearnerConfig",
-        "whet.live.learner.gating": "GateConfig",
+        "whet.live.learner.gate_config": "GateConfig",
         "whet.live.learner.learner": "REQUIREMENT Learner",
         "whet.live.learner.learner_store": "MODES",
         "whet.live.learner.reader_check": "check_reader",

@@ -18,7 +18,7 @@ from whet.instructions.questions import Critique
 from whet.live.database import Database
 from whet.live.learner import learner_store
 from whet.live.learner.feedback_state import ERASED, FeedbackState, PromptFeedback, fold
-from whet.live.learner.gating import GateConfig
+from whet.live.learner.gate_config import GateConfig
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.reading import RowReading
 from whet.live.learner.requirements import LiveRequirement, RequirementEvidence, readable

@@ -18,16 +18,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 import orjson
 
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
 from whet.engine.objectives import timed
-from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters
 from whet.engine.run_folder import RunPlan, open_run
 from whet.engine.second_opinion import second_opinion
@@ -36,6 +34,9 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError, WhetError
 from whet.feedback.model_session import learning_run
 from whet.feedback.prompt_file import replace_file
+from whet.live.learner.context import LearnerContext
+from whet.live.learner.gate_config import METHOD, GateConfig
+from whet.live.learner.learner_store import PromptUpdate
 from whet.live.registry.proposals import PROBES
 from whet.live.traffic import Filter, StoredInference
 from whet.methods import get_method
@@ -46,10 +47,6 @@ from whet.task import Task, load_task
 from whet.task.spec import SECOND
 from whet.types import Example, Request, Rollout, content_hash, mean_score
 
-if TYPE_CHECKING:
-    from whet.live.learner.context import LearnerContext
-    from whet.live.learner.learner_store import PromptUpdate
-
 ALPHA = 0.05
 GUARD = "guard"
 """The key of a row of the task that may not get worse."""
@@ -57,26 +54,7 @@ MOST_PROBES = 4
 LONGEST_PROBE = 4_000
 """Characters that are kept of an input and of an answer."""
 _SOUGHT = 200
-_METHOD = "random_search"
 _MORE = "What was answered is kept; give the gate more calls (--max-gate-calls)."
-
-
-@dataclass(frozen=True)
-class GateConfig:
-    """Where and how a prompt is gated: its task folder, and task model and judge in the place of the task's own. `calls` bounds
-    the calls of one attempt, judgements included; `root` is where the journals go."""
-
-    task: Path
-    lm: RoleModel = None
-    base_url: str | None = None
-    calls: int | None = None
-    root: Path = Path("runs")
-    judge_lm: RoleModel = None
-
-    @property
-    def options(self) -> Options:
-        """The options of a run that asks the task model and the judge only."""
-        return Options(_METHOD, self.lm, "none", self.judge_lm, base_url=self.base_url, root=self.root)
 
 
 async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
@@ -94,7 +72,7 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
             )
     limits = Budget(calls=config.calls)
     assembly = assemble(task, config.options, limits)
-    method = get_method(_METHOD)
+    method = get_method(METHOD)
     how = {"gate": [before.id, after.id], **assembly.generation}
     plan = RunPlan(
         dataclasses.replace(task, prompt=after), method, method.config(), limits, 0, assembly.addresses, how

@@ -351,3 +351,8 @@ def _scope(name: str, app: bool, prompts: Collection[str], all_prompts: bool) ->
                 f"is for at most {MOST_PROMPTS} names."
             )
     return None if all_prompts else sorted(set(prompts))
+
+
+def csrf_of(session: str) -> str:
+    """The secret that the forms of a session carry: SHA-256 of the cookie under another name, 64 hex digits."""
+    return hashlib.sha256(b"whet form " + session.encode()).hexdigest()

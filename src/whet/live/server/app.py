@@ -45,7 +45,8 @@ _PAGES = (
     audit,
     access,
 )
-ROUTERS: tuple[EndpointRouter, ...] = (*PROGRAMS, openapi.router, *(page.router for page in _PAGES))
+_SERVED = (*PROGRAMS, *(page.router for page in _PAGES))
+ROUTERS: tuple[EndpointRouter, ...] = (*_SERVED, openapi.build_router(_SERVED))
 
 
 class Server:

@@ -16,10 +16,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 from starlette.types import Scope
 
-from whet.live.server.access import Access, digest
+from whet.live.server.access import Access, csrf_of, digest
 from whet.live.server.limits import Buckets, ServerLimits
 from whet.live.server.metrics import Metrics
-from whet.live.server.request_context import csrf_of
 from whet.live.server.responses import Refused
 from whet.live.server.roles import Principal
 from whet.live.traffic import Intake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,6 @@ from whet.live.server.responses import json_answer
 from whet.live.server.roles import PROGRAMS, PUBLIC, Role
 from whet.version import __version__
 
-router = EndpointRouter()
 _PARAMETER = re.compile(r"{([a-z]+)(?::([a-z]+))?}")
 _REFUSAL = {"$ref": "#/components/schemas/Refusal"}
 _STATUS_TEXTS = {
@@ -36,18 +35,20 @@ _STATUS_TEXTS = {
 }
 
 
-@router("GET", "/openapi.json", Role.VIEWER)
-async def show(call: RequestContext) -> Response:
-    """This document."""
-    return json_answer(build_openapi_document())
+def build_router(others: Sequence[EndpointRouter]) -> EndpointRouter:
+    """The router of the document of what it serves itself and the others serve."""
+    router = EndpointRouter()
 
+    @cache
+    def build() -> dict[str, Any]:
+        return document(endpoint for one in (*others, router) for endpoint in one.endpoints)
 
-@cache
-def build_openapi_document() -> dict[str, Any]:
-    """The document of everything that is served; made once."""
-    from whet.live.server.app import ROUTERS
+    @router("GET", "/openapi.json", Role.VIEWER)
+    async def show(call: RequestContext) -> Response:
+        """This document."""
+        return json_answer(build())
 
-    return document(endpoint for one in ROUTERS for endpoint in one.endpoints)
+    return router
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import zlib
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -169,11 +168,6 @@ def form_value(body: bytes, name: str) -> str:
         if piece.startswith(mark):
             return unquote_plus(piece[len(mark) :].decode("latin-1"))
     return ""
-
-
-def csrf_of(session: str) -> str:
-    """The secret that the forms of a session carry: SHA-256 of the cookie under another name, 64 hex digits."""
-    return hashlib.sha256(b"whet form " + session.encode()).hexdigest()
 
 
 async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, seconds: float) -> bytes:

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Print how the package reads, in numbers: names, types, imports. `docs/architecture.md` has them beside those of before.
+
+    scripts/house.py
+
+The numbers show where to look. They are no target: a name that a reader understands at once may end in -ed.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "whet"
+IRREGULAR = {
+    "known",
+    "kept",
+    "held",
+    "made",
+    "written",
+    "told",
+    "said",
+    "found",
+    "heard",
+    "given",
+    "taken",
+    "shown",
+    "drawn",
+}
+NO_PARTICIPLE = {"embed", "seed", "need", "speed", "feed", "deed"}
+Tree = ast.Module
+
+
+def main() -> int:
+    """Print the table."""
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    lines = sum(path.read_text("utf-8").count("\n") for path in trees)
+    named = [node for tree in trees.values() for node in functions(tree)]
+    bare = [node.name for node in named if is_bare_participle(node.name)]
+    for name, value in {
+        "files": len(trees),
+        "lines": f"{lines:,}",
+        "functions, properties aside": f"{len(named):,}",
+        "functions called by a bare participle": f"{len(bare)} ({len(bare) / len(named):.1%})",
+        "public functions of one name in two modules": len(homonyms(trees)),
+        "keywords of the front door declared twice": len(repeated_keywords(trees)),
+        "lines with Any, of 1,000": f"{1000 * lines_with_any(trees) / lines:.1f}",
+        "circles of files, lazy and typing imports included": len(circles(imports_of(trees))),
+        "entries at the top of src/whet": len(
+            [path for path in PACKAGE.iterdir() if path.name != "__pycache__"]
+        ),
+        "files of src/whet that name a method, its own aside": f"{files_per_method(trees):.1f}",
+    }.items():
+        print(f"{name}: {value}")
+    for circle in circles(imports_of(trees)):
+        print("  circle:", ", ".join(sorted(circle)))
+    return 0
+
+
+def functions(tree: Tree) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions and methods of a file without properties and special methods."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("__"):
+            continue
+        if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
+            yield node
+
+
+def is_bare_participle(name: str) -> bool:
+    """Whether a name is a single word that ends like a past participle."""
+    word = name.strip("_")
+    return "_" not in word and word not in NO_PARTICIPLE and (word.endswith("ed") or word in IRREGULAR)
+
+
+def homonyms(trees: Mapping[Path, Tree]) -> set[str]:
+    """Names of public functions at the top of two modules or more, methods' files aside."""
+    homes = collections.Counter[str]()
+    for path, tree in trees.items():
+        own = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+        homes.update(name for name in own if not name.startswith("_") and path.parent.name != "methods")
+    return {name for name, count in homes.items() if count > 1}
+
+
+def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
+    """Keywords that two TypedDicts of the public functions declare themselves."""
+    declared = collections.Counter[str]()
+    for path, tree in trees.items():
+        for node in tree.body:
+            if path.stem == "keywords" and isinstance(node, ast.ClassDef):
+                declared.update(
+                    n.target.id
+                    for n in node.body
+                    if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+                )
+    return {name for name, count in declared.items() if count > 1}
+
+
+def lines_with_any(trees: Mapping[Path, Tree]) -> int:
+    """Lines in which the type `Any` stands, imports aside."""
+    return sum(
+        len({n.lineno for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "Any"})
+        for tree in trees.values()
+    )
+
+
+def imports_of(trees: Mapping[Path, Tree]) -> dict[str, set[str]]:
+    """The modules that each module imports anywhere: at its top, inside functions, for types."""
+    names = {module_of(path): tree for path, tree in trees.items()}
+    graph = {}
+    for name, tree in names.items():
+        wanted = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                wanted |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                wanted |= {one for one in inner if one in names} or {str(node.module)}
+        graph[name] = {one for one in wanted if one in names and one != name}
+    return graph
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Groups of files that import each other, directly or through others (strongly connected components)."""
+    reached = {name: reachable(graph, name) for name in graph}
+    groups = {frozenset({other for other in reached[name] if name in reached[other]}) for name in graph}
+    return [set(group) for group in groups if group]
+
+
+def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """Everything that a file imports, directly or through others."""
+    seen: set[str] = set()
+    waiting = [*graph[start]]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += graph[name]
+    return seen
+
+
+def files_per_method(trees: Mapping[Path, Tree]) -> float:
+    """In how many other files of the package a method is named in code, on average."""
+    methods = [
+        path.stem
+        for path in trees
+        if path.parent.name == "methods" and path.stem not in ("__init__", "method")
+    ]
+    named = 0
+    for method in methods:
+        quoted = re.compile(rf'["\']{method}["\']|whet\.methods\.{method}\b')
+        named += sum(1 for path in trees if path.stem != method and quoted.search(path.read_text("utf-8")))
+    return named / len(methods)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Where and how the learner gates a prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.engine.options import Options, RoleModel
+
+METHOD = "random_search"
+"""The method that a gate's run is pinned to; nothing is searched."""
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """Where and how a prompt is gated: its task folder, and task model and judge in the place of the task's own. `calls` bounds
+    the calls of one attempt, judgements included; `root` is where the journals go."""
+
+    task: Path
+    lm: RoleModel = None
+    base_url: str | None = None
+    calls: int | None = None
+    root: Path = Path("runs")
+    judge_lm: RoleModel = None
+
+    @property
+    def options(self) -> Options:
+        """The options of a run that asks the task model and the judge only."""
+        return Options(METHOD, self.lm, "none", self.judge_lm, base_url=self.base_url, root=self.root)
