@@ -33,6 +33,7 @@ IRREGULAR = {
     "drawn",
 }
 NO_PARTICIPLE = {"embed", "seed", "need", "speed", "feed", "deed"}
+FRONT_DOOR = {"api.py", "session.py", "task/spec.py"}
 Tree = ast.Module
 
 
@@ -87,16 +88,15 @@ def homonyms(trees: Mapping[Path, Tree]) -> set[str]:
 
 
 def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
-    """Keywords that two TypedDicts of the public functions declare themselves."""
+    """Keywords that are declared more than once among the public functions of runs and the TypedDicts of their keywords."""
     declared = collections.Counter[str]()
     for path, tree in trees.items():
-        for node in tree.body:
+        for node in ast.walk(tree):
             if path.stem == "keywords" and isinstance(node, ast.ClassDef):
-                declared.update(
-                    n.target.id
-                    for n in node.body
-                    if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
-                )
+                fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
+                declared.update(target.id for target in fields if isinstance(target, ast.Name))
+            elif str(path.relative_to(PACKAGE)) in FRONT_DOOR and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                declared.update(argument.arg for argument in node.args.kwonlyargs)
     return {name for name, count in declared.items() if count > 1}
 
 

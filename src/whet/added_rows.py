@@ -41,7 +41,7 @@ from whet.engine.pairs import (
 from whet.engine.progress import Progress
 from whet.engine.run_folder import OpenRun, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
-from whet.engine.transfer import left
+from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import MORE as MORE
 from whet.engine.usage_sums import with_part
 from whet.environments.environment import watching
@@ -237,7 +237,7 @@ class AddedRows:
             self._progress.core = opened.core
             self._progress.begin("added rows", answers)
             with watching(self._progress.on_rollout):
-                return await _tested(plan, sides, opened, ledger, (earlier, rows), result)
+                return await _test_new_rows(plan, sides, opened, ledger, (earlier, rows), result)
 
     def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> dict[str, Any]:
         """The plan of so many answers to added rows."""
@@ -283,7 +283,7 @@ def _refuse_unpayable(
     """Raise UsageError where the rows may take more than the limits leave."""
     task = replace(plan.task, test=tuple(rows))
     need = [test_set_budget(task, env, plan.config, assembly.clients["task"]) for env, _ in sides]
-    there = left(opened.core.budget.limits, usage(opened.core))
+    there = limits_left(opened.core.budget.limits, usage(opened.core))
     for name in ("calls", "task_calls", "judge_calls", "tokens", "cost_usd"):
         limit, most = getattr(there, name), sum(getattr(one, name) or 0 for one in need)
         if limit is not None and limit < most - 1e-12:
@@ -293,7 +293,7 @@ def _refuse_unpayable(
             )
 
 
-async def _tested(
+async def _test_new_rows(
     plan: RunPlan,
     sides: tuple[Side, Side],
     opened: OpenRun,

@@ -25,7 +25,7 @@ from whet.engine.progress import Progress
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
-from whet.engine.transfer import TransferTest, check_enough, compared, left
+from whet.engine.transfer import TransferTest, check_enough, compare_sides, limits_left
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter
 from whet.methods import POLICY, get_method
@@ -150,7 +150,7 @@ class RunMeasurements:
                 return self._compared(other, env, clusters, self.start, paid=False)
             if (known := self._tried.get(candidate.id)) is not None and candidate.system is None:
                 return self._compared(other, env, clusters, known, paid=False)
-            rest = left(plan.limits, result["usage"])
+            rest = limits_left(plan.limits, result["usage"])
             check_enough(rest, test_set_budget(plan.task, env, plan.config, other.client))
             measurement = await test.transfer(plan, env, candidate, folder, rest)
             if candidate.system is None:
@@ -175,7 +175,7 @@ class RunMeasurements:
         return {
             "model": other.address,
             "test": measurement["score"],
-            "gain": compared((self.start, measurement), ends, clusters, same=measurement is self.start),
+            "gain": compare_sides((self.start, measurement), ends, clusters, same=measurement is self.start),
             "usage": measurement["usage"] if paid else nothing,
             "failed": measurement["failed"],
         }

@@ -14,7 +14,7 @@ from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute
-from whet.engine.final_evaluation import execute_evaluation, stopped, untested
+from whet.engine.final_evaluation import execute_evaluation, result_of_stopped_run, result_of_untested_run
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_events, read_rows
 from whet.engine.model_client import ModelClient
@@ -28,11 +28,11 @@ from whet.engine.run_folder import (
     RESULT,
     RunPlan,
     check_folder,
+    describe_moved_models,
     differences,
     ended_at,
     evaluated_split,
     goes_on,
-    moved,
     note_in,
     open_run,
     places_of,
@@ -41,7 +41,7 @@ from whet.engine.run_folder import (
 )
 from whet.engine.run_folder import read_result as read_result
 from whet.engine.trained_policy import check_policy
-from whet.engine.transfer import left
+from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import CONTROL, usage_of_run, usage_without_control, with_part
 from whet.errors import BudgetExceeded, ProviderError, StorageError, UsageError, did_you_mean, parameter
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
@@ -112,7 +112,7 @@ def _optimizes(method: str) -> bool:
 def _left_for_control(limits: Budget, share: Budget, spent: Mapping[str, Any], folder: Path) -> Budget:
     """What was kept for a control of the limits, which hold for both runs, or what a run left where that is less. Raises
     UsageError where nothing is left of one."""
-    rest = left(limits, spent)
+    rest = limits_left(limits, spent)
     if limits.seconds is not None:
         rest = dataclasses.replace(rest, seconds=max(0.0, limits.seconds - spent["seconds"]))
     kept = {
@@ -159,7 +159,7 @@ def _check_control(task: Task, opts: Options, plan: RunPlan, limits: Budget, ass
     settings = _shared_settings(plan.method, dataclasses.asdict(plan.config), control)
     own = dataclasses.replace(opts, **_own_options(control.entry.name, settings))
     try:
-        _plan(task, own, _assembled(task, own, limits, assembly.models))
+        _plan(task, own, _assemble_models(task, own, limits, assembly.models))
     except UsageError as error:
         raise type(error)(f"{parameter('control', control.entry.name)}: {error.args[0]}") from error
 
@@ -208,7 +208,7 @@ async def run_task(
     """
     task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect), opts.longest)
     limits = opts.limits(task)
-    assembly = _assembled(task, opts, limits)
+    assembly = _assemble_models(task, opts, limits)
     try:
         plan = _plan(task, opts, assembly)
         other = None if measurements is None or measurements.other is None else measurements.other.client
@@ -217,7 +217,7 @@ async def run_task(
             plan = dataclasses.replace(plan, limits=with_default_limit(task, limits, *facts, other))
         folder = _folder(opts, plan)
         check_folder(folder)
-        finished = _finished(folder)
+        finished = _read_finished(folder)
         ended = finished is not None and _is_of(folder, plan)
         if ended and opts.fresh and not opts.dry_run:
             raise UsageError(
@@ -226,7 +226,7 @@ async def run_task(
             )
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
             if not (opts.dry_run or isinstance(measurements, AddedRows)):
-                recorded = _recorded(folder, finished, assembly.clients, progress)
+                recorded = _mark_as_recorded(folder, finished, assembly.clients, progress)
                 finished = recorded if measurements is None else finished
             if measurements is None or not finished.get("tested", True):
                 return finished
@@ -246,13 +246,13 @@ async def run_task(
         foreseen |= {"methods": [plan.method.entry.name], "models": dict(plan.addresses)}
         progress.planned(foreseen)
         if opts.dry_run:
-            return _planned(plan, foreseen)
+            return _result_of_dry_run(plan, foreseen)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
-        if elsewhere := moved(folder, assembly.clients):
+        if elsewhere := describe_moved_models(folder, assembly.clients):
             progress.say(f"warning: {named} goes on with another endpoint: it began with {elsewhere}")
         note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
         with opened.closing():
@@ -262,9 +262,11 @@ async def run_task(
                     "plan": foreseen,
                 }
             except BudgetExceeded as error:
-                result = {**untested(plan, opened.core, error), "plan": foreseen}
+                result = {**result_of_untested_run(plan, opened.core, error), "plan": foreseen}
             except ProviderError as error:
-                _write_stopped(folder, {**stopped(plan, opened.core, str(error)), "plan": foreseen}, error)
+                _write_stopped(
+                    folder, {**result_of_stopped_run(plan, opened.core, str(error)), "plan": foreseen}, error
+                )
                 raise
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         _write_result(folder, result)
@@ -278,11 +280,11 @@ async def run_task(
         await assembly.close()
 
 
-def _recorded(
+def _mark_as_recorded(
     folder: Path, result: Mapping[str, Any], clients: Mapping[str, ModelClient], progress: Progress
 ) -> dict[str, Any]:
     """A result as it was recorded, marked and said as such; with a warning where its models are elsewhere now."""
-    ended, elsewhere = ended_at(folder), moved(folder, clients)
+    ended, elsewhere = ended_at(folder), describe_moved_models(folder, clients)
     progress.say(f"{folder}: finished on {ended}; recorded result, nothing was asked (--fresh asks again)")
     warnings = list(result.get("warnings", ()))
     if elsewhere:
@@ -298,14 +300,14 @@ def _is_of(folder: Path, plan: RunPlan) -> bool:
     return header is not None and not differences(header, plan.header())
 
 
-def _planned(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
+def _result_of_dry_run(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
     """What a dry run returns."""
     models = dict(plan.addresses)
     names = {"task": plan.task.name, "method": plan.method.entry.name, "seed": plan.seed, "models": models}
     return {**names, "status": "planned", "plan": foreseen, "warnings": list(plan.task.warnings)}
 
 
-def _assembled(task: Task, opts: Options, limits: Budget, models: Models | None = None) -> Assembly:
+def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models | None = None) -> Assembly:
     """The models in their roles, of those in `models` where they are there. Raises UsageError where method, models and reward do
     not fit together."""
     if opts.method is None and opts.config is None and task.method is not None:
@@ -352,14 +354,14 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
     while True:
         folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
         header = read_header(folder)
-        done = opts.fresh and _finished(folder) is not None
+        done = opts.fresh and _read_finished(folder) is not None
         same = header is not None and not differences(header, plan.header())
         if header is None or (same and not done) or goes_on(folder, header, plan.header()):
             return folder
         number += 1
 
 
-def _finished(folder: Path) -> dict[str, Any] | None:
+def _read_finished(folder: Path) -> dict[str, Any] | None:
     result = read_result(folder)
     return None if result.get("status") in (None, "stopped", "unreadable") else {**result, "run": str(folder)}
 
@@ -442,7 +444,7 @@ async def evaluate_task(
     """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
     task = with_gate(task, opts.alpha, opts.minimum_effect)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
-    assembly = _assembled(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
+    assembly = _assemble_models(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
     method = get_method("random_search")
     plan = RunPlan(
         task,
@@ -460,7 +462,7 @@ async def evaluate_task(
     progress.planned(foreseen)
     if opts.dry_run:
         await assembly.close()
-        return {**_planned(plan, foreseen), "method": "evaluate", "split": split}
+        return {**_result_of_dry_run(plan, foreseen), "method": "evaluate", "split": split}
     for warning in task.warnings:
         progress.warn(warning)
     places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
@@ -468,10 +470,10 @@ async def evaluate_task(
     run = _evaluation_folder(opts, plan, split, question)
     try:
         check_folder(run)
-        finished, same = _finished(run), _asks(run, plan, question)
+        finished, same = _read_finished(run), _asks(run, plan, question)
         if finished is not None and same and not opts.fresh:
             plain = {key: value for key, value in finished.items() if key != "run"}
-            return _recorded(run, plain, assembly.clients, progress)
+            return _mark_as_recorded(run, plain, assembly.clients, progress)
         if finished is not None or not same:
             _clear_evaluation(run, finished if same else None)
         run = run.absolute()

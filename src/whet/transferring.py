@@ -20,7 +20,7 @@ from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import example_clusters
 from whet.engine.progress import Progress
 from whet.engine.run_folder import RunPlan, read_header, task_folder
-from whet.engine.transfer import TRANSFER, TransferTest, compared, left
+from whet.engine.transfer import TRANSFER, TransferTest, compare_sides, limits_left
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, quantity
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
@@ -215,7 +215,7 @@ class _Trials:
         for name, candidate in (("start", self.start), ("best", self.best))[: 1 if self.same else 2]:
             where = f"{name}-{self.split}"
             self.progress.begin_part(f"{other.address}, {name} prompt")
-            rest = reduce(left, self._spent, self.limits)
+            rest = reduce(limits_left, self._spent, self.limits)
             try:
                 side = await test.transfer(
                     self.run, self.env, candidate, where, rest, self.split, self.progress
@@ -243,7 +243,7 @@ class _Trials:
             "simulated": before["simulated"],
             "baseline": before["score"],
             "best": after["score"],
-            "gain": compared((before, after), ends, clusters, self.same),
+            "gain": compare_sides((before, after), ends, clusters, self.same),
             "usage": total([side["usage"] for side in sides]),
         }
 

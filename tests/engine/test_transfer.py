@@ -9,7 +9,7 @@ import pytest
 from tests.rl.test_stimulus import Lines, small
 from whet.engine.assemble import TransferModel
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
-from whet.engine.transfer import check_enough, compared, left
+from whet.engine.transfer import check_enough, compare_sides, limits_left
 from whet.environments.environment import Environment, Generation
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import BudgetExceeded
@@ -53,13 +53,13 @@ def test_rows_that_either_prompt_has_no_answer_to_are_left_out_of_the_gain() -> 
     measured = {"usage": USAGE, "failed": 1, "score": {}}
     start = {**measured, "rewards": [0.0, 0.0, 1.0, 1.0], "unanswered": [0]}
     found = {**measured, "rewards": [1.0, 1.0, 0.0, 1.0], "unanswered": [2]}
-    assert compared((start, found), (0.0, 1.0), range(4))["difference"] == 0.5
+    assert compare_sides((start, found), (0.0, 1.0), range(4))["difference"] == 0.5
 
 
 def test_what_a_run_left_counts_answers_from_the_cache_and_no_time() -> None:
-    rest = left(Budget(50, 40, None, None, 1500, 1.0, 60.0), USAGE)
+    rest = limits_left(Budget(50, 40, None, None, 1500, 1.0, 60.0), USAGE)
     assert rest == Budget(10, 4, None, None, 500, 0.75, None)
-    assert left(Budget(calls=20), USAGE) == Budget(calls=0)
+    assert limits_left(Budget(calls=20), USAGE) == Budget(calls=0)
 
 
 @pytest.mark.parametrize(

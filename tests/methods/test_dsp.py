@@ -22,7 +22,7 @@ from whet.errors import UsageError
 from whet.methods.dsp import (
     KEYWORD,
     Config,
-    adapted,
+    adapt_weight,
     deploy,
     dsp,
     keyword_reward,
@@ -71,7 +71,7 @@ def logged(run: MeteredRun, name: str) -> list[Any]:
     [(0.5, 1.0), (0.55, 1.01), (5.0, 1.02), (0.0, 0.98), (0.45, 0.99)],
 )
 def test_the_weight_follows_the_divergence_by_at_most_two_percent(divergence: float, weight: float) -> None:
-    assert adapted(1.0, divergence, 0.5) == pytest.approx(weight)
+    assert adapt_weight(1.0, divergence, 0.5) == pytest.approx(weight)
 
 
 def test_keywords_of_the_row_or_of_the_target() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.methods.codes import DEMONSTRATIONS_ALONE, START, codes_world, shown_rows
 
 from whet.environments.environment import Environment
-from whet.methods.simba import Config, Contrast, poisson, sampled, simba
+from whet.methods.simba import Config, Contrast, poisson, sample_contrasts, simba
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -159,11 +159,11 @@ def test_with_any_rows_instead_of_those_with_the_largest_spread_it_loses(
     whole = found()
 
     async def shuffled(run: Run, *rest: Any) -> list[Contrast]:
-        contrasts = await sampled(run, *rest)
+        contrasts = await sample_contrasts(run, *rest)
         return run.rng.sample(contrasts, len(contrasts))
 
     monkeypatch.setattr(Contrast, "rank", 0.0)
-    monkeypatch.setattr("whet.methods.simba.sampled", shuffled)
+    monkeypatch.setattr("whet.methods.simba.sample_contrasts", shuffled)
     pairs = [one - other for one, other in zip(whole, found(), strict=True)]
     assert fmean(pairs) - T_95[15] * stdev(pairs) / 15**0.5 > 0.05, pairs
 

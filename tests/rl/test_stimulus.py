@@ -11,7 +11,7 @@ from tests.environments.worlds import Lines, Scripted, small
 from whet.environments.multiturn import multiturn
 from whet.errors import UsageError
 from whet.methods.dsp import (
-    attached,
+    attach_hint,
     common_words,
     hinted,
     keyword_reward,
@@ -75,9 +75,9 @@ def test_words_of_most_long_targets_are_common_in_any_language() -> None:
 
 
 def test_a_hint_stands_behind_the_input() -> None:
-    one = attached(example("pine table", "x"), " capitals; hash ")
+    one = attach_hint(example("pine table", "x"), " capitals; hash ")
     assert one.user_text == "pine table\nHint: capitals; hash" == one.values["input"]
-    two = attached(Example("e", {"a": "1", "b": "2"}, None, {}), "h")
+    two = attach_hint(Example("e", {"a": "1", "b": "2"}, None, {}), "h")
     assert two.values == {"a": "1", "b": "2\nHint: h"} and two.text is None
     assert question(example("pine table", "x"))[0].content == "Extract the keywords: pine table"
 

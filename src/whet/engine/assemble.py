@@ -80,7 +80,7 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     method = options.method or task.method or default_method(model, scores)
     env = Environment(
         model,
-        with_encoder(_priced(task, spec)),
+        with_encoder(_price_reward(task, spec)),
         task.train,
         task.validation,
         task.labels,
@@ -126,7 +126,7 @@ def _identities(clients: Mapping[str, ModelClient]) -> dict[str, Any]:
     return {"options": options} if options else {}
 
 
-def _priced(task: Task, spec: ModelSpec) -> RewardFunction:
+def _price_reward(task: Task, spec: ModelSpec) -> RewardFunction:
     """The task's reward; its objective in dollars knows the price. Raises UsageError without one."""
     if not isinstance(task.reward, Objectives) or COST not in task.reward.metrics:
         return task.reward

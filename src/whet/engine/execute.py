@@ -21,7 +21,7 @@ from whet.engine.final_evaluation import (
     final_evaluation,
 )
 from whet.engine.near_duplicates import meaning_warnings, writing_warnings
-from whet.engine.objectives import calibrated, timed
+from whet.engine.objectives import calibrate, needs_call_times
 from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.engine.openings import SealedTestLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
@@ -93,9 +93,9 @@ async def _protocol(
 ) -> dict[str, Any]:
     """Baseline, search, ablation and the sealed test; the result as JSON."""
     core, root = opened.core, DurableRun(opened.core, "", Budget())
-    core.caller.share_recorded(timed(env.reward))
+    core.caller.share_recorded(needs_call_times(env.reward))
     early = await _early_warnings(root, plan, env, core, ledger, progress)
-    sizes = await _fitted(root.branch("first_calls"), plan, env, core, sizes, progress)
+    sizes = await _fit_plan(root.branch("first_calls"), plan, env, core, sizes, progress)
     env = replace(env, validation=sizes.validation)
     progress.begin("baseline", len(env.validation))
     before = time.monotonic()
@@ -105,7 +105,7 @@ async def _protocol(
     _foresee_test(plan, core, sizes)
     if hold_no_text(baseline):
         core.caller.raise_if_unresponsive()
-    env, baseline = calibrated(env, baseline)
+    env, baseline = calibrate(env, baseline)
     await _try_second_opinion(root.branch("second"), plan, baseline)
     progress.on_baseline(baseline, len(plan.task.validation))
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
@@ -127,7 +127,7 @@ async def _protocol(
         return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
 
 
-async def _fitted(
+async def _fit_plan(
     run: DurableRun, plan: RunPlan, env: Environment, core: RunState, sizes: BudgetPlan, progress: Progress
 ) -> BudgetPlan:
     """The plan by what the first calls of the baseline took, made one after the other, where tokens or dollars are limited.

@@ -27,7 +27,7 @@ from whet.engine.durable import DurableRun, RunState
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
-from whet.engine.objectives import calibrated, objective_figures, timed
+from whet.engine.objectives import calibrate, needs_call_times, objective_figures
 from whet.engine.openings import (
     LedgerUnavailable,
     SealedComparison,
@@ -142,7 +142,7 @@ async def final_evaluation(
         if opinion.verdict.withheld:
             await asyncio.to_thread(ledger.release, comparison)
     except LedgerUnavailable as error:
-        result = stopped(plan, core, "the ledger of openings, which cannot be written")
+        result = result_of_stopped_run(plan, core, "the ledger of openings, which cannot be written")
         reason = f"Not promoted: no verdict. {error} {UNTESTED}"
         return {**result, "improvement": {**result["improvement"], "withheld": True, "reason": reason}}
     low, high = env.reward.low, env.reward.high
@@ -170,7 +170,9 @@ async def final_evaluation(
         "improvement": {**asdict(opinion.verdict), "opening": opening.number},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         **_label_figures(task, start, best),
-        **objective_figures(env.reward, core, _validated(start, best), joint, opinion.verdict.promoted),
+        **objective_figures(
+            env.reward, core, _validated_candidates(start, best), joint, opinion.verdict.promoted
+        ),
         "usage": usage(core),
         "history": _history(core),
         "test_openings": opening.number,
@@ -187,7 +189,7 @@ def _label_figures(task: Task, start: Tested, best: Tested) -> dict[str, Any]:
     return {} if None in sides.values() else {"labels": sides}
 
 
-def _validated(*tested: Tested) -> list[tuple[Candidate, Sequence[Rollout]]]:
+def _validated_candidates(*tested: Tested) -> list[tuple[Candidate, Sequence[Rollout]]]:
     return [(one.candidate, one.validation) for one in tested]
 
 
@@ -215,7 +217,7 @@ async def _both(
     task, candidate = plan.task, search.best
     start = Candidate(task.prompt)
     if candidate.id != start.id:
-        other = deployed(plan, env, core, search)
+        other = deployed_environment(plan, env, core, search)
         validation = await evaluate_within(
             other, final.branch("validation"), candidate.prompt, env.validation
         )
@@ -260,13 +262,13 @@ async def _verdict(
     return opinion, joint
 
 
-def stopped(plan: RunPlan, core: RunState, why: str) -> dict[str, Any]:
+def result_of_stopped_run(plan: RunPlan, core: RunState, why: str) -> dict[str, Any]:
     """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
     reason = "The run stopped before the sealed test; run the same command again."
     return _without_test(plan, core, {"status": "stopped", "ended_by": why}, reason)
 
 
-def untested(plan: RunPlan, core: RunState, error: BudgetExceeded) -> dict[str, Any]:
+def result_of_untested_run(plan: RunPlan, core: RunState, error: BudgetExceeded) -> dict[str, Any]:
     """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved."""
     reason = (
         f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with a larger limit: it goes on "
@@ -302,7 +304,9 @@ def _without_test(plan: RunPlan, core: RunState, ended: Mapping[str, str], reaso
     }
 
 
-def deployed(plan: RunPlan, env: Environment, core: RunState, search: SearchResult) -> Environment:
+def deployed_environment(
+    plan: RunPlan, env: Environment, core: RunState, search: SearchResult
+) -> Environment:
     """The environment in which the best candidate is used: with its trained weights where it needs them."""
     if search.best.system is None or plan.method.deploy is None:
         return env
@@ -435,7 +439,7 @@ async def execute_evaluation(
             progress.warn(uncounted[0])
     try:
         async with core.draining():
-            core.caller.share_recorded(timed(env.reward))
+            core.caller.share_recorded(needs_call_times(env.reward))
             run = DurableRun(core, "/evaluate", Budget())
             tried = await try_reward(run.branch("trial"), task)
             for warning in tried:
@@ -447,7 +451,7 @@ async def execute_evaluation(
             if hold_no_text(rollouts):
                 core.caller.raise_if_unresponsive()
             refuse_broken_reward(rollouts)
-            env, rollouts = calibrated(replace(env, validation=tuple(examples)), rollouts)
+            env, rollouts = calibrate(replace(env, validation=tuple(examples)), rollouts)
             noise = await noise_warnings(run.branch("regrading"), env, rollouts, plan.limits)
     finally:
         core.journal.append([elapsed_row(core)])

@@ -115,7 +115,7 @@ class Journal:
             if isinstance(error, UsageError | StorageError):
                 raise
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-                raise damaged(path, error) from error
+                raise damaged_journal(path, error) from error
             words = " ".join(str(error).split())
             raise StorageError(f"{path}: the journal cannot be opened: {words}.") from error
         self._thread = threading.Thread(target=self._write_forever, name="whet-journal", daemon=True)
@@ -134,7 +134,7 @@ class Journal:
             if "sum" not in [row[1] for row in self.rows("SELECT * FROM pragma_table_info(?)", (table,))]:
                 self._db.execute(add)
         if (state := str(self.rows("PRAGMA quick_check(1)")[0][0])) != "ok":
-            raise damaged(self.path, state)
+            raise damaged_journal(self.path, state)
         version = self.meta("format")
         if version is not None and int(version) != FORMAT:
             raise UsageError(
@@ -272,7 +272,7 @@ class Journal:
         _unlock(self._lock)
 
 
-def damaged(path: Path, reason: object) -> StorageError:
+def damaged_journal(path: Path, reason: object) -> StorageError:
     """The error of a journal that does not hold any more what was written."""
     words = " ".join(str(reason).split())
     return StorageError(
@@ -290,12 +290,12 @@ def checksum(*parts: str | bytes | None) -> int:
 def check_row(path: Path, table: str, stored_sum: int | None, *parts: str | bytes | None) -> None:
     """Raise StorageError for a row that has changed; a row of an older version has no checksum."""
     if stored_sum is not None and stored_sum != checksum(*parts):
-        raise changed(path, table, parts[0])
+        raise changed_row(path, table, parts[0])
 
 
-def changed(path: Path, table: str, row: object) -> StorageError:
+def changed_row(path: Path, table: str, row: object) -> StorageError:
     """The error of a row whose checksum is not that of what it holds."""
-    return damaged(path, f"the row {str(row)[:40]} of its table {table} has changed")
+    return damaged_journal(path, f"the row {str(row)[:40]} of its table {table} has changed")
 
 
 def call_sum(
@@ -317,7 +317,7 @@ def check_calls(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
         if row_sum is not None and row_sum != call_sum(
             call, role, digest, session, state, (read, written), cost
         ):
-            raise changed(path, "calls", call)
+            raise changed_row(path, "calls", call)
 
 
 def detail_sum(*numbers: int) -> int:
@@ -329,7 +329,7 @@ def check_details(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
     """Raise StorageError for a row of `details` that has changed."""
     for *numbers, row_sum in rows:
         if row_sum is not None and row_sum != detail_sum(*numbers):
-            raise changed(path, "details", numbers[0])
+            raise changed_row(path, "details", numbers[0])
 
 
 def event_row(key: str, name: str, value: bytes, calls: int) -> tuple[Any, ...]:
@@ -454,7 +454,7 @@ def _events(path: Path, seq: int, limit: int) -> list[tuple[int, LoggedEvent]]:
             check_row(path, "events", row_sum, key, name, value, str(calls))
             events.append((number, LoggedEvent(name, orjson.loads(value), calls)))
         except (ValueError, TypeError) as error:
-            raise damaged(path, error) from error
+            raise damaged_journal(path, error) from error
     return events
 
 

@@ -20,12 +20,12 @@ from whet.types import Rollout
 UNTESTED = "not tested"
 
 
-def timed(reward: RewardFunction) -> bool:
+def needs_call_times(reward: RewardFunction) -> bool:
     """Whether calls must be recorded with the time that they took."""
     return isinstance(reward, Objectives) and LATENCY in reward.metrics
 
 
-def calibrated(env: Environment, baseline: list[Rollout]) -> tuple[Environment, list[Rollout]]:
+def calibrate(env: Environment, baseline: list[Rollout]) -> tuple[Environment, list[Rollout]]:
     """The environment that measures every vector by the baseline's means, and the baseline measured so."""
     if not isinstance(env.reward, Objectives):
         return env, baseline

@@ -159,7 +159,7 @@ def decide_jointly(
     if len(whole) == len(clusters):
         return reward.decide(*answers, clusters, alpha)
     worst, best = (
-        reward.decide(*_filled(answers, reward, against), clusters, alpha) for against in (True, False)
+        reward.decide(*_fill_missing(answers, reward, against), clusters, alpha) for against in (True, False)
     )
     before, after = ([rollouts[i] for i in whole] for rollouts in answers)
     seen = reward.decide(before, after, [clusters[i] for i in whole], alpha) if whole else worst
@@ -182,7 +182,7 @@ def decide_jointly(
     return replace(worst, objectives=figures, reason=reason, withheld=withheld)
 
 
-def _filled(answers: Answers, reward: Objectives, against: bool) -> Answers:
+def _fill_missing(answers: Answers, reward: Objectives, against: bool) -> Answers:
     """The pairs with the extreme rewards where an answer is missing, `against` the candidate or for it, and the cost and time of
     the pair's other answer."""
     poor = {i.name: i.worst for i in reward.items if i.metric is None}
@@ -278,14 +278,14 @@ def compare_pairs(
     and interval are those of the worst case for each direction.
     """
     pairs = list(itertools.combinations(methods, 2))
-    rows = [_compared(methods[a], methods[b], alpha / max(1, len(pairs))) for a, b in pairs]
+    rows = [_compare_two(methods[a], methods[b], alpha / max(1, len(pairs))) for a, b in pairs]
     adjusted = holm([row["p"] for row in rows])
     return [
         {"a": a, "b": b, **row, "p_adjusted": p} for (a, b), row, p in zip(pairs, rows, adjusted, strict=True)
     ]
 
 
-def _compared(
+def _compare_two(
     first: Sequence[SealedAnswers], second: Sequence[SealedAnswers], alpha: float
 ) -> dict[str, Any]:
     runs, width = (*first, *second), first[0].high - first[0].low

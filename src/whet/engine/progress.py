@@ -146,7 +146,7 @@ class Speed:
 
     def sample(self, core: RunState) -> None:
         """Note what is spent by now."""
-        now, spent = self.clock(), _spent(core.budget)
+        now, spent = self.clock(), _spent_by_limit(core.budget)
         if core is not self._core:
             self._samples.clear()
             self._core, self._first, self._moved = core, (now, spent), now
@@ -199,7 +199,7 @@ class Speed:
         return (spent[name] - since[1][name]) / (now - since[0])
 
 
-def _spent(budget: BudgetAccount) -> dict[str, float]:
+def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
     """What is spent by now, by the name of the limit, and `paid`: calls without those that a cache answered."""
     spent = budget.spent
     return {

@@ -30,7 +30,7 @@ from whet.engine.journal import (
     check_row,
     checksum,
     connect,
-    damaged,
+    damaged_journal,
     has_sums,
     read_rows,
     state_values,
@@ -196,7 +196,7 @@ def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
     return {role: str(place) for role, place in places.items() if place is not None}
 
 
-def moved(run: Path, clients: Mapping[str, ModelClient]) -> str:
+def describe_moved_models(run: Path, clients: Mapping[str, ModelClient]) -> str:
     """Which models are asked elsewhere than when a run was worked on last; empty where none is, or where nobody knows."""
     before: Mapping[str, str] = orjson.loads(noted_in(run, PLACES) or "{}")
     there = {role: place for role, place in places_of(clients).items() if before.get(role, place) != place}
@@ -243,14 +243,14 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     plain = orjson.loads(to_json(new))
     names = [k for k in {**old, **plain} if k != PARTS and old.get(k) != plain.get(k)]
     return [
-        _edited(old.get(PARTS, {}), plain.get(PARTS, {}))
+        _describe_edits(old.get(PARTS, {}), plain.get(PARTS, {}))
         if k == "fingerprint"
         else f"{k}: {old.get(k)!r} -> {plain.get(k)!r}"
         for k in names
     ]
 
 
-def _edited(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+def _describe_edits(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """What of a task was edited since, as far as the parts of its fingerprint are known."""
     edited = [name for name in new if name in old and old[name] != new[name]]
     return f"the task, which was edited: {', '.join(edited) or 'its prompt, its rows or its reward'}"
@@ -315,7 +315,7 @@ def open_run(
         journal.close()
         if isinstance(error, WhetError):
             raise
-        raise damaged(file, f"{type(error).__name__}: {error}") from error
+        raise damaged_journal(file, f"{type(error).__name__}: {error}") from error
     except BaseException:
         journal.close()
         raise
@@ -341,7 +341,7 @@ def _load(
         results[digest] = bytes(value)
     check_calls(journal.path, journal.rows("SELECT * FROM calls"))
     check_details(journal.path, journal.rows("SELECT * FROM details"))
-    spent = _spent(journal)
+    spent = _read_spent(journal)
     open_calls = journal.rows(
         "SELECT COUNT(*), COALESCE(SUM(cost), 0) FROM calls WHERE state IN ('open', 'lost')"
     )[0]
@@ -367,13 +367,13 @@ def _load(
     suspects = frozenset(orjson.loads(journal.meta(SUSPECTS) or "[]"))
     for role, client in clients.items():
         client.health.suspects = suspects
-        client.health.trusted = _answered(journal, client.counts_as or role)
+        client.health.trusted = _has_answer_of(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.incumbent_system = incumbents[-1].get("system") if incumbents else None
     return OpenRun(core, int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None)
 
 
-def _spent(journal: Journal) -> Spent:
+def _read_spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
@@ -413,7 +413,7 @@ def _spent(journal: Journal) -> Spent:
     return spent
 
 
-def _answered(journal: Journal, role: str) -> bool:
+def _has_answer_of(journal: Journal, role: str) -> bool:
     """Whether an earlier session had an answer of a role."""
     sql = "SELECT 1 FROM calls WHERE role = ? AND state IN ('answered', 'cached') LIMIT 1"
     return bool(journal.rows(sql, (role,)))

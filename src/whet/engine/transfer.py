@@ -102,7 +102,7 @@ class TransferTest:
         addresses = {role: client.model.address for role, client in clients.items()}
         trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how, split)
         folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"
-        if (done := _finished(folder, trial)) is not None:
+        if (done := _read_finished(folder, trial)) is not None:
             return done
         local = all(client.model.local for client in clients.values())
         cache = Cache(None if local else folder / "cache.sqlite")
@@ -144,7 +144,7 @@ class TransferTest:
         }
 
 
-def compared(
+def compare_sides(
     sides: tuple[Mapping[str, Any], Mapping[str, Any]],
     ends: tuple[float, float],
     clusters: Sequence[int],
@@ -167,7 +167,7 @@ def compared(
     return {"difference": gain.difference, "low": gain.low, "high": gain.high, "n": gain.n}
 
 
-def left(limits: Budget, spent: Mapping[str, Any]) -> Budget:
+def limits_left(limits: Budget, spent: Mapping[str, Any]) -> Budget:
     """What a finished run with this `usage` left of its limits; time is not counted."""
     calls = {role: n + spent["cached"].get(role, 0) for role, n in spent["calls"].items()}
     used = {
@@ -201,7 +201,7 @@ def _slug(address: str) -> str:
     return f"{readable}-{content_hash(address)[:6]}"
 
 
-def _finished(folder: Path, trial: Trial) -> dict[str, Any] | None:
+def _read_finished(folder: Path, trial: Trial) -> dict[str, Any] | None:
     path = folder / RESULT
     header = read_header(folder)
     if not path.is_file() or header is None or differences(header, trial.header()):

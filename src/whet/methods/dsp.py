@@ -136,13 +136,15 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         groups = await trainer.sample(run, [question(e) for e in batch])
         alone = await env.evaluate(run, start, batch) if config.relative else []
         bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
-        rewards, means = await rewarded(run, env, start, config, batch, groups, bases, common)
+        rewards, means = await reward_hints(run, env, start, config, batch, groups, bases, common)
         figures = trainer.learn(groups, rewards)
-        weight = adapted(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
+        weight = adapt_weight(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
         policy.notes["kl"] = weight
         run.log("step", {"step": number, "answer": sum(means) / len(means), "weight": weight, **figures})
         if systems.due(number):
-            await systems.validate(run, archive, deployed(share.env, policy, config), await run.keep(policy))
+            await systems.validate(
+                run, archive, hinted_environment(share.env, policy, config), await run.keep(policy)
+            )
 
     if config.warmup:
         await run.train(config.warmup, warm, policy)
@@ -151,7 +153,7 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     return systems.recall(archive)
 
 
-async def rewarded(
+async def reward_hints(
     run: Run,
     env: Environment,
     start: Prompt,
@@ -163,7 +165,7 @@ async def rewarded(
 ) -> tuple[list[list[float]], list[float]]:
     """Rewards of the hints to each example, less its base, and the mean reward of the answers, 0 to 1."""
     hints = [[hint_in(sample.text, sample.ended) for sample in group] for group in groups]
-    prompted = [attached(e, hint) for e, group in zip(examples, hints, strict=True) for hint in group]
+    prompted = [attach_hint(e, hint) for e, group in zip(examples, hints, strict=True) for hint in group]
     answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, prompted)])
     rewards, means = [], []
     for example, group, base in zip(examples, hints, bases, strict=True):
@@ -195,13 +197,13 @@ def check(env: Environment, config: Config) -> Config:
     return replace(config, keyword=(0.0 if bare else KEYWORD) if config.keyword is None else config.keyword)
 
 
-def adapted(weight: float, divergence: float, target: float) -> float:
+def adapt_weight(weight: float, divergence: float, target: float) -> float:
     """The weight of the divergence, raised or lowered by at most 2 % towards its target (Ziegler et al. 2019)."""
     error = max(-SOFT_STEP, min(SOFT_STEP, divergence / target - 1))
     return weight * (1 + HORIZON * error)
 
 
-def deployed(env: Environment, policy: PolicyModel, config: Config) -> Environment:
+def hinted_environment(env: Environment, policy: PolicyModel, config: Config) -> Environment:
     """The system: a greedy hint for every input."""
     return hinted(env, PolicyActor(policy, 0.0, config.max_tokens))
 
@@ -209,7 +211,7 @@ def deployed(env: Environment, policy: PolicyModel, config: Config) -> Environme
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
     """The environment in which trained weights hint at every input."""
     policy.load(blob)
-    return deployed(env, policy, config)
+    return hinted_environment(env, policy, config)
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ class Hinted(Environment):
         if self.adviser is None:
             return list(examples)
         hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], sample)
-        return [attached(e, written_hint(one)) for e, one in zip(examples, hints, strict=True)]
+        return [attach_hint(e, written_hint(one)) for e, one in zip(examples, hints, strict=True)]
 
 
 def hinted(env: Environment, adviser: Actor) -> Hinted:
@@ -272,7 +274,7 @@ def question(example: Example) -> Conversation:
     return (Message("user", f"{KEYWORDS} {example.user_text}"),)
 
 
-def attached(example: Example, hint: str) -> Example:
+def attach_hint(example: Example, hint: str) -> Example:
     """The example with the hint on a line of its own after its input (after the last value of several)."""
     last = list(example.values)[-1]
     values = {**example.values, last: f"{example.values[last]}\n{HINT} {hint.strip()}"}

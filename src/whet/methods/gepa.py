@@ -427,12 +427,12 @@ async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Se
         both, span = [parent.prompt, child.prompt], pool.env.reward.high - pool.env.reward.low
         olds = [pool.known[parent.id, row.id] for row in child.rows]
         news = await pool.answers(branch, child.prompt, child.rows)
-        verdict = judged(olds, news, span, pool.config.alpha)
+        verdict = accept_child(olds, news, span, pool.config.alpha)
         for batch in later:
             if verdict is None:
                 more = await branch.map(partial(pool.answers, rows=batch), both)
                 olds, news = [*olds, *more[0]], [*news, *more[1]]
-                verdict = judged(olds, news, span, pool.config.alpha)
+                verdict = accept_child(olds, news, span, pool.config.alpha)
         candidate = Candidate(child.prompt, (parent.id,), child.operator, mean_score(news))
         return Outcome(candidate, bool(verdict), [*olds, *news], (), child.rows, sum(gains(olds, news)))
 
@@ -445,7 +445,9 @@ async def compare(run: Run, pool: CandidatePool, parent: Candidate, children: Se
     return bool(chosen)
 
 
-def judged(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float | None) -> bool | None:
+def accept_child(
+    olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha: float | None
+) -> bool | None:
     """Whether a child is accepted: it earns more than its parent on the same rows, or by the test; None while undecided."""
     return sum(gains(olds, news)) > 0 if alpha is None else better(olds, news, span, alpha)
 
@@ -483,7 +485,7 @@ async def merge(run: Run, pool: CandidatePool) -> None:
     pairs = list(combinations(best, 2)) if pool.grown and len(pool.merged) < pool.config.merges else []
     pool.grown = False
     for pair in pairs:
-        prompt = None if pair in pool.merged else combined(pool, *pair)
+        prompt = None if pair in pool.merged else combine(pool, *pair)
         if prompt is None or prompt in pool.archive or pool.left < len(rows):
             continue
         pool.merged.add(pair)
@@ -499,7 +501,7 @@ async def merge(run: Run, pool: CandidatePool) -> None:
         break
 
 
-def combined(pool: CandidatePool, better: str, other: str) -> Prompt | None:
+def combine(pool: CandidatePool, better: str, other: str) -> Prompt | None:
     """What two candidates changed since their last common ancestor, unless that is one of them."""
     line, members = pool.archive.lineage(other), pool.archive.members
     common = [name for name in pool.archive.lineage(better) if name in line]

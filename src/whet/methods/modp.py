@@ -142,7 +142,7 @@ def meta_prompt(
     """The question to the optimizer: the instruction, where it stands on every objective, the worst rows, the change."""
     text = text_in(start, parent.candidate.prompt)
     known = setting(env.description, start)
-    means = [f"- {i.name}: {parent.means[i.name]:.4g}, {wanted(i)}" for i in aims.items]
+    means = [f"- {i.name}: {parent.means[i.name]:.4g}, {describe_direction(i)}" for i in aims.items]
     examples = {example.id: example for example in rows}
     worst = sorted(parent.rollouts, key=lambda r: aims.worths([r])[aim.name])[:shown]
     seen = [
@@ -153,12 +153,12 @@ def meta_prompt(
         f"{PURPOSE}\n\n{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>",
         "\n".join([STANDS, *means]),
         *([WORST, *seen] if seen else []),
-        f"{CHANGE} {aim.name} ({wanted(aim)}). {KEEP}",
+        f"{CHANGE} {aim.name} ({describe_direction(aim)}). {KEEP}",
     ]
     return "\n\n".join(parts)
 
 
-def wanted(item: Objective) -> str:
+def describe_direction(item: Objective) -> str:
     """The direction of an objective in words."""
     return "more is better" if item.goal.maximise else "less is better"
 

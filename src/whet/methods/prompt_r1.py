@@ -132,7 +132,7 @@ async def prompt_r1(
         by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
         paid = trainer.credited(rewards, by_turn)
         cuts = [slice(i, i + config.group) for i in range(0, len(examples), config.group)]
-        reached = [cut for cut in cuts if not any(map(unreached, graded[cut]))]
+        reached = [cut for cut in cuts if not any(map(failed_to_reach_model, graded[cut]))]
         figures = trainer.learn([samples[cut] for cut in reached], [paid[cut] for cut in reached])
         means = {"answer": sum(answers) / len(examples), "format": sum(forms) / len(examples)}
         turns = sum(len(one.turns) for one in played) / len(examples)
@@ -161,7 +161,7 @@ def well_formed(turn: str, tag: str) -> bool:
     return all(turn.count(mark) == 1 for mark in marks) and re.fullmatch(shape, turn, re.DOTALL) is not None
 
 
-def unreached(rollout: Rollout) -> bool:
+def failed_to_reach_model(rollout: Rollout) -> bool:
     """Whether it failed because a model could not be reached, which is not the small model's doing."""
     return (rollout.error or "").startswith("provider:")
 

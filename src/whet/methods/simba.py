@@ -148,7 +148,7 @@ async def simba(
     rows = infinite_batches(run.rng, env.train)
     for step in range(plan.rounds):
         batch = [next(rows) for _ in range(plan.examples)]
-        contrasts = await sampled(run, env, pool, start, batch, step, config)
+        contrasts = await sample_contrasts(run, env, pool, start, batch, step, config)
         changes = Changes(env, policy.adapted(), start, config, contrasts, batch)
         jobs = [(choose(run, env, pool, start, config.draw), c) for c in contrasts[: config.candidates]]
         made = await run.map(changes.change, jobs)
@@ -196,7 +196,7 @@ def choose(
     return pool[run.rng.choices(names, weights)[0]]
 
 
-async def sampled(
+async def sample_contrasts(
     run: Run,
     env: Environment,
     pool: dict[str, DemonstratedPrompt],

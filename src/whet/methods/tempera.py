@@ -142,7 +142,9 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
         )
         if systems.due(number):
             digest = await run.keep(editor)
-            await systems.validate(run, archive, edited(share.env, editor, observer, digest), digest)
+            await systems.validate(
+                run, archive, edited_environment(share.env, editor, observer, digest), digest
+            )
 
     await run.train(steps, step, editor)
     return systems.recall(archive)
@@ -165,7 +167,7 @@ def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Env
     observer = Observer(space, embedder(env))
     editor = PromptEditor(observer.inputs, settings(config), 0)
     editor.load(blob)
-    return edited(env, editor, observer, hashlib.sha256(blob).hexdigest())
+    return edited_environment(env, editor, observer, hashlib.sha256(blob).hexdigest())
 
 
 def _space(env: Environment, start: Prompt, pool: Sequence[Example], config: Config) -> Space:
@@ -290,6 +292,8 @@ class Edited(Environment):
         return [mean_score(await self.evaluate(run, prompt, examples)) for prompt in prompts]
 
 
-def edited(env: Environment, editor: PromptEditor, observer: Observer, digest: str) -> Environment:
+def edited_environment(
+    env: Environment, editor: PromptEditor, observer: Observer, digest: str
+) -> Environment:
     """The task with an editor at work; `digest` is that of its saved weights."""
     return as_environment_type(env, Edited, editor=editor, observer=observer, system=digest)

@@ -25,7 +25,7 @@ import orjson
 
 from whet.engine.assemble import assemble
 from whet.engine.durable import DurableRun
-from whet.engine.objectives import timed
+from whet.engine.objectives import needs_call_times
 from whet.engine.pairs import decide_jointly, decide_pairs, evaluate_pairs, example_clusters
 from whet.engine.run_folder import RunPlan, open_run
 from whet.engine.second_opinion import second_opinion
@@ -83,7 +83,7 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
             folder, plan, assembly.clients, assembly.cache(folder, config.options), lambda name, value: None
         )
         try:
-            opened.core.caller.timed = timed(assembly.env.reward)
+            opened.core.caller.timed = needs_call_times(assembly.env.reward)
             run = DurableRun(opened.core, "/gate", limits)
             alpha, second = ALPHA / (attempt * (attempt + 1)), assembly.addresses.get(SECOND)
             result = await _compare(run, task, assembly.env, (before, after), alpha, second)
