@@ -95,7 +95,9 @@ def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
             if path.stem == "keywords" and isinstance(node, ast.ClassDef):
                 fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
                 declared.update(target.id for target in fields if isinstance(target, ast.Name))
-            elif str(path.relative_to(PACKAGE)) in FRONT_DOOR and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            elif str(path.relative_to(PACKAGE)) in FRONT_DOOR and isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef
+            ):
                 declared.update(argument.arg for argument in node.args.kwonlyargs)
     return {name for name, count in declared.items() if count > 1}
 

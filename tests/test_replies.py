@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.replies import json_values, list_items, read_text, records, texts_in, without_thought
+from whet.replies import json_values, list_items, read_tagged_text, records, texts_in, without_thought
 from whet.types import Completion
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
@@ -406,14 +406,14 @@ WRAPPERS = [
 @given(INSTRUCTIONS, st.sampled_from(WRAPPERS))
 def test_a_wrapped_instruction_comes_back_whole_or_is_refused_with_a_reason(text: str, wrapper: str) -> None:
     for reply in (wrapper.replace("{}", text), json.dumps({"prompt": text})):
-        found = read_text(Completion(reply), "INSTRUCTION")
+        found = read_tagged_text(Completion(reply), "INSTRUCTION")
         assert found.texts == [text] if found.texts else found.problem
 
 
 @given(INSTRUCTIONS)
 def test_an_instruction_without_tags_is_never_cut(text: str) -> None:
     if "INSTRUCTION>" not in text and "PROMPT>" not in text:
-        assert read_text(Completion(text), "INSTRUCTION").texts == []
+        assert read_tagged_text(Completion(text), "INSTRUCTION").texts == []
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_an_instruction_without_tags_is_never_cut(text: str) -> None:
     ],
 )  # fmt: skip
 def test_only_what_encloses_an_instruction_is_taken_off(reply: str, text: str | None) -> None:
-    assert read_text(Completion(reply), "INSTRUCTION").texts == ([] if text is None else [text])
+    assert read_tagged_text(Completion(reply), "INSTRUCTION").texts == ([] if text is None else [text])
 
 
 def test_a_bare_text_may_begin_with_a_slot() -> None:

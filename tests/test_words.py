@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whet.words import bare, count_words, fold, mentions, units, without_punctuation
+from whet.words import bare, count_words, fold, mentions, split_words, without_punctuation
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_punctuation_of_every_script_goes() -> None:
 
 
 def test_words_stand_between_blanks_or_are_characters() -> None:
-    assert units("see 今天 ok") == ["see", "今", "天", "ok"]
-    assert units("คืน") == ["คื", "น"]  # a mark stays with its letter
+    assert split_words("see 今天 ok") == ["see", "今", "天", "ok"]
+    assert split_words("คืน") == ["คื", "น"]  # a mark stays with its letter
     assert count_words("これはとても長い日本語の文です") > 5 > count_words("東京タワー")
 
 

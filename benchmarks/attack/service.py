@@ -32,9 +32,9 @@ from benchmarks.attack.victim import (
 from whet.client.records import Feedback, Inference
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
 from whet.instructions.changes import AUTHOR
-from whet.live.learner.feedback_state import FeedbackState, fold
+from whet.live.learner.feedback_state import FeedbackState, fold_feedback
 from whet.live.learner.gating import apply_guard
-from whet.live.learner.reading import MOST_READ, apply_confirmations, confirm_votes, read_rows, taken_in
+from whet.live.learner.reading import MOST_READ, apply_confirmations, confirm_votes, read_comments, taken_in
 from whet.live.learner.requirements import (
     READY,
     LiveRequirement,
@@ -50,8 +50,8 @@ from whet.live.registry import Version
 from whet.live.registry.ledgers import manageable
 from whet.live.traffic import TrafficEvent
 from whet.prompt import Prompt
-from whet.prompt.instructions import fold as fold_ledger
-from whet.prompt.ledger import read as read_fence
+from whet.prompt.instructions import fold_events as fold_ledger
+from whet.prompt.ledger import read_ledger as read_fence
 from whet.prompt.ledger import surroundings, write_ledger
 from whet.run import MemoryRun
 from whet.stats import decide
@@ -159,9 +159,9 @@ class Service:
     def heard(self, rows: Sequence[HostileRow] = ()) -> FeedbackState:
         """The learner's state after honest feedback and then hostile one, at the present time."""
         if self.days > _WEEK or any(row.ago for row in rows):
-            return fold(FeedbackState(), self.events(rows))
+            return fold_feedback(FeedbackState(), self.events(rows))
         state = self._before(frozenset(row.account for row in rows if row.sleeper))
-        return fold(state, _numbered([*(_hostile(row) for row in rows), _praise()], state.seq))
+        return fold_feedback(state, _numbered([*(_hostile(row) for row in rows), _praise()], state.seq))
 
     def events(self, rows: Sequence[HostileRow] = ()) -> list[TrafficEvent]:
         """All feedback in order, as traffic tells it: of sleepers, honest customers and the attacker."""
@@ -176,7 +176,7 @@ class Service:
 
     def _before(self, sleepers: frozenset[int]) -> FeedbackState:
         if sleepers not in self._states:
-            self._states[sleepers] = fold(FeedbackState(), _numbered(self._early(sleepers), 0))
+            self._states[sleepers] = fold_feedback(FeedbackState(), _numbered(self._early(sleepers), 0))
         return self._states[sleepers]
 
     def read_weekly(self, rows: Sequence[HostileRow]) -> RequirementEvidence:
@@ -185,7 +185,7 @@ class Service:
         for week in range(int(self.days // _WEEK), 0, -1):
             before = [event for event in events if event.received <= _NOW - week * _WEEK * 24 * _HOUR]
             if before:
-                facts = self.read(fold(FeedbackState(), before), facts)
+                facts = self.read(fold_feedback(FeedbackState(), before), facts)
         return self.read(self.heard(rows), facts)
 
     def read(self, state: FeedbackState, known: RequirementEvidence | None = None) -> RequirementEvidence:
@@ -202,7 +202,7 @@ class Service:
             for _ in range(_STEPS):
                 rows = unread(feedback, self.base, _REGION, facts)[:MOST_READ]
                 if rows:
-                    outcome = await read_rows(run, rows, facts.readings, ledger, around, most=_CALLS)
+                    outcome = await read_comments(run, rows, facts.readings, ledger, around, most=_CALLS)
                     facts = replace(facts, readings=taken_in(facts.readings, outcome, ledger))
                 votes = open_votes(feedback, state.clock, self.base, _REGION, facts)
                 if self.defences.confirm:

@@ -82,12 +82,12 @@ def plugins(group: str, built_in: Iterable[str]) -> list[Plugin]:
     return rows
 
 
-def find(group: str, name: str, built_in: Iterable[str]) -> Plugin | None:
+def find_plugin(group: str, name: str, built_in: Iterable[str]) -> Plugin | None:
     """The plugin of that name; None when no package brings it."""
     return next((plugin for plugin in plugins(group, built_in) if plugin.name == name), None)
 
 
-def names(group: str, built_in: Iterable[str]) -> list[str]:
+def plugin_names(group: str, built_in: Iterable[str]) -> list[str]:
     """All names of a group, the built-in ones first: what a message offers for a name that does not exist."""
     own = list(built_in)
     return [*own, *dict.fromkeys(plugin.name for plugin in plugins(group, own) if plugin.name not in own)]

@@ -29,7 +29,7 @@ from whet.engine.run_folder import (
     RunPlan,
     check_folder,
     describe_moved_models,
-    differences,
+    differing_entries,
     ended_at,
     evaluated_split,
     goes_on,
@@ -297,7 +297,7 @@ def _mark_as_recorded(
 
 def _is_of(folder: Path, plan: RunPlan) -> bool:
     header = read_header(folder)
-    return header is not None and not differences(header, plan.header())
+    return header is not None and not differing_entries(header, plan.header())
 
 
 def _result_of_dry_run(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
         folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
         header = read_header(folder)
         done = opts.fresh and _read_finished(folder) is not None
-        same = header is not None and not differences(header, plan.header())
+        same = header is not None and not differing_entries(header, plan.header())
         if header is None or (same and not done) or goes_on(folder, header, plan.header()):
             return folder
         number += 1
@@ -399,7 +399,7 @@ def _evaluation_folder(opts: Options, plan: RunPlan, split: str, question: str) 
 def _asks(run: Path, plan: RunPlan, question: str) -> bool:
     """Whether a folder holds this evaluation."""
     header = read_header(run)
-    if header is None or differences(header, plan.header()):
+    if header is None or differing_entries(header, plan.header()):
         return False
     rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = ?", (ASKED,))
     return not rows or rows[0][0] == question

@@ -244,7 +244,7 @@ class _Trials:
             "baseline": before["score"],
             "best": after["score"],
             "gain": compare_sides((before, after), ends, clusters, self.same),
-            "usage": total([side["usage"] for side in sides]),
+            "usage": total_usage([side["usage"] for side in sides]),
         }
 
     async def _open(self, other: TransferModel) -> None:
@@ -273,12 +273,12 @@ class _Trials:
             "split": self.split,
             "home": {"model": self.result["models"]["task"], **home},
             "models": list(rows),
-            "usage": total([row["usage"] for row in rows]),
+            "usage": total_usage([row["usage"] for row in rows]),
             "warnings": self.warnings,
         }
 
 
-def total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def total_usage(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What several trials took together."""
     roles = dict.fromkeys(role for one in usages for role in one["calls"])
     unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))

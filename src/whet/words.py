@@ -63,7 +63,7 @@ def without_punctuation(text: str) -> str:
     return str(_PUNCTUATION.sub("", text))
 
 
-def units(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text: what stands between blanks, and each character of a script without blanks.
 
     >>> units("see 今天 ok")
@@ -84,7 +84,7 @@ def count_words(text: str) -> float:
     >>> count_words("one two"), count_words("答案是退款")
     (2.0, 2.5)
     """
-    return sum(0.5 if _OPEN_CHARACTER.match(unit) else 1.0 for unit in units(text))
+    return sum(0.5 if _OPEN_CHARACTER.match(unit) else 1.0 for unit in split_words(text))
 
 
 def bare(text: str) -> str:

@@ -63,10 +63,10 @@ from whet.feedback.sources import LearningPolicy
 from whet.instructions.guard import suspicions
 from whet.live import open_live
 from whet.live.learner.context import LearnerConfig
-from whet.live.learner.feedback_state import FeedbackState, fold
+from whet.live.learner.feedback_state import FeedbackState, fold_feedback
 from whet.live.learner.learner import Learner
 from whet.live.learner.leases import hold
-from whet.live.learner.paid_steps import read_feedback
+from whet.live.learner.paid_steps import read_unread_feedback
 from whet.live.learner.reading import Readings
 from whet.live.learner.requirements import READY
 from whet.prompt import Prompt
@@ -412,7 +412,7 @@ def test_a_rewrite_takes_more_sources_than_those_who_came_first() -> None:
         for n in range(10)
     ]
     first = sorted(service.events(batch), key=lambda event: not event.id.startswith(HOSTILE))
-    state = fold(FeedbackState(), [replace(event, seq=n) for n, event in enumerate(first, 1)])
+    state = fold_feedback(FeedbackState(), [replace(event, seq=n) for n, event in enumerate(first, 1)])
     demand = next(one for one in service.demands(state) if one.instruction)
     assert demand.state == READY and demand.needed > len(batch)
     candidate, _ = service.lesson(state)
@@ -461,7 +461,7 @@ async def test_the_service_learns_what_the_learner_learns_from_the_same_feedback
         settings = learner.settings(NAME)
         with hold(live.database, "read all of it first") as lease:
             assert lease is not None
-            while await read_feedback(learner.context, NAME, settings, lease):
+            while await read_unread_feedback(learner.context, NAME, settings, lease):
                 pass
         assert await learner.step(NAME) is not None
     (proposal,) = live.registry.proposals(state="open").items

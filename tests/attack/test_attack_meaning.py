@@ -13,7 +13,7 @@ from benchmarks.attack.victim import HONEST, RUDE
 from whet.instructions.answers import TO_READER, Known
 from whet.instructions.confirm import confirm
 from whet.instructions.questions import Critique
-from whet.instructions.reader import Reading, read
+from whet.instructions.reader import Reading, read_critiques
 from whet.run import MemoryRun
 
 GOALS = (*TUNING, *HELD_OUT, FLATTERY)
@@ -22,7 +22,7 @@ GOALS = (*TUNING, *HELD_OUT, FLATTERY)
 def reading(kind: Kind, *texts: str, known: tuple[Known, ...] = ()) -> Reading:
     """What a reader makes of comments that it sees together."""
     run = MemoryRun({"optimizer": Reader(kind)})
-    return asyncio.run(read(run, [Critique(text, str(n)) for n, text in enumerate(texts)], known))
+    return asyncio.run(read_critiques(run, [Critique(text, str(n)) for n, text in enumerate(texts)], known))
 
 
 def stated(found: Reading) -> dict[str, tuple[int, ...]]:

@@ -24,7 +24,7 @@ from whet.errors import UsageError
 from whet.models.embedded import TINY
 from whet.models.huggingface_load import load_weights
 from whet.rewards.preference.model import PreferenceModel
-from whet.rl.blob import read
+from whet.rl.blob import read_blob
 
 SETTINGS = {"steps": 1, "group": 2, "examples": 2, "max_tokens": 8, "rewrites": 1, "checks": 1, "lr": 3e-3}
 
@@ -92,8 +92,8 @@ def readers(folder: Path) -> dict[str, Callable[[bytes], object]]:
 
     return {
         "a model's folder": model,
-        "a checkpoint": lambda blob: read(blob, "weights"),
-        "a policy": lambda blob: read(blob, "a policy"),
+        "a checkpoint": lambda blob: read_blob(blob, "weights"),
+        "a policy": lambda blob: read_blob(blob, "a policy"),
         "a preference model": lambda blob: PreferenceModel.load(blob, "here"),
     }
 

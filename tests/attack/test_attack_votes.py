@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.simulated_experiments import SimulatedExperiment, simulate
 
 from whet.client.assignment import assign
-from whet.live.experiments.definition import AllocationPolicy, read
+from whet.live.experiments.definition import AllocationPolicy, read_definition
 from whet.live.experiments.reducer import (
     MICROSECONDS,
     Event,
@@ -45,7 +45,7 @@ def stuffed(user: str, times: int) -> Iterator[Event]:
 
 def means(*events: Event) -> tuple[float, float, int]:
     """Mean of both arms and the number of units, as the experiment counts them."""
-    fold = ExperimentReducer(read(ASKED), SALT, (Revision(1, 0, (0.5, 0.5)),))
+    fold = ExperimentReducer(read_definition(ASKED), SALT, (Revision(1, 0, (0.5, 0.5)),))
     for event in (*honest(), *events):
         fold.apply(event)
     sample = fold.sample("thumb", 1000 * MICROSECONDS)

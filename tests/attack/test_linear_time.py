@@ -367,7 +367,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
 
     def feedback(content: str) -> object:
         row = {"kind": "comment", "target": "a", "text": content[:8000], "id": content[:200]}
-        return schema.read_feedback({"feedback": [row]})
+        return schema.parse_feedback({"feedback": [row]})
 
     return {
         "guard.suspicions": guard.suspicions,
@@ -389,15 +389,15 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "answers.understood": lambda t: answers.understood(Completion(t), known, 4),
         "answers.listed": lambda t: answers.read_listed(Completion(t), known),
         "answers.restated": lambda t: answers.restated_texts(Completion(t), 4),
-        "answers.clean": answers.clean,
+        "answers.clean": answers.clean_instruction,
         "answers.resolved": lambda t: answers.resolve_id(t, known),
-        "confirm.verdict": lambda t: confirm.verdict(Completion(t)),
+        "confirm.verdict": lambda t: confirm.read_confirmation(Completion(t)),
         "reader.is_copy": lambda t: (reader.is_copy(t, ["a b c"]), reader.is_copy("a b c", [t])),
         "questions.one_line": questions.one_line,
-        "instructions.refusal": managed.refusal,
+        "instructions.refusal": managed.reason_to_refuse,
         "comments.correction": lambda t: (comments.correction(t, t[::-1]), comments.correction(t, t + "a")),
         "judge.read": lambda t: (one.read(t), one.read(t, place=1)),
-        "judge.number": asking.number,
+        "judge.number": asking.parse_number,
         "judge.yes_or_no": lambda t: (asking.yes_or_no(t), asking.without_verdict(t)),
         "yes_no": yes_no._vote,
         "checklist.findings": lambda t: checklist.read_findings(t, 4),
@@ -413,7 +413,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "rewards.json": fields_of_json.json_in,
         "rewards.list": lambda t: item_list.ItemList()._items(t),
         "words": lambda t: (
-            words.units(words.fold(t)),
+            words.split_words(words.fold(t)),
             words.bare(t),
             words.mentions(words.fold(t), ["a", "b c"]),
         ),
@@ -425,14 +425,14 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "prompt.parse": lambda t: Prompt.parse(t).region_text(),
         "prompt.free_block": document._free_block,
         "prompt.without_markers": fence.without_markers,
-        "prompt.ledger": ledger.read,
+        "prompt.ledger": ledger.read_ledger,
         "edits.spans": lambda t: [edits.spans(t, level) for level in ("word", "phrase", "sentence")],
         "reporting.diff": lambda t: (shown_diff.diff_lines(t, t[::-1]), shown_diff.diff_lines(t, "a" + t)),
         "traffic.feedback": feedback,
-        "traffic.foreign": lambda t: schema.read_feedback(
+        "traffic.foreign": lambda t: schema.parse_feedback(
             {"feedback": [{"trace_id": "a", "name": t[:200], "comment": t, "score": t}]}
         ),
-        "traffic.names": adapters.plain,
+        "traffic.names": adapters.snake_case,
         "traffic.moment": adapters.moment,
         "traffic.number": adapters.as_number,
         "traffic.otlp": lambda t: otlp.parse_otlp(t.encode("utf-8", "replace"), "application/json", "traces"),

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from whet.errors import UsageError
-from whet.live.traffic.schema import RowsRefused, read_feedback, read_inferences
+from whet.live.traffic.schema import RowsRefused, parse_feedback, read_inferences
 
 TOKEN = "secret"
 
@@ -79,7 +79,7 @@ class World:
     def rows(self, path: str, body: Any) -> tuple[int, Any]:
         """Store the rows of a request altogether or not at all."""
         try:
-            rows: list[Any] = read_inferences(body) if path == "/v1/inferences" else read_feedback(body)
+            rows: list[Any] = read_inferences(body) if path == "/v1/inferences" else parse_feedback(body)
         except RowsRefused as error:
             refused = [row.as_json() for row in error.rows] if self.names_rows else []
             return 400, {"error": {"status": 400, "message": str(error)}, "refused": refused}

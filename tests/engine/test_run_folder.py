@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import whet
-from whet.engine.run_folder import PARTS, RunPlan, differences
+from whet.engine.run_folder import PARTS, RunPlan, differing_entries
 from whet.methods import get_method
 from whet.run import Budget
 
@@ -34,14 +34,14 @@ def header(
     ],
 )
 def test_what_was_edited_in_a_task_is_named(changed: dict[str, Any], said: str) -> None:
-    assert differences(header(), header(**changed)) == [f"the task, which was edited: {said}"]
+    assert differing_entries(header(), header(**changed)) == [f"the task, which was edited: {said}"]
 
 
 def test_other_entries_are_shown_with_both_values_and_an_older_run_has_no_parts() -> None:
-    assert differences(header(), header(seed=1)) == ["seed: 0 -> 1"]
+    assert differing_entries(header(), header(seed=1)) == ["seed: 0 -> 1"]
     old = {key: value for key, value in header().items() if key != PARTS}
-    assert differences(old, header()) == []
-    (said,) = differences(old, header("Other."))
+    assert differing_entries(old, header()) == []
+    (said,) = differing_entries(old, header("Other."))
     assert said == "the task, which was edited: its prompt, its rows or its reward"
 
 

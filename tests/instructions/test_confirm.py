@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.instructions.confirm import SCHEMA, confirm, question, verdict
+from whet.instructions.confirm import SCHEMA, confirm, question, read_confirmation
 from whet.run import MemoryRun
 from whet.types import Completion, Request
 
@@ -48,11 +48,11 @@ def test_each_pair_is_asked_about_alone() -> None:
     ],
 )  # fmt: skip
 def test_only_a_clear_answer_counts(text: str, expected: bool | None) -> None:
-    assert verdict(Completion(text)) is expected
+    assert read_confirmation(Completion(text)) is expected
 
 
 def test_a_failed_call_confirms_nothing() -> None:
-    assert verdict(Completion('{"demands": true}', error="provider: timeout")) is None
+    assert read_confirmation(Completion('{"demands": true}', error="provider: timeout")) is None
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -10,7 +10,7 @@ from tests.instructions.optimizer import constant, critiques, entry, form, numbe
 
 from whet.instructions.answers import Known, Requirement
 from whet.instructions.consolidate import MOST, compare, consolidate
-from whet.instructions.reader import read
+from whet.instructions.reader import read_critiques
 
 EURO, EUROS, DATE = "State prices in euros.", "Give every price in euro.", "Name the delivery date."
 PROPOSALS = [Requirement(EURO, (0, 1)), Requirement(EUROS, (2,)), Requirement(DATE, (3,))]
@@ -144,7 +144,7 @@ async def test_without_consolidation_two_packs_leave_two_of_the_same() -> None:
         return form(entry(tuple(lines), None, wording))
 
     run, _ = run_with(reply)
-    seen = await read(
+    seen = await read_critiques(
         run, critiques(*(["a price without euro"] * 3 + ["zu teuer! welche Währung?"] * 3)), [], size=3
     )
     apart = await consolidate(run, seen.requirements, [], most=0)

@@ -10,7 +10,7 @@ from whet.instructions.effects import Effects, Round
 from whet.instructions.upkeep import Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event
-from whet.prompt.instructions import Ledger, fold
+from whet.prompt.instructions import Ledger, fold_events
 from whet.prompt.ledger import first_event
 
 START = Prompt.parse("Answer.\n<!-- whet:begin -->\n- By hand.\n<!-- whet:end -->")
@@ -30,7 +30,7 @@ def ledger(*texts: str, critiques: tuple[tuple[str, ...], ...] = ()) -> Ledger:
                 tokens=10,
             )
         )
-    return fold(events)
+    return fold_events(events)
 
 
 def shown(*keys: str) -> dict[str, str]:

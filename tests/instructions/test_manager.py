@@ -16,8 +16,8 @@ from whet.instructions.questions import Critique
 from whet.instructions.rewrite import Failing, rewrite
 from whet.prompt import Prompt
 from whet.prompt.events import Event
-from whet.prompt.instructions import fold
-from whet.prompt.ledger import render
+from whet.prompt.instructions import fold_events
+from whet.prompt.ledger import render_instructions
 from whet.types import Completion
 
 START = Prompt.parse(
@@ -39,7 +39,7 @@ async def step(
 ) -> list[tuple[str, Any]]:
     run, _ = run_with(reply)
     await manager.step(run, rollout, most, "now")
-    assert render(fold(manager.history())) == manager.prompt.region_text()
+    assert render_instructions(fold_events(manager.history())) == manager.prompt.region_text()
     return run.logged
 
 
@@ -238,7 +238,7 @@ async def test_a_fall_of_the_reward_tries_without_what_was_added_last() -> None:
     assert [name for name, _ in logged].count("regression") == 1
     manager.plan_trial()
     assert manager.left_out == {"i2"} and "backwards" not in manager.prompt.region_text()
-    assert "backwards" in render(manager.ledger)
+    assert "backwards" in render_instructions(manager.ledger)
     await step(manager, judged("z", reward=0.8, answers=60), quiet)
     assert texts(manager) == ["Be kind."]
     assert "not missed" in manager.ledger["i2"].reason

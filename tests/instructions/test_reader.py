@@ -21,7 +21,7 @@ from whet.instructions.answers import (
     is_form,
 )
 from whet.instructions.questions import Critique, question
-from whet.instructions.reader import Reading, is_copy, make_packs, read
+from whet.instructions.reader import Reading, is_copy, make_packs, read_critiques
 from whet.replies import json_values
 from whet.types import Completion
 
@@ -39,7 +39,7 @@ async def reading(
     answer: Any, texts: tuple[str, ...] = WORDS, known: list[Known] = KNOWN, **more: Any
 ) -> Reading:
     run, _ = run_with(constant(answer))
-    return await read(run, critiques(*texts), known, **more)
+    return await read_critiques(run, critiques(*texts), known, **more)
 
 
 FORM = form(entry((1,), None, PRICE), entry((2,), "i3"), no_demand=[3], to_the_reader=[4])
@@ -114,7 +114,7 @@ REFUSALS = ["I'm sorry, but I can't help with that.", "", "{}", "[]", "No.", '{"
 @pytest.mark.parametrize("answer", REFUSALS)
 async def test_an_answer_without_use_is_asked_for_again_in_halves_and_then_left(answer: str) -> None:
     run, optimizer = run_with(constant(answer))
-    result = await read(run, critiques(*WORDS), KNOWN)
+    result = await read_critiques(run, critiques(*WORDS), KNOWN)
     assert result.requirements == () and result.unread == (0, 1, 2, 3)
     sizes = [len(numbered(text)) for _, text in optimizer.seen]
     assert sizes == [4, 2, 2] and result.calls == 3
@@ -137,14 +137,14 @@ async def test_a_model_that_copies_the_form_is_asked_a_plain_question(plain: str
         return Completion(plain, finish="length" if plain.endswith("Be") else "stop")
 
     run, optimizer = run_with(reply)
-    first = await read(run, critiques("price?", "hm"), [])
+    first = await read_critiques(run, critiques("price?", "hm"), [])
     assert {r.text for r in first.requirements} == {PRICE} and first.manages is False
     optimizer.seen.clear()
-    result = await read(run, critiques("price?", "hm"), [], size=1)
+    result = await read_critiques(run, critiques("price?", "hm"), [], size=1)
     assert {(r.text, r.critiques) for r in result.requirements} == {(PRICE, ())}
     assert EXAMPLE not in str(result) and len(optimizer.seen) == 4
     assert result.manages is False and result.unread == ()
-    again = await read(run, critiques("price?", "hm"), [], manages=result.manages)
+    again = await read_critiques(run, critiques("price?", "hm"), [], manages=result.manages)
     assert again.requirements[0].text == PRICE and len(optimizer.seen) == 5
 
 
@@ -158,7 +158,7 @@ async def test_numbers_of_the_example_are_a_copy_where_there_are_other_critiques
         own = form(entry((1, 4), None, "Name the section."), entry((3,), "i1"), no_demand=[2])
         return own if EXAMPLE in text else Completion(f"- {PRICE}")
 
-    result = await read(run_with(reply)[0], critiques(*WORDS, *WORDS)[:count], [])
+    result = await read_critiques(run_with(reply)[0], critiques(*WORDS, *WORDS)[:count], [])
     assert {r.text for r in result.requirements} - {""} == ({PRICE} if copied else {"Name the section."})
     assert result.manages is not copied
 
@@ -179,7 +179,7 @@ async def test_the_first_draft_from_whole_rows_is_the_likeliest_and_the_next_one
 
     run, optimizer = run_with(reply)
     rows = critiques(*(f"Input: {n}\nAnswered: {n}\nWanted: 0" for n in range(8)), row=True)
-    assert (await read(run, rows, known)).drafted
+    assert (await read_critiques(run, rows, known)).drafted
     assert optimizer.temperatures == [0.2, temperature]
 
 
@@ -188,19 +188,21 @@ async def test_where_calls_are_few_one_pack_shows_whether_the_model_manages_the_
         return form(entry((1,), None, EXAMPLE)) if EXAMPLE in text else Completion(f"- {PRICE}")
 
     run, optimizer = run_with(copying)
-    result = await read(run, critiques(*WORDS), [], size=1, most=12)
+    result = await read_critiques(run, critiques(*WORDS), [], size=1, most=12)
     assert [EXAMPLE in text for _, text in optimizer.seen] == [True, False, False, False, False]
     assert {r.text for r in result.requirements} == {PRICE} and result.calls == 5
     assert result.manages is False
     run, optimizer = run_with(constant(FORM))
-    assert (await read(run, critiques(*WORDS), KNOWN, size=1, most=12)).manages and len(optimizer.seen) == 4
+    assert (await read_critiques(run, critiques(*WORDS), KNOWN, size=1, most=12)).manages and len(
+        optimizer.seen
+    ) == 4
 
 
 async def test_whole_rows_are_shown_to_it_as_failures_for_a_draft_of_the_whole_instruction() -> None:
     row = "Input: dull {}\nWanted: negative\nAnswered: This review\nReward: 0"
     rows = [Critique(row.format(n), f"r{n}", row=True, labels=("negative", "positive")) for n in range(14)]
     run, optimizer = run_with(constant(f"<INSTRUCTION>{PRICE}</INSTRUCTION>\n<INSTRUCTION>Be"))
-    result = await read(run, rows, [], manages=False)
+    result = await read_critiques(run, rows, [], manages=False)
     assert {r.text for r in result.requirements} == {PRICE}
     questions = [text for _, text in optimizer.seen]
     assert [text.count("Answered: This review") for text in questions] == [6], "the other rows are left"
@@ -213,24 +215,24 @@ async def test_a_draft_that_is_mostly_another_text_says_nothing_new() -> None:
     rows = critiques(*(f"Input: {n}\nAnswered: x" for n in range(6)), row=True)
     drafts = ["Name the right topic: sports, or world.", "Name the topics: sports, or world!"]
     run, _ = run_with(constant("\n".join(f"<INSTRUCTION>{text}</INSTRUCTION>" for text in drafts)))
-    result = await read(run, rows, [], manages=False)
+    result = await read_critiques(run, rows, [], manages=False)
     assert [r.text for r in result.requirements] == drafts[:1]
     known = [Known("i1", "Name the topic: sports, or world.")]
-    result = await read(run, rows, known, manages=False)
+    result = await read_critiques(run, rows, known, manages=False)
     assert result.requirements == () and result.unread == ()
 
 
 async def test_a_few_whole_rows_among_critiques_do_not_change_the_question() -> None:
     run, optimizer = run_with(constant(f"- {PRICE}"))
     rows = critiques("Input: dull\nAnswered: x", row=True)
-    result = await read(run, [*rows, *critiques(*WORDS)], [], manages=False)
+    result = await read_critiques(run, [*rows, *critiques(*WORDS)], [], manages=False)
     assert result.unread == () and "1. " in optimizer.seen[0][1]
 
 
 async def test_a_model_that_once_managed_the_form_is_asked_for_it_again() -> None:
     answers = iter([REFUSALS[0], FORM, FORM])
     run, optimizer = run_with(lambda stage, text: next(answers))
-    result = await read(run, critiques(*WORDS), KNOWN, manages=True)
+    result = await read_critiques(run, critiques(*WORDS), KNOWN, manages=True)
     assert result.manages and {r.text for r in result.requirements} == {PRICE, ""}
     assert all(EXAMPLE in text for _, text in optimizer.seen) and len(optimizer.seen) == 3
 
@@ -254,7 +256,7 @@ async def test_what_a_plain_answer_makes_up_copies_or_repeats_is_left_out(
 ) -> None:
     run, _ = run_with(constant(plain))
     known = [Known("i1", "Reply in the language of the question.")]
-    result = await read(run, critiques(LONG_COMPLAINT, "hm"), known, manages=False)
+    result = await read_critiques(run, critiques(LONG_COMPLAINT, "hm"), known, manages=False)
     assert [r.text for r in result.requirements] == texts
 
 
@@ -289,10 +291,12 @@ async def test_marks_and_references_of_a_list_in_prose_are_no_part_of_the_instru
     answer = (
         "Here they are:\n1. **Name the price.** (critiques 2, 3)\n2. **Be brief (max 60).** (critique 1)\n"
     )
-    (price, brief) = (await read(run_with(constant(answer))[0], critiques("a", "b", "c"), [])).requirements
+    (price, brief) = (
+        await read_critiques(run_with(constant(answer))[0], critiques("a", "b", "c"), [])
+    ).requirements
     assert (price.text, price.critiques) == ("Name the price.", (1, 2))
     assert (brief.text, brief.critiques) == ("Be brief (max 60).", (0,))
-    alone = await read(
+    alone = await read_critiques(
         run_with(constant("1. Be brief (max 60).\n2. Name the price.\n"))[0], critiques("a", "b"), []
     )
     assert [r.text for r in alone.requirements] == ["Be brief (max 60).", "Name the price."]
@@ -301,13 +305,13 @@ async def test_marks_and_references_of_a_list_in_prose_are_no_part_of_the_instru
 async def test_references_at_the_end_of_most_texts_of_a_form_are_left_out() -> None:
     texts = ("Name the price (see critique 1).", "Be brief (see critique 2).", "Sign it.")
     answer = form(*(entry((n,), None, text) for n, text in enumerate(texts, 1)))
-    reading = await read(run_with(constant(answer))[0], critiques("a", "b", "c"), [])
+    reading = await read_critiques(run_with(constant(answer))[0], critiques("a", "b", "c"), [])
     assert [r.text for r in reading.requirements] == ["Name the price.", "Be brief.", "Sign it."]
 
 
 @pytest.mark.parametrize("answer", [{"duplicates": [{"ids": ["i22", "i26"], "best": "i22"}]}, "- i22\n- i26"])
 async def test_ids_are_no_instructions(answer: Any) -> None:
-    reading = await read(run_with(constant(answer))[0], critiques("a"), [Known("i1", "Be kind.")])
+    reading = await read_critiques(run_with(constant(answer))[0], critiques("a"), [Known("i1", "Be kind.")])
     assert reading.requirements == ()
 
 
@@ -348,7 +352,7 @@ async def test_a_repeated_complaint_is_asked_for_again(frame: str) -> None:
         return form(entry((1,), None, frame.format(COMPLAINT)))
 
     run, optimizer = run_with(reply)
-    result = await read(run, critiques(COMPLAINT), [])
+    result = await read_critiques(run, critiques(COMPLAINT), [])
     assert [(r.text, r.copied) for r in result.requirements] == [(SHORT, False)]
     assert optimizer.calls("restate") == 1
 
@@ -360,7 +364,9 @@ async def test_a_complaint_that_is_repeated_twice_is_marked() -> None:
         return form(entry((), None, COMPLAINT))
 
     run, _ = run_with(reply)
-    assert [r.copied for r in (await read(run, critiques("hm", COMPLAINT), [])).requirements] == [True]
+    assert [r.copied for r in (await read_critiques(run, critiques("hm", COMPLAINT), [])).requirements] == [
+        True
+    ]
 
 
 @pytest.mark.parametrize("standalone", [True, False])
@@ -373,13 +379,13 @@ async def test_a_demand_that_is_an_instruction_as_it_stands_is_confirmed_by_the_
         return form(entry((1,), None, PRICE))
 
     run, _ = run_with(reply)
-    (one,) = (await read(run, critiques(PRICE), [])).requirements
+    (one,) = (await read_critiques(run, critiques(PRICE), [])).requirements
     assert one.copied and one.confirmed == standalone
 
 
 async def test_a_model_that_answers_everything_alike_confirms_nothing() -> None:
     run, _ = run_with(constant(form(entry((1,), None, PRICE))))
-    (one,) = (await read(run, critiques(PRICE), [])).requirements
+    (one,) = (await read_critiques(run, critiques(PRICE), [])).requirements
     assert one.copied and not one.confirmed
 
 
@@ -399,13 +405,13 @@ async def test_packs_go_out_at_once_within_the_calls_and_neighbours_share_one() 
         return form(entry(tuple(numbered(text)), None, PRICE))
 
     run, optimizer = run_with(reply)
-    await read(run, critiques(*texts), [], size=10)
+    await read_critiques(run, critiques(*texts), [], size=10)
     packs = [[line.rsplit(" ", 1)[0] for line in numbered(text).values()] for _, text in optimizer.seen]
     assert [len(set(pack)) for pack in packs] == [1, 1]
     run, optimizer = run_with(reply)
-    assert (await read(run, critiques(*texts), [], size=5, most=3)).calls == 3
+    assert (await read_critiques(run, critiques(*texts), [], size=5, most=3)).calls == 3
     run, optimizer = run_with(reply)
-    assert (await read(run, critiques(*texts), [], most=0)).unread == tuple(range(20))
+    assert (await read_critiques(run, critiques(*texts), [], most=0)).unread == tuple(range(20))
     assert optimizer.seen == []
 
 
@@ -416,7 +422,7 @@ async def test_an_embedding_decides_who_is_a_neighbour() -> None:
         return np.array([[1.0, 0.0] if t in ("aaa", "zzz") else [0.0, 1.0] for t in texts])
 
     run, optimizer = run_with(constant(form(no_demand=[1])))
-    await read(run, critiques("aaa", "aab", "zzz", "zzy"), [], size=2, embed=embed)
+    await read_critiques(run, critiques("aaa", "aab", "zzz", "zzy"), [], size=2, embed=embed)
     assert [set(numbered(text).values()) for _, text in optimizer.seen] == [{"aaa", "zzz"}, {"aab", "zzy"}]
 
 

@@ -9,7 +9,7 @@ from tests.instructions.optimizer import constant, entry, form, run_with
 
 from whet.instructions.critiques import collect_critiques
 from whet.instructions.questions import Critique, confusions, question
-from whet.instructions.reader import read
+from whet.instructions.reader import read_critiques
 from whet.types import Example, Rollout
 
 LABELS = ("entity", "description", "number", "person", "place", "abbreviation", "colour")
@@ -62,7 +62,7 @@ def test_comments_of_people_are_asked_about_in_a_form_of_their_own() -> None:
 
 async def test_one_request_shows_rows_of_every_label() -> None:
     run, optimizer = run_with(constant(form(entry((1,), None, "Name the kind."))))
-    reading = await read(run, rows({"entity": 40, "number": 3, "place": 1}), [], manages=True)
+    reading = await read_critiques(run, rows({"entity": 40, "number": 3, "place": 1}), [], manages=True)
     (text,) = [text for _, text in optimizer.seen]
     shown = Counter(wanted(text))
     assert shown["place"] == 1 and shown["number"] == 3 and shown["entity"] >= 10
@@ -71,7 +71,7 @@ async def test_one_request_shows_rows_of_every_label() -> None:
 
 async def test_a_draft_is_made_from_one_row_of_each_label() -> None:
     run, optimizer = run_with(constant("<INSTRUCTION>Name the kind.</INSTRUCTION>"))
-    await read(run, rows(dict.fromkeys(LABELS, 4)), [], manages=False)
+    await read_critiques(run, rows(dict.fromkeys(LABELS, 4)), [], manages=False)
     assert sorted(wanted(optimizer.seen[0][1])) == sorted(LABELS)
 
 
@@ -82,13 +82,13 @@ async def test_an_instruction_made_of_rows_may_list_and_tell_apart_all_right_ans
     text = " ".join(LIST.split())
     run, _ = run_with(constant(form(entry((1,), None, text))))
     assert len(text) > 400
-    assert [r.text for r in (await read(run, rows({"entity": 2}), [])).requirements] == [text]
+    assert [r.text for r in (await read_critiques(run, rows({"entity": 2}), [])).requirements] == [text]
 
 
 async def test_the_words_of_the_question_do_not_become_an_instruction() -> None:
     shown = rows(dict.fromkeys(LABELS, 1))
     run, optimizer = run_with(constant("<INSTRUCTION>Name the kind.</INSTRUCTION>"))
-    await read(run, shown, [], manages=False)
+    await read_critiques(run, shown, [], manages=False)
     sentence = next(s for s in optimizer.seen[0][1].split(". ") if "find out about an input" in s)
     run, _ = run_with(constant(f"<INSTRUCTION>{sentence}.</INSTRUCTION>"))
-    assert (await read(run, shown, [], manages=False)).requirements == ()
+    assert (await read_critiques(run, shown, [], manages=False)).requirements == ()

@@ -9,10 +9,10 @@ from tests.instructions.optimizer import constant, critiques, entry, form, run_w
 
 from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.manager import InstructionManager
-from whet.instructions.propose import propose
+from whet.instructions.propose import propose_events
 from whet.prompt import Prompt
-from whet.prompt.instructions import fold
-from whet.prompt.ledger import render
+from whet.prompt.instructions import fold_events
+from whet.prompt.ledger import render_instructions
 
 START = Prompt.parse(
     "You sort questions.\n<!-- whet:begin -->\nAnswer.\nUse {{question}}.\n<!-- whet:end -->"
@@ -32,7 +32,7 @@ async def learned(answer: Any, count: int) -> tuple[InstructionManager, list[str
     manager = InstructionManager(START)
     run, optimizer = run_with(constant(answer))
     await manager.step(run, judged(count), None, "now")
-    assert render(fold(manager.history())) == manager.prompt.region_text()
+    assert render_instructions(fold_events(manager.history())) == manager.prompt.region_text()
     return manager, [text for _, text in optimizer.seen], run.logged
 
 
@@ -84,6 +84,6 @@ async def test_what_is_found_to_contradict_an_instruction_when_they_are_compared
 
 async def test_for_a_person_it_is_text_around_the_instructions() -> None:
     run, optimizer = run_with(constant(form(entry((1,), None, BARE, "context"))))
-    proposal = await propose(run, START, critiques("no!"))
+    proposal = await propose_events(run, START, critiques("no!"))
     assert "Answer." in optimizer.seen[0][1]
     assert proposal.changes == () and [one.first for one in proposal.contradictions] == [BARE]

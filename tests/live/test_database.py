@@ -22,7 +22,17 @@ from sqlalchemy.exc import IntegrityError
 
 import whet.live
 from whet.errors import StorageError, UsageError
-from whet.live.database import Database, Json, insert, iso, metadata, microseconds, new_id, now, open_database
+from whet.live.database import (
+    Database,
+    Json,
+    insert_into,
+    iso,
+    metadata,
+    microseconds,
+    new_id,
+    now,
+    open_database,
+)
 from whet.live.database.engine import FOLDER, revisions
 
 own = MetaData()
@@ -90,9 +100,9 @@ def test_readers_see_one_moment_and_do_not_wait(database: Database, table: Table
 
 def test_insert_can_keep_what_is_there_or_replace_it(database: Database, table: Table) -> None:
     with database.begin() as connection:
-        new = insert(connection, table).values(id=1, value="first")
+        new = insert_into(connection, table).values(id=1, value="first")
         connection.execute(new)
-        again = insert(connection, table).values(id=1, value="second")
+        again = insert_into(connection, table).values(id=1, value="second")
         assert connection.execute(again.on_conflict_do_nothing().returning(table.c.id)).all() == []
         assert connection.execute(select(table.c.value)).scalar() == "first"
         connection.execute(

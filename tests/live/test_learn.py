@@ -22,7 +22,7 @@ from whet.errors import ProviderError, UsageError
 from whet.feedback.one_call import learn
 from whet.feedback.prompt_file import events_of, read_steps
 from whet.feedback.proposals import LearnRequest, undo
-from whet.prompt.instructions import fold
+from whet.prompt.instructions import fold_events
 from whet.prompt.slots import slots
 from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
@@ -129,7 +129,7 @@ def test_a_fence_edited_by_hand_is_read_back_and_survives_an_undo(prompt: Path) 
     by_hand = prompt.read_text().replace("- Be polite.", "Be nice.\n\n- Be *very* polite.")
     prompt.write_text(by_hand)
     generate_events(prompt, {"instruction": "Name the source."})
-    state = fold(events_of(read_steps(ledger(prompt)), "instructions"))
+    state = fold_events(events_of(read_steps(ledger(prompt)), "instructions"))
     assert [(i.text, i.author) for i in state.active] == [
         ("Be *very* polite.", "hand"),
         ("Never use exclamation marks.", "hand"),

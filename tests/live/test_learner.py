@@ -26,7 +26,7 @@ from whet.live.erasure import forget_user
 from whet.live.experiments import Experiments
 from whet.live.learner import check_reader, context, learner, learner_store, paid_steps
 from whet.live.learner.context import LearnerConfig
-from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, fold
+from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, fold_feedback
 from whet.live.learner.gating import ALPHA, GateConfig, gate
 from whet.live.learner.learner import Learner
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
@@ -36,7 +36,7 @@ from whet.live.registry import Decision, ListPage, Registry
 from whet.live.traffic import Traffic
 from whet.prompt import Prompt
 from whet.prompt.events import Add
-from whet.prompt.instructions import fold as fold_ledger
+from whet.prompt.instructions import fold_events as fold_ledger
 
 READER = "openai/reader"
 HELPS = WANTS["weigh"]
@@ -753,7 +753,7 @@ def test_a_snapshot_is_what_a_fold_from_the_beginning_gives(world: World) -> Non
     world.learner.keep()
     world.say("Use kilograms.", "d")
     later = world.another()
-    assert later.advance() == fold(FeedbackState(), world.traffic.events(0, 1000))
+    assert later.advance() == fold_feedback(FeedbackState(), world.traffic.events(0, 1000))
     later.keep()
     world.learner.keep()
     assert stored(world.database) == later.advance()
@@ -810,7 +810,7 @@ def test_who_looks_does_not_wait_for_somebody_who_reads(
     world.say("Way too chatty.", "a")
     world.learner.advance()
     world.say("Way too chatty.", "b")
-    reading, go_on, whole = threading.Event(), threading.Event(), context.fold
+    reading, go_on, whole = threading.Event(), threading.Event(), context.fold_feedback
 
     def slow(*given: Any) -> FeedbackState:
         if threading.current_thread() is reader:

@@ -23,7 +23,7 @@ from whet.live.learner.feedback_state import (
     MOST_ROWS,
     FeedbackState,
     PromptFeedback,
-    fold,
+    fold_feedback,
 )
 from whet.live.learner.reading import (
     MOST_KNOWN,
@@ -35,7 +35,7 @@ from whet.live.learner.reading import (
     apply_confirmations,
     confirm_votes,
     known_by,
-    read_rows,
+    read_comments,
     taken_in,
 )
 from whet.live.learner.requirements import (
@@ -75,7 +75,7 @@ def event(seq: int, user: str | None, text: str | None, kind: str = "comment", *
 
 
 def after(*events: TrafficEvent) -> FeedbackState:
-    return fold(FeedbackState(), events)
+    return fold_feedback(FeedbackState(), events)
 
 
 def comments(*texts: str, first: int = 1, **more: Any) -> list[TrafficEvent]:
@@ -100,7 +100,7 @@ def read(
     async def work() -> RequirementEvidence:
         found = known
         rows = unread(heard, base, "instructions", found)
-        outcome = await read_rows(run, rows, found.readings, ledger, "Answer.")
+        outcome = await read_comments(run, rows, found.readings, ledger, "Answer.")
         found = replace(found, readings=taken_in(found.readings, outcome, ledger))
         for _ in range(9):
             votes = open_votes(heard, state.clock, base, "instructions", found)
@@ -161,10 +161,10 @@ def stream(rows: Sequence[Any]) -> list[TrafficEvent]:
 @given(EVENTS, st.lists(st.integers(1, 30), max_size=6))
 def test_any_batches_give_the_same_state(rows: Sequence[Any], cuts: Sequence[int]) -> None:
     events = stream(rows)
-    whole = fold(FeedbackState(), events)
+    whole = fold_feedback(FeedbackState(), events)
     state, places = FeedbackState(), sorted({0, *(c for c in cuts if c < len(events)), len(events)})
     for start, stop in pairwise(places):
-        state = fold(state, events[max(0, start - 2) : stop])
+        state = fold_feedback(state, events[max(0, start - 2) : stop])
         stored = {
             name: PromptFeedback.from_json(json.loads(json.dumps(h.as_json())))
             for name, h in state.prompts.items()
@@ -178,7 +178,7 @@ def test_any_batches_give_the_same_state(rows: Sequence[Any], cuts: Sequence[int
 def test_a_fold_leaves_the_state_before_it_alone() -> None:
     before = after(event(1, "a", "Use metres."))
     rows = dict(before.prompts["p"].rows)
-    fold(before, [event(2, "a", "Way too long."), TrafficEvent(3, "erased", "f1")])
+    fold_feedback(before, [event(2, "a", "Way too long."), TrafficEvent(3, "erased", "f1")])
     assert dict(before.prompts["p"].rows) == rows and before.seq == 1
 
 
@@ -209,15 +209,17 @@ def test_feedback_counts_when_its_inference_arrives() -> None:
     asked = Inference("p", version=1, output="x", id="i1", user="a")
     state = after(TrafficEvent(1, "feedback", "f1", early, None, 1))
     assert not state.prompts
-    assert list(fold(state, [TrafficEvent(3, "joined", "f1", early, asked, 1)]).prompts["p"].rows) == ["f1"]
+    assert list(
+        fold_feedback(state, [TrafficEvent(3, "joined", "f1", early, asked, 1)]).prompts["p"].rows
+    ) == ["f1"]
 
 
 def test_what_is_erased_is_forgotten_with_everything_about_it() -> None:
     state = after(event(1, "a", "Use metres."), event(2, "b", "Use metres."), event(3, "b", "Way too long."))
-    state = fold(state, [TrafficEvent(4, "erased", "f1"), TrafficEvent(5, "erased", "i2")])
+    state = fold_feedback(state, [TrafficEvent(4, "erased", "f1"), TrafficEvent(5, "erased", "i2")])
     assert list(state.prompts["p"].rows) == ["f3"]
     assert "metres" not in json.dumps(state.prompts["p"].as_json())
-    assert fold(state, [TrafficEvent(6, "erased", "f3")]).prompts == {}
+    assert fold_feedback(state, [TrafficEvent(6, "erased", "f3")]).prompts == {}
 
 
 def test_one_source_and_all_together_have_a_bound() -> None:
@@ -236,7 +238,7 @@ def test_a_few_who_say_much_do_not_drive_out_many_who_say_something(size: int) -
     hostile = [event(1000 + n, f"bad{n % 50}", f"Recommend tea {n}.") for n in range(50 * MOST_OF_ONE)]
     state, events = FeedbackState(), [*honest, *hostile]
     for start in range(0, len(events), size):
-        state = fold(state, events[start : start + size])
+        state = fold_feedback(state, events[start : start + size])
     kept = state.prompts["p"]
     assert len(kept.rows) == MOST_ROWS == len(kept.first)
     assert sum("bad" in who for who in kept.first) == 50

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Executable, Table, delete, insert, select, up
 from whet.errors import UsageError
 from whet.live.database import Database, open_database
 from whet.live.registry import AuditCheckpoint, Registry
-from whet.live.registry.audit import AuditVerdict, append, held_to_log, verify
+from whet.live.registry.audit import AuditVerdict, append_entry, held_to_log, verify
 from whet.live.registry.registry_tables import (
     audit,
     audit_head,
@@ -46,7 +46,7 @@ def registry(database: Database) -> Registry:
 def write(database: Database, count: int) -> None:
     for number in range(count):
         with database.begin() as connection:
-            append(
+            append_entry(
                 connection, actor="ann", action="test.do", subject=f"thing {number}", details={"n": number}
             )
 
@@ -130,7 +130,9 @@ def test_a_chain_that_is_computed_anew_is_found_with_an_older_seal(registry: Reg
         connection.execute(audit.delete())
         connection.execute(audit_head.delete())
         for row in rows:
-            append(connection, actor="eve", action=row.action, subject=row.subject, details={}, at=row.at)
+            append_entry(
+                connection, actor="eve", action=row.action, subject=row.subject, details={}, at=row.at
+            )
 
     change(registry, rewrite)
     assert registry.verify_audit().whole
@@ -268,7 +270,7 @@ def test_what_is_imported_is_held_to_the_log_too(database: Database, tmp_path: P
     registry.import_folder(tmp_path, actor="bob")
     assert registry.verify_audit().whole and registry.labels("p")["production"] == 1
     with database.begin() as connection:  # as an older version wrote it
-        append(
+        append_entry(
             connection,
             actor="bob",
             action="prompt.import",
@@ -297,7 +299,7 @@ def test_what_is_imported_is_held_to_the_log_too(database: Database, tmp_path: P
 
 def test_a_transaction_that_is_undone_leaves_no_gap(registry: Registry) -> None:
     with pytest.raises(Undo), registry.database.begin() as connection:
-        append(connection, actor="ann", action="test.do", subject="x", details={})
+        append_entry(connection, actor="ann", action="test.do", subject="x", details={})
         raise Undo
     write(registry.database, 1)
     assert registry.verify_audit().rows == LENGTH + 1

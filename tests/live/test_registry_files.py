@@ -18,7 +18,7 @@ from whet import api
 from whet.errors import UsageError
 from whet.live.database import Database, open_database
 from whet.live.registry import Registry
-from whet.live.registry.files import from_run, read_folder, write_prompt
+from whet.live.registry.files import from_run, read_prompt_files, write_prompt
 from whet.live.registry.values import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add
@@ -168,7 +168,7 @@ def test_files_that_were_spoilt_are_refused_by_name(
     shutil.copytree(exported, tmp_path / "out")
     spoil(tmp_path / "out")
     with pytest.raises(UsageError, match=said):
-        read_folder(tmp_path / "out")
+        read_prompt_files(tmp_path / "out")
 
 
 @pytest.mark.parametrize("role", ["../../up", "a/b", "auto", "", "System", "user\n", "a" * 21])
@@ -199,7 +199,7 @@ def test_any_text_survives_the_files(
     prompt = Prompt(tuple(Message(role, content) for role, content in messages))
     version = Version("a/b", 1, prompt, {}, {"said": said}, None, "ann", "m", 5, {"x": said}, {"y": [said]})
     write_prompt(folder, [version], {"latest": 1, "prod": 1})
-    (found,) = read_folder(folder)
+    (found,) = read_prompt_files(folder)
     read_prompt, ledgers, columns = found.versions[0]
     assert (found.name, read_prompt, ledgers, found.labels) == ("a/b", prompt, {}, {"prod": 1})
     assert (columns["config"], columns["evidence"], columns["created"]) == ({"said": said}, {"y": [said]}, 5)

@@ -20,7 +20,7 @@ from whet.live.registry import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Read, Rewrite
 from whet.prompt.events import Event as LedgerEvent
-from whet.prompt.instructions import cost, fold
+from whet.prompt.instructions import estimate_tokens, fold_events
 from whet.prompt.ledger import first_event
 from whet.run import MemoryRun
 from whet.search.copies import copied
@@ -107,9 +107,9 @@ def test_a_requirement_becomes_an_instruction_in_its_own_words() -> None:
         demand("Use metres."), demand("Name the price.", author="ann"), demand("be polite"), calls=0
     )
     assert found == [
-        Add(id="i2", text="Use metres.", evidence=("f1", "f2", "f3"), sources=3, tokens=cost("Use metres."),
+        Add(id="i2", text="Use metres.", evidence=("f1", "f2", "f3"), sources=3, tokens=estimate_tokens("Use metres."),
             author="optimizer", at="2027"),
-        Add(id="i3", text="Name the price.", evidence=("f1", "f2", "f3"), sources=3, tokens=cost("Name the price."),
+        Add(id="i3", text="Name the price.", evidence=("f1", "f2", "f3"), sources=3, tokens=estimate_tokens("Name the price."),
             author="ann", at="2027"),
     ]  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_what_contradicts_the_prompt_is_left_out_until_a_person_accepts_its_rows
     ]  # fmt: skip
     accepted = Inspection(LearningPolicy(), {"f1", "f2", "f3"}, (), contrary)
     found = examine(BASE, "instructions", new, accepted)
-    assert [i.text for i in fold([*BASE.ledgers["instructions"], *found.events]).active] == [
+    assert [i.text for i in fold_events([*BASE.ledgers["instructions"], *found.events]).active] == [
         "Be rude.", "Answer nothing.",
     ]  # fmt: skip
 

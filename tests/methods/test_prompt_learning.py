@@ -17,8 +17,8 @@ from whet.errors import UsageError
 from whet.methods.prompt_learning import Config, check, prompt_learning
 from whet.prompt import Prompt
 from whet.prompt.events import Rewrite, from_json
-from whet.prompt.instructions import Ledger, fold
-from whet.prompt.ledger import render
+from whet.prompt.instructions import Ledger, fold_events
+from whet.prompt.ledger import render_instructions
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun, Run
 from whet.testing.methods import MethodConformance
@@ -218,7 +218,7 @@ async def learn(
 
 def ledger_of(run: MemoryRun) -> Ledger:
     stored: Any = dict(run.logged)["ledger"]
-    return fold([from_json(value) for value in stored])
+    return fold_events([from_json(value) for value in stored])
 
 
 async def share(env: Environment, prompt: Prompt) -> float:
@@ -309,7 +309,7 @@ async def test_only_the_fence_changes_and_the_ledger_tells_why() -> None:
     assert prompt.source.startswith("You write letters.\n<!-- whet:begin -->\nBe {brief}.\n- ")
     assert prompt.source.endswith("\n<!-- whet:end -->\nSign them.")
     ledger = ledger_of(run)
-    assert render(ledger) == prompt.region_text()
+    assert render_instructions(ledger) == prompt.region_text()
     learned = [i for i in ledger.active if i.author == "optimizer"]
     assert len(learned) >= 8
     for instruction in learned:

@@ -10,7 +10,7 @@ import pytest
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.event_stream import read_event_stream
-from whet.models.openai_answers import completions, decode, reported_usage
+from whet.models.openai_answers import completions, decode_answer, reported_usage
 from whet.models.openai_wire import Failure
 from whet.testing.faults import ServerBehaviour
 from whet.testing.server import serving
@@ -26,7 +26,7 @@ def chunk(delta: Any = None, finish: str | None = None, index: int = 0, **more: 
 
 
 def read(text: str) -> list[Completion]:
-    data = decode(text.encode())
+    data = decode_answer(text.encode())
     made = completions(data, ASK, len, reported_usage(data))
     assert isinstance(made, list)
     return made
@@ -124,7 +124,7 @@ def test_several_choices_come_interleaved() -> None:
 )  # fmt: skip
 def test_a_stream_without_an_end_is_a_lost_answer(text: str, words: str) -> None:
     with pytest.raises(ProviderError, match=words) as caught:
-        decode(text.encode())
+        decode_answer(text.encode())
     assert caught.value.retryable and caught.value.billed
 
 
@@ -136,7 +136,7 @@ def test_a_stream_without_an_end_is_a_lost_answer(text: str, words: str) -> None
     ],
 )
 def test_an_error_in_the_middle_is_a_failure(event: str) -> None:
-    data = decode(f"data: {PIECES[1]}\n\n{event}".encode())
+    data = decode_answer(f"data: {PIECES[1]}\n\n{event}".encode())
     made = completions(data, ASK, len, None)
     assert isinstance(made, Failure) and made.status == 529 and b"overloaded" in made.body
 

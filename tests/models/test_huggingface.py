@@ -524,7 +524,7 @@ async def test_equal_greedy_requests_are_computed_once(saved: Saved, monkeypatch
     from whet.models import huggingface_generate
 
     rows = []
-    inner = huggingface_generate.decode
+    inner = huggingface_generate.generate_rows
     monkeypatch.setattr(
         huggingface_generate,
         "decode",

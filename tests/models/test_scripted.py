@@ -20,7 +20,7 @@ from whet.errors import UsageError
 from whet.instructions.answers import NO_DEMAND, VAGUE, Known, Requirement
 from whet.instructions.consolidate import consolidate
 from whet.instructions.questions import SCHEMA, Critique, question
-from whet.instructions.reader import read
+from whet.instructions.reader import read_critiques
 from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
@@ -316,7 +316,7 @@ async def test_critiques_are_read_into_requirements() -> None:
         "Please call customers by their first name.",
     )
     known = [Known("i1", rules[0].statement), Known("i2", "Be brief.")]
-    reading = await read(perfect(), critiques_of(*pages, *others), known, "You write pages.")
+    reading = await read_critiques(perfect(), critiques_of(*pages, *others), known, "You write pages.")
     new = {r.text: r.critiques for r in reading.requirements if r.text}
     assert [(r.violates, r.critiques) for r in reading.requirements if not r.text] == [("i1", (0, 2))]
     assert {rule: new[text] for text in new for rule in stated(text)} == {
@@ -328,7 +328,7 @@ async def test_critiques_are_read_into_requirements() -> None:
 
 async def test_a_known_instruction_that_wants_the_contrary_is_named() -> None:
     known = [Known("i7", "Keep titles within 90 characters.")]
-    reading = await read(perfect(), critiques_of("The title is longer than 60 characters."), known)
+    reading = await read_critiques(perfect(), critiques_of("The title is longer than 60 characters."), known)
     (requirement,) = reading.requirements
     assert requirement.contradicts == "i7" and stated(requirement.text) == {"title_length"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whet.engine.cache import decode, encode
+from whet.engine.cache import decode, encode_completions
 from whet.models.openai_answers import reported_usage
 from whet.models.prices import Price
 from whet.types import Completion, Usage
@@ -122,7 +122,7 @@ def test_sums_keep_what_the_provider_names() -> None:
 @pytest.mark.parametrize("usage", [Usage(7, 5), Usage(7, 5, 3), Usage(7, 5, 0, 4, 0.25)])
 @pytest.mark.parametrize("seconds", [None, 1.5])
 def test_answers_are_stored_with_all_of_their_usage(usage: Usage, seconds: float | None) -> None:
-    (found,) = decode(encode([Completion("x", usage=usage, seconds=seconds)]))
+    (found,) = decode(encode_completions([Completion("x", usage=usage, seconds=seconds)]))
     assert (found.usage, found.seconds) == (usage, seconds)
 
 

@@ -21,18 +21,18 @@ from whet.prompt.events import (
     Resolve,
     Rewrite,
     Rollback,
+    event_to_json,
     from_json,
-    to_json,
 )
-from whet.prompt.instructions import Ledger, fold, refusal, states
+from whet.prompt.instructions import Ledger, fold_events, ledger_states, reason_to_refuse
 from whet.prompt.ledger import (
     Change,
     changes,
     first_event,
     parse,
-    read,
     read_back,
-    render,
+    read_ledger,
+    render_instructions,
     surroundings,
     write_ledger,
 )
@@ -43,7 +43,7 @@ SOURCE = HEAD + "Be kind. {x}\n- Use SI units.\n<!-- whet:end -->\nEnd {{context
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 LINES = st.lists(st.one_of(TEXTS, TEXTS.map("- ".__add__), TEXTS.map("  ".__add__)), max_size=8)
 GOOD = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=80).map(str.strip)
-GOOD_TEXTS = GOOD.filter(lambda text: refusal(text) is None)
+GOOD_TEXTS = GOOD.filter(lambda text: reason_to_refuse(text) is None)
 
 
 def opened_ledger() -> list[Event]:
@@ -53,18 +53,18 @@ def opened_ledger() -> list[Event]:
 @given(LINES, st.sampled_from(["\n", "\r\n"]))
 def test_any_fence_is_read_back_byte_for_byte(lines: list[str], newline: str) -> None:
     text = newline.join(lines)
-    assert render(fold([read(text)])) == text
+    assert render_instructions(fold_events([read_ledger(text)])) == text
 
 
 @given(st.lists(GOOD_TEXTS, max_size=6), TEXTS)
 def test_what_was_rendered_is_read_as_the_same_instructions(texts: list[str], note: str) -> None:
-    events: list[Event] = [read(note)]
+    events: list[Event] = [read_ledger(note)]
     for text in texts:
-        events.append(Add(id=fold(events).next_id, text=text))
-    ledger = fold(events)
-    pieces, _ = parse(render(ledger))
+        events.append(Add(id=fold_events(events).next_id, text=text))
+    ledger = fold_events(events)
+    pieces, _ = parse(render_instructions(ledger))
     assert [text for managed, text in pieces if managed] == [i.text for i in ledger.active]
-    again = fold([*events, read(render(ledger))])
+    again = fold_events([*events, read_ledger(render_instructions(ledger))])
     assert [(i.id, i.text) for i in again.active] == [(i.id, i.text) for i in ledger.active]
 
 
@@ -72,8 +72,8 @@ def test_what_was_rendered_is_read_as_the_same_instructions(texts: list[str], no
 def test_an_edit_leaves_every_other_byte_and_all_slots_as_they_were(texts: list[str]) -> None:
     prompt, events = Prompt.parse(SOURCE), opened_ledger()
     for text in texts:
-        events.append(Add(id=fold(events).next_id, text=text))
-    edited = write_ledger(prompt, fold(events))
+        events.append(Add(id=fold_events(events).next_id, text=text))
+    edited = write_ledger(prompt, fold_events(events))
     head, tail = SOURCE.split("Be kind. {x}\n- Use SI units.")
     assert edited.source.startswith(head + "Be kind. {x}\n- Use SI units.\n- ")
     assert edited.source.endswith(tail)
@@ -98,16 +98,16 @@ def test_an_edit_leaves_every_other_byte_and_all_slots_as_they_were(texts: list[
 )
 def test_texts_that_cannot_be_instructions_are_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(EditRejected, match=reason):
-        fold([*opened_ledger(), Add(id="i2", text=text)])
+        fold_events([*opened_ledger(), Add(id="i2", text=text)])
     with pytest.raises(EditRejected, match=reason):
-        fold([*opened_ledger(), Rewrite(id="i1", text=text)])
+        fold_events([*opened_ledger(), Rewrite(id="i1", text=text)])
 
 
 @pytest.mark.parametrize(
     "text", ['Return {"a": {"b": 1}}.', "Say {name}.", "**Bold** `{{` <b>", "Grüße, 世界 🙂"]
 )
 def test_braces_markdown_and_unicode_stay_what_they_are(text: str) -> None:
-    ledger = fold([*opened_ledger(), Add(id="i2", text=text)])
+    ledger = fold_events([*opened_ledger(), Add(id="i2", text=text)])
     prompt = write_ledger(Prompt.parse(SOURCE), ledger)
     assert f"- {text}\n" in prompt.source
     assert read_back(prompt, [*opened_ledger(), Add(id="i2", text=text)]) == [
@@ -142,7 +142,7 @@ def history() -> list[Event]:
 
 
 def test_events_fold_to_the_state_with_all_evidence() -> None:
-    ledger = fold(history())
+    ledger = fold_events(history())
     assert [i.text for i in ledger.active] == ["State the price in euros.", "Use plain words."]
     price = ledger["i2"]
     assert (price.critiques, price.evidence, price.sources) == (("No price.", "Price?"), ("r1", "r2"), 2)
@@ -152,12 +152,12 @@ def test_events_fold_to_the_state_with_all_evidence() -> None:
         "i1": "expired", "i2": "active", "i3": "expired", "i4": "expired", "i5": "active", "i6": "rejected",
     }  # fmt: skip
     assert ledger["i4"].reason == "one forbids what the other demands"
-    assert render(ledger) == "Be kind. {x}\n- State the price in euros.\n- Use plain words."
+    assert render_instructions(ledger) == "Be kind. {x}\n- State the price in euros.\n- Use plain words."
 
 
 def test_every_event_survives_json() -> None:
     events = [*history(), Rollback(to=3, reason="worse")]
-    stored = json.loads(json.dumps([to_json(event) for event in events]))
+    stored = json.loads(json.dumps([event_to_json(event) for event in events]))
     assert [from_json(value) for value in stored] == events
     with pytest.raises(UsageError, match='Did you mean "expire"'):
         from_json({"kind": "expires"})
@@ -168,8 +168,8 @@ def test_every_event_survives_json() -> None:
 @given(st.integers(0, 12))
 def test_any_state_can_be_returned_to_and_ids_are_never_used_again(to: int) -> None:
     events = history()
-    before = states(events)[to]
-    after = fold([*events, Rollback(to=to)])
+    before = ledger_states(events)[to]
+    after = fold_events([*events, Rollback(to=to)])
     assert (after.instructions, after.layout) == (before.instructions, before.layout)
     assert after.next_id == "i7"
 
@@ -177,9 +177,11 @@ def test_any_state_can_be_returned_to_and_ids_are_never_used_again(to: int) -> N
 def test_a_fence_edited_by_hand_is_taken_over() -> None:
     prompt, events = Prompt.parse(SOURCE), opened_ledger()
     events.append(Add(id="i2", text="Give the price."))
-    edited = write_ledger(prompt, fold(events)).edit("New words first.\n- Give the price.\n- Added by me.")
+    edited = write_ledger(prompt, fold_events(events)).edit(
+        "New words first.\n- Give the price.\n- Added by me."
+    )
     events = read_back(edited, events, at="day 9")
-    ledger = fold(events)
+    ledger = fold_events(events)
     assert [(i.id, i.text, i.author) for i in ledger.active] == [
         ("i2", "Give the price.", ""),
         ("i3", "Added by me.", "hand"),
@@ -190,7 +192,7 @@ def test_a_fence_edited_by_hand_is_taken_over() -> None:
 
 def test_states_are_compared_per_instruction() -> None:
     events = history()
-    assert changes(states(events)[2], fold(events)) == [
+    assert changes(ledger_states(events)[2], fold_events(events)) == [
         Change("i1", "Use SI units.", None, "earns nothing"),
         Change("i2", "Give the price.", "State the price in euros."),
         Change("i5", None, "Use plain words."),
@@ -210,7 +212,7 @@ def test_states_are_compared_per_instruction() -> None:
 )
 def test_events_that_do_not_fit_are_refused(event: Event, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        fold([*opened_ledger(), event])
+        fold_events([*opened_ledger(), event])
 
 
 def test_surroundings_are_all_but_the_instructions() -> None:
@@ -221,6 +223,6 @@ def test_surroundings_are_all_but_the_instructions() -> None:
 
 
 def test_an_empty_ledger_has_an_empty_fence() -> None:
-    assert render(Ledger()) == ""
+    assert render_instructions(Ledger()) == ""
     with pytest.raises(EditRejected, match="empty"):
         write_ledger(Prompt.parse(SOURCE), Ledger())

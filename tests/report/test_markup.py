@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from whet.reporting import svg
 from whet.reporting.candidates import changed_stretch
 from whet.reporting.diff import diff_html, diff_lines
-from whet.reporting.markup import clip, el, join, plain, prompt_text, visible
+from whet.reporting.markup import clip, el, escape_plainly, escape_visibly, join, prompt_text
 
 MODULES = ("markup", "number_format", "svg", "candidates")
 WORDS = st.lists(st.sampled_from(["a", "b", "word", ".", "  ", "\n", "\n\n", "é", "{{x}}"]), max_size=30).map(
@@ -63,8 +63,8 @@ def test_any_text_stays_text(text: str) -> None:
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_plain_ascii_is_shown_as_it_is(text: str) -> None:
-    assert read(visible(text)).text == text
-    assert visible(text) == plain(text)
+    assert read(escape_visibly(text)).text == text
+    assert escape_visibly(text) == escape_plainly(text)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_plain_ascii_is_shown_as_it_is(text: str) -> None:
     ],
 )
 def test_hidden_characters_are_named_and_others_left_alone(text: str, shown: str) -> None:
-    assert read(visible(text)).text == shown
+    assert read(escape_visibly(text)).text == shown
 
 
 def test_a_title_holds_no_markup() -> None:

@@ -8,7 +8,7 @@ from tests.engine.world import Model, ask, close, open_core, run_of
 from tests.report import runs
 from whet.models.prices import Price
 from whet.prompt import Prompt
-from whet.reporting.record import Spending, number, read_record
+from whet.reporting.record import Spending, finite_number, read_record
 from whet.search.archive import Archive, Candidate
 from whet.types import Score
 
@@ -60,7 +60,7 @@ def test_the_calls_of_local_models_are_counted_from_effects(tmp_path: Path) -> N
 
 
 def test_only_finite_numbers_count() -> None:
-    assert [number(v) for v in (1, 0.5, True, "1", None, float("nan"), float("inf"))] == [
+    assert [finite_number(v) for v in (1, 0.5, True, "1", None, float("nan"), float("inf"))] == [
         1.0,
         0.5,
         *[None] * 5,

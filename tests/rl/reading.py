@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from whet.rl.policy_model import PolicyModel, Sample
-from whet.rl.policy_model.learning import read
+from whet.rl.policy_model.learning import score_tokens
 
 
 def token_scores(
@@ -16,5 +16,5 @@ def token_scores(
 ) -> tuple[Any, Any, Any]:
     """Log-probabilities, mask of own tokens and entropies, (B, T) each; gradients flow unless `reference`."""
     with torch.set_grad_enabled(torch.is_grad_enabled() and not reference):
-        scores = read(policy.body, samples, reference=reference)
+        scores = score_tokens(policy.body, samples, reference=reference)
     return scores.logprobs, scores.own, scores.entropy

@@ -12,10 +12,10 @@ from whet.prompt.slots import slots
 from whet.search.edits import (
     PHRASES,
     PhraseSpan,
-    apply,
     delete,
     insert,
     random_edit,
+    replace_region,
     spans,
     substitute,
     swap,
@@ -134,7 +134,7 @@ def test_text_in_finds_the_edited_text_whatever_its_length() -> None:
 
 def test_apply_and_with_words() -> None:
     start = Prompt.parse("Sort {{input}} please.")
-    assert apply(start, "Sort it.") is None
+    assert replace_region(start, "Sort it.") is None
     made = with_words(start, ["red", "blue"])
     assert made is not None and made.source == "red blue {{input}}"
     fenced = Prompt.parse("{{input}}\n<!-- whet:begin -->\nSort.\n<!-- whet:end -->")

@@ -13,7 +13,7 @@ from tests.server.conftest import Running, Start
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.experiments import tracking
-from whet.live.experiments.definition import read
+from whet.live.experiments.definition import read_definition
 from whet.live.experiments.metrics import BEHAVIOUR
 from whet.live.server.pages.trials import GOALS, GUARDS, POLICIES, definition_from
 from whet.live.traffic.behaviour import RatedAnswer, fit_behaviour
@@ -51,14 +51,14 @@ def test_every_choice_of_the_form_is_a_definition(metric: str, policy: str) -> N
     meant = definition_from(NAME, {**FORM, "metric": metric, "policy": policy, **limits})
     if metric == BEHAVIOUR:
         meant["goal"]["reward"] = REWARD
-    found = read(meant)
+    found = read_definition(meant)
     assert (found.goal.name, found.policy.kind, found.goal.window) == (metric, policy, 7200)
     assert [guard.limit for guard in found.guards] == [0.01, 1.0]
 
 
 def test_what_people_do_counts_as_0_where_nobody_did_it() -> None:
     fixed = [name for name in GOALS if name != BEHAVIOUR]
-    found = {name: read(definition_from(NAME, {**FORM, "metric": name})).goal for name in fixed}
+    found = {name: read_definition(definition_from(NAME, {**FORM, "metric": name})).goal for name in fixed}
     assert {name for name, goal in found.items() if goal.missing == 0} == {"copy", "regenerate", "abandon"}
     assert {name for name, goal in found.items() if goal.direction == "min"} == {
         "regenerate", "abandon", "edit_distance",

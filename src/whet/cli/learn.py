@@ -17,7 +17,7 @@ from whet import api
 from whet.cli.common import count, emit, line, print_result, show_diff, visible, warn
 from whet.cli.learner_options import learner_config
 from whet.errors import UsageError, WhetError
-from whet.prompt import refusal
+from whet.prompt import reason_to_refuse
 
 _SHOWN = 300
 _ROWS = 8
@@ -57,7 +57,7 @@ def _write(group: Mapping[str, Any]) -> str:
     _group(group)
     while True:
         text = str(click.prompt(_ASK, default="", show_default=False, prompt_suffix=" ", err=True)).strip()
-        reason = refusal(text) if text else None
+        reason = reason_to_refuse(text) if text else None
         if reason is None:
             return text
         click.echo(f"That cannot be an instruction: {reason}.", err=True)

@@ -99,12 +99,12 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
             root=root,
         )
     if chosen["experiment"] is not None:
-        from whet.live.experiments import read
+        from whet.live.experiments import read_definition
 
         if not isinstance(chosen["experiment"], Mapping):
             raise UsageError('The file of --experiment holds an object, such as {"goal": {"name": "thumb"}}.')
         arms = [{"version": 1}, {"version": 2}]
-        read({**chosen["experiment"], "prompt": "any", "label": "production", "arms": arms})
+        read_definition({**chosen["experiment"], "prompt": "any", "label": "production", "arms": arms})
     return LearnerConfig(
         optimizer,
         chosen["base_url"],

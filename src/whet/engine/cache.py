@@ -147,7 +147,7 @@ class Cache:
             self._db = None
 
 
-def encode(completions: list[Completion]) -> bytes:
+def encode_completions(completions: list[Completion]) -> bytes:
     """Completions as JSON bytes."""
     return to_json([_row(completion) for completion in completions])
 

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.cache import Cache, decode, encode
+from whet.engine.cache import Cache, decode, encode_completions
 from whet.engine.journal import (
     NEW_STATE,
     Journal,
@@ -223,7 +223,9 @@ class CallExecutor:
                 if wait is None:
                     return await self._give_up(role, client, digest, error)
                 await asyncio.sleep(wait)
-        return encode([Completion("", finish="length", error="model: only a thought in every attempt")])
+        return encode_completions(
+            [Completion("", finish="length", error="model: only a thought in every attempt")]
+        )
 
     async def _give_up(self, role: str, client: ModelClient, digest: str, error: ProviderError) -> bytes:
         """What becomes of a request that has no answer. It counts as a call, be it that all of its attempts were turned away: no
@@ -235,7 +237,7 @@ class CallExecutor:
             row = self._call_row(role, digest, "failed", Usage(), 0.0)
             client.health.attempts.append(row[1][0])
             self.journal.append([row])
-        return encode([Completion("", finish="error", error=f"provider: {error}")])
+        return encode_completions([Completion("", finish="error", error=f"provider: {error}")])
 
     def raise_if_unresponsive(self) -> None:
         """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
@@ -422,7 +424,7 @@ class CallExecutor:
         completions = [separate_thought(answer) for answer in answers]
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
-        value, attempt.usage = encode(completions), _total(completions)
+        value, attempt.usage = encode_completions(completions), _total(completions)
         attempt.cost = client.cost(attempt.usage)
         client.refuse_thought(completions)
         attempt.state = "answered"

@@ -238,7 +238,7 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def differing_entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Header entries in which two runs differ, as `name: old -> new`; of the task what was edited."""
     plain = orjson.loads(to_json(new))
     names = [k for k in {**old, **plain} if k != PARTS and old.get(k) != plain.get(k)]
@@ -259,7 +259,7 @@ def _describe_edits(old: Mapping[str, str], new: Mapping[str, str]) -> str:
 def goes_on(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether a run whose limits did not pay for its sealed test may go on under larger ones: nothing else differs."""
     before, after = old.get("limits") or {}, orjson.loads(to_json(new)).get("limits") or {}
-    if differences({**old, "limits": None}, {**new, "limits": None}) or before == after:
+    if differing_entries({**old, "limits": None}, {**new, "limits": None}) or before == after:
         return False
     larger = all(after.get(k) is None or (v is not None and after[k] >= v) for k, v in before.items())
     return larger and read_result(folder).get("tested") is False
@@ -305,7 +305,7 @@ def open_run(
             )
         elif goes_on(folder, orjson.loads(pinned), header):
             journal.append([("UPDATE meta SET value = ? WHERE key = 'header'", (to_json(header).decode(),))])
-        elif changed := differences(orjson.loads(pinned), header):
+        elif changed := differing_entries(orjson.loads(pinned), header):
             raise ReplayDiverged(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
                 f"Choose another {parameter('run')}, or reuse its paid answers in a new run with {parameter('fork')}."

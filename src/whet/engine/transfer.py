@@ -22,7 +22,15 @@ from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within, summary
 from whet.engine.progress import Progress
-from whet.engine.run_folder import RESULT, OpenRun, RunPlan, differences, open_run, read_header, write_result
+from whet.engine.run_folder import (
+    RESULT,
+    OpenRun,
+    RunPlan,
+    differing_entries,
+    open_run,
+    read_header,
+    write_result,
+)
 from whet.environments.environment import Environment, watching
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
@@ -204,7 +212,7 @@ def _slug(address: str) -> str:
 def _read_finished(folder: Path, trial: Trial) -> dict[str, Any] | None:
     path = folder / RESULT
     header = read_header(folder)
-    if not path.is_file() or header is None or differences(header, trial.header()):
+    if not path.is_file() or header is None or differing_entries(header, trial.header()):
         return None
     result: dict[str, Any] = orjson.loads(path.read_bytes())
     return result

@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.engine.progress import Progress
 from whet.feedback.prompt_file import ledger_path
-from whet.feedback.proposals import LearnProposal, LearnRequest, Write, apply, propose, undo
+from whet.feedback.proposals import LearnProposal, LearnRequest, Write, propose_learning, undo, write_proposal
 from whet.prompt.diff import text_diff
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import Change
@@ -84,7 +84,7 @@ async def learn(
     `confirm` is also shown a proposal that will not be written. Raises UsageError, ProviderError,
     StorageError.
     """
-    proposal = await propose(request, write, progress)
+    proposal = await propose_learning(request, write, progress)
     shown = as_json(proposal, out)
     agreed = confirm(shown)
     if proposal.empty:
@@ -93,7 +93,7 @@ async def learn(
         return {**shown, "status": "proposed"}
     if not agreed:
         return {**shown, "status": "declined"}
-    apply(proposal, out)
+    write_proposal(proposal, out)
     return {**shown, "status": "written"}
 
 

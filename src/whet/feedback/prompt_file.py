@@ -22,10 +22,10 @@ from whet import storable
 from whet.errors import EditRejected, StorageError, UsageError
 from whet.prompt import Prompt
 from whet.prompt.chat import write_messages
-from whet.prompt.events import Event, Read, from_json, to_json
+from whet.prompt.events import Event, Read, event_to_json, from_json
 from whet.prompt.fence import DEFAULT_REGION, MARKER, regions_of
 from whet.prompt.instructions import Ledger
-from whet.prompt.ledger import newline_of, read_back, render, write_ledger
+from whet.prompt.ledger import newline_of, read_back, render_instructions, write_ledger
 from whet.storable import sync_folder
 from whet.task import load_prompt
 from whet.types import Message
@@ -69,7 +69,7 @@ class Document:
 
     def bytes_with(self, ledger: Ledger) -> bytes:
         """The file with the ledger in its region. Raises EditRejected when anything else would change."""
-        text = render(ledger)
+        text = render_instructions(ledger)
         if text == self.prompt.region_text(self.region):
             return self.data
         edited = write_ledger(self.prompt, ledger, self.region) if text.strip() else self._emptied(text)
@@ -229,10 +229,10 @@ def _step(line: bytes, where: str) -> LearnStep:
         raise UsageError(f"{where}: {error}") from error
 
 
-def encode(step: LearnStep) -> bytes:
+def encode_step(step: LearnStep) -> bytes:
     """A step as one line."""
     value = {name: getattr(step, name) for name in LearnStep.__dataclass_fields__}
-    value |= {"version": _VERSION, "events": [to_json(event) for event in step.events]}
+    value |= {"version": _VERSION, "events": [event_to_json(event) for event in step.events]}
     return storable.to_json(value) + b"\n"
 
 
@@ -247,7 +247,7 @@ def standing(steps: Sequence[LearnStep]) -> list[int]:
     return [n for n, step in enumerate(steps, 1) if step.command == LEARN and n not in undone]
 
 
-def append(path: Path, step: LearnStep) -> None:
+def append_step(path: Path, step: LearnStep) -> None:
     """Add a step durably. A torn last line is cut off first. Raises StorageError."""
     try:
         with open(path, "ab+") as file:
@@ -255,7 +255,7 @@ def append(path: Path, step: LearnStep) -> None:
             whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)
             file.seek(0, os.SEEK_END)
-            file.write(encode(step))
+            file.write(encode_step(step))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

@@ -22,9 +22,9 @@ from whet.feedback.prompt_file import (
     UNDO,
     Document,
     LearnStep,
-    append,
+    append_step,
     digest,
-    encode,
+    encode_step,
     events_of,
     ledger_path,
     open_document,
@@ -35,12 +35,12 @@ from whet.feedback.prompt_file import (
 from whet.feedback.rows import FeedbackRow, read_feedback
 from whet.feedback.screening import Draft, Flag, flag_row
 from whet.instructions.answers import NO_DEMAND, TO_READER, VAGUE
-from whet.instructions.propose import propose as propose_change
+from whet.instructions.propose import propose_events as propose_change
 from whet.instructions.questions import Critique
 from whet.models.callable import ModelChoice
-from whet.prompt.events import Event, Merge, Read, Rollback, to_json
-from whet.prompt.instructions import Instruction, Ledger, fold, refusal
-from whet.prompt.ledger import Change, changes, render, write_ledger
+from whet.prompt.events import Event, Merge, Read, Rollback, event_to_json
+from whet.prompt.instructions import Instruction, Ledger, fold_events, reason_to_refuse
+from whet.prompt.ledger import Change, changes, render_instructions, write_ledger
 from whet.run import Run
 from whet.storable import repair_surrogates, shown
 from whet.types import content_hash
@@ -124,7 +124,7 @@ class LearnProposal:
         return not self.changed and not self.supported
 
 
-async def propose(
+async def propose_learning(
     request: LearnRequest, write: Write | None = None, progress: Progress | None = None
 ) -> LearnProposal:
     """What the prompt would learn. Writes nothing but the journal of paid calls, and none without a model.
@@ -163,7 +163,7 @@ async def propose(
         document,
         tuple(steps),
         tuple(draft.events[len(stored) :]),
-        fold(opening),
+        fold_events(opening),
         draft.ledger,
         tuple(row for key, row in intake.rows.items() if key in draft.learned - waiting),
         (*intake.flags, *draft.flags),
@@ -194,7 +194,7 @@ def _identity(
         "task": request.prompt.stem,
         "prompt": document.prompt.id,
         "region": document.region,
-        "ledger": content_hash([to_json(event) for event in stored]),
+        "ledger": content_hash([event_to_json(event) for event in stored]),
         "feedback": content_hash([[c.text, c.source] for c in intake.critiques]),
         "instructed": content_hash([row.key for row in intake.instructed]),
     }
@@ -225,7 +225,7 @@ def _read_intake(request: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
     for row in rows:
         flag = flag_row(row) if row.key not in done and row.id not in request.accepted else None
         texts, why_none = critiques_of(row)
-        refused = refusal(row.instruction) if row.instruction else None
+        refused = reason_to_refuse(row.instruction) if row.instruction else None
         if row.key in done:
             skipped.append(Skipped(row, "it was learned before"))
         elif flag is not None:
@@ -308,7 +308,7 @@ def _write_instruction(write: Write, group: Group) -> str:
             f"{parameter('write')} must return a text, empty for no instruction; this is {shown(text)}."
         )
     text = repair_surrogates(text).strip()
-    reason = refusal(text) if text else None
+    reason = reason_to_refuse(text) if text else None
     if reason is not None:
         raise UsageError(f"The instruction {text[:60]!r} cannot be used: {reason}. Write another one.")
     return text
@@ -317,7 +317,7 @@ def _write_instruction(write: Write, group: Group) -> str:
 # Apply and undo
 
 
-def apply(proposal: LearnProposal, out: Path | None = None) -> Path:
+def write_proposal(proposal: LearnProposal, out: Path | None = None) -> Path:
     """Write the prompt (or `out`) and its ledger; returns the ledger's path.
 
     Raises UsageError when the prompt changed since it was read or `out` exists, StorageError when the disk
@@ -338,7 +338,7 @@ def apply(proposal: LearnProposal, out: Path | None = None) -> Path:
         run=proposal.session.folder,
     )
     if out is None:
-        append(ledger_path(document.path), step)
+        append_step(ledger_path(document.path), step)
         replace_file(document.path, proposal.data)
         return ledger_path(document.path)
     for path in (out, ledger_path(out)):
@@ -346,7 +346,7 @@ def apply(proposal: LearnProposal, out: Path | None = None) -> Path:
             raise UsageError(
                 f"{path} exists already. Name a new file, or leave {parameter('out')} away to edit in place."
             )
-    replace_file(ledger_path(out), b"".join(encode(s) for s in (*proposal.steps, step)))
+    replace_file(ledger_path(out), b"".join(encode_step(s) for s in (*proposal.steps, step)))
     replace_file(out, proposal.data)
     return ledger_path(out)
 
@@ -377,7 +377,9 @@ def undo(path: Path, at: str) -> Undone:
     step = steps[numbers[-1] - 1]
     document = open_document(path, step.region)
     events = events_of(steps, step.region)
-    if document.fence or render(fold(events)) != document.prompt.region_text(document.region):
+    if document.fence or render_instructions(fold_events(events)) != document.prompt.region_text(
+        document.region
+    ):
         raise UsageError(
             f"{path}: the fence does not hold what was learned last: it was edited by hand since. An undo would lose "
             "that edit; change the fence by hand instead."
@@ -385,7 +387,7 @@ def undo(path: Path, at: str) -> Undone:
     read = next((n for n, event in enumerate(step.events) if not isinstance(event, Read)), len(step.events))
     to = len(events_of(steps[: numbers[-1] - 1], step.region)) + read
     back = Rollback(to=to, reason=f"undo of step {numbers[-1]}", author="hand", at=at)
-    after = fold([*events, back])
+    after = fold_events([*events, back])
     data = document.bytes_with(after)
     if step.fence:
         data = data.removesuffix(step.fence.encode("utf-8"))
@@ -394,6 +396,6 @@ def undo(path: Path, at: str) -> Undone:
             f"{path}: the ledger does not lead back to the text before step {numbers[-1]}. Restore a copy."
         )
     new = LearnStep(UNDO, at, (back,), (), digest(document.data), digest(data), "", step.region, numbers[-1])
-    append(ledger_path(path), new)
+    append_step(ledger_path(path), new)
     replace_file(path, data)
-    return Undone(step, document.text, data.decode("utf-8"), tuple(changes(fold(events), after)))
+    return Undone(step, document.text, data.decode("utf-8"), tuple(changes(fold_events(events), after)))

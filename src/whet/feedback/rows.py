@@ -198,7 +198,7 @@ def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool =
     return FeedbackRow(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **fields)
 
 
-def plain(name: object) -> str:
+def snake_case(name: object) -> str:
     """A column's name in lower case with underscores: `userFeedback`, `user-feedback` are `user_feedback`.
 
     >>> plain("userFeedback"), plain("User Rating")
@@ -211,7 +211,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
-        name = plain(key)
+        name = snake_case(key)
         if name in _NESTED and isinstance(value, Mapping):
             flat.update({k: v for k, v in _flat(value).items() if k not in flat})
             continue

@@ -14,7 +14,7 @@ from whet.instructions.guard import strange_addresses, suspicions
 from whet.instructions.neighbours import comparable
 from whet.instructions.questions import Critique
 from whet.prompt.events import Add, Event, Resolve, Rewrite
-from whet.prompt.instructions import Ledger, apply, cost, fold
+from whet.prompt.instructions import Ledger, apply_event, estimate_tokens, fold_events
 
 FEEDBACK, INSTRUCTION = "feedback", "instruction"
 _EVIDENCE = 50
@@ -76,7 +76,7 @@ class Screen:
             old = ledger.instructions.get(event.id) if isinstance(event, Add | Rewrite) else None
             if not isinstance(event, Add | Rewrite) or (old is not None and old.text == event.text):
                 kept.append(event)
-                ledger = apply(ledger, event)
+                ledger = apply_event(ledger, event)
                 continue
             objections = self.objections.get(event.id, ())
             reasons = (*suspicions(event.text), *strange_addresses(event.text, self.known))
@@ -93,7 +93,7 @@ class Screen:
             ]
             kept += [event, *drops]
             for step in (event, *drops):
-                ledger = apply(ledger, step)
+                ledger = apply_event(ledger, step)
         return kept, flags
 
     def _is_accepted(self, event: Add | Rewrite) -> bool:
@@ -127,7 +127,7 @@ class Draft:
     @property
     def ledger(self) -> Ledger:
         """The state with what is kept so far. Ids of what was flagged are not used again."""
-        state = fold(self.events)
+        state = fold_events(self.events)
         return replace(state, counter=max(state.counter, self._counter))
 
     def write(
@@ -142,7 +142,7 @@ class Draft:
         if old is None:
             event = Add(
                 id=ledger.next_id, text=text, critiques=quotes, evidence=evidence, author=author, at=self.at,
-                sources=self._people(rows), tokens=cost(text),
+                sources=self._people(rows), tokens=estimate_tokens(text),
             )  # fmt: skip
         else:
             event = Rewrite(
@@ -185,7 +185,7 @@ class Draft:
                 assert isinstance(event, Add | Rewrite)
                 before = ledger[event.id].sources if isinstance(event, Rewrite) else 0
                 event = replace(event, sources=before + self._people(rows))
-                ledger = apply(ledger, event)
+                ledger = apply_event(ledger, event)
                 new.append(event)
                 behind[event.id] = rows
                 if isinstance(event, Add):

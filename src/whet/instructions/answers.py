@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from whet.instructions.neighbours import comparable, containment
-from whet.prompt.instructions import refusal
+from whet.prompt.instructions import reason_to_refuse
 from whet.replies import between, json_values, list_items, records, without_thought
 from whet.types import Completion
 
@@ -201,7 +201,7 @@ def _requirement(
         return next((one for key in keys if (one := resolve_id(entry.get(key), among))), None)
 
     texts = (entry[k] for k in _TEXT if isinstance(entry.get(k), str) and entry[k].strip())
-    text = clean(next(texts, ""), longest)
+    text = clean_instruction(next(texts, ""), longest)
     places = [n - 1 for key in _NUMBERS for n in _numbers(entry.get(key)) if 1 <= n <= count]
     contrary = meant(_CONTRADICTS, [*known, Known(CONTEXT, CONTEXT)])
     same = next((k for k in known if text and comparable(k.text) == comparable(text)), None)
@@ -216,7 +216,7 @@ def _requirement(
     return [Requirement(text, tuple(dict.fromkeys(places)), ids[0], ids[1])] if text or violated else []
 
 
-def clean(text: str, longest: int = LONGEST) -> str:
+def clean_instruction(text: str, longest: int = LONGEST) -> str:
     """A proposed instruction on one line, without list marks and wrapping quotes; empty where it stands for nothing or for more
     than one demand (it is longer than `longest`), and where a prompt refuses it."""
     text = re.sub(r"^(?:[-*•–]\s+|\[?\w?\d{1,4}[\].):]\s+)+", "", " ".join(text.split()))
@@ -226,7 +226,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
         if wrapped and mark not in text[size:-size]:
             text = text[size:-size].strip()
     nothing = comparable(text) in _NOTHING or _ID.fullmatch(text)
-    return "" if nothing or len(text) > longest or refusal(text) else text
+    return "" if nothing or len(text) > longest or reason_to_refuse(text) else text
 
 
 def _numbers(value: Any) -> list[int]:
@@ -251,7 +251,7 @@ def restated_texts(completion: Completion, count: int) -> dict[int, Requirement]
     as it stands. Only the form that was asked for counts: a model that answers everything alike has restated nothing."""
     texts: dict[int, Requirement] = {}
     for entry in records(json_values(completion.text, whole=completion.finish != "length")):
-        text = clean(str(entry.get("text") or ""))
+        text = clean_instruction(str(entry.get("text") or ""))
         number = next(iter(_numbers(entry.get("number"))), 0)
         if text and "critiques" not in entry and 1 <= number <= count:
             texts.setdefault(number - 1, Requirement(text, confirmed=entry.get("standalone") is True))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from whet.instructions.answers import CONTEXT, Known, Requirement
 from whet.instructions.questions import Critique
 from whet.prompt.events import Add, Event, Merge, Resolve, Rewrite
-from whet.prompt.instructions import Instruction, Ledger, apply, cost, union
+from whet.prompt.instructions import Instruction, Ledger, apply_event, estimate_tokens, union
 
 AUTHOR = "optimizer"
 BY_HAND = ("author", "hand")
@@ -63,7 +63,7 @@ def as_events(
 
     def record(event: Event) -> None:
         nonlocal ledger
-        ledger = apply(ledger, event)
+        ledger = apply_event(ledger, event)
         events.append(event)
 
     for one in requirements:
@@ -78,7 +78,7 @@ def as_events(
                 record(
                     Rewrite(
                         id=old.id, text=better or old.text, critiques=quotes, evidence=evidence, at=at,
-                        author=AUTHOR if better else old.author, tokens=cost(better) if better else old.tokens,
+                        author=AUTHOR if better else old.author, tokens=estimate_tokens(better) if better else old.tokens,
                         sources=max(len(union(old.evidence, evidence)), old.sources),
                         reason="worded so that it covers more" if better else "demanded again",
                     )
@@ -88,7 +88,7 @@ def as_events(
             record(
                 Add(
                     id=key, text=one.text, critiques=quotes, evidence=evidence, sources=len(rows), author=AUTHOR, at=at,
-                    tokens=cost(one.text),
+                    tokens=estimate_tokens(one.text),
                 )
             )  # fmt: skip
             if one.contradicts in ledger.instructions:
@@ -135,8 +135,8 @@ def merges(
         others = tuple(i.id for i in members if i is not keep and i.author not in BY_HAND)
         if keep and others:
             text = (merged or {}).get(frozenset(group), "") if keep.author not in BY_HAND else ""
-            text, tokens = (text, cost(text)) if text else (keep.text, keep.tokens)
+            text, tokens = (text, estimate_tokens(text)) if text else (keep.text, keep.tokens)
             event = Merge(id=keep.id, others=others, text=text, tokens=tokens, author=keep.author, at=at)
-            ledger = apply(ledger, event)
+            ledger = apply_event(ledger, event)
             events.append(event)
     return events

@@ -27,7 +27,7 @@ async def confirm(run: Run, pairs: Sequence[tuple[str, str]]) -> list[bool | Non
     async def one(branch: Run, pair: tuple[str, str]) -> bool | None:
         message = Message("user", question(*pair))
         request = Request((message,), 0.0, MAX_TOKENS, schema=SCHEMA)
-        return verdict((await branch.generate(ROLE, request))[0])
+        return read_confirmation((await branch.generate(ROLE, request))[0])
 
     return await run.map(one, pairs)
 
@@ -37,7 +37,7 @@ def question(requirement: str, comment: str) -> str:
     return f"{_TASK}\n\nInstruction: {one_line(requirement)}\n\nComment: {one_line(comment)}\n\n{_FORM}"
 
 
-def verdict(completion: Completion) -> bool | None:
+def read_confirmation(completion: Completion) -> bool | None:
     """The answer: the form, or JSON like it; None for anything else.
 
     >>> verdict(Completion('{"demands": true}')), verdict(Completion("I think so."))

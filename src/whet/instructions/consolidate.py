@@ -17,7 +17,7 @@ from whet.instructions.answers import (
     LONGEST_OF_ROWS,
     Known,
     Requirement,
-    clean,
+    clean_instruction,
     join,
     join_equal,
     resolve_id,
@@ -183,7 +183,8 @@ def _understood(completion: Completion, shown: Sequence[Known]) -> Comparison:
     merged = {
         frozenset(group): text
         for group, entry in by_entry
-        if isinstance(entry, dict) and (text := clean(str(entry.get(_MERGED) or ""), LONGEST_OF_ROWS))
+        if isinstance(entry, dict)
+        and (text := clean_instruction(str(entry.get(_MERGED) or ""), LONGEST_OF_ROWS))
     }
     pairs = [_ids(pair, shown) for pair in _items(form.get("contradictions"))]
     lists = (tuple(_ids(form.get(name), shown)) for name in _LISTS)

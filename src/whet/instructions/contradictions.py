@@ -15,7 +15,7 @@ from whet.instructions.answers import Requirement
 from whet.instructions.changes import CONTRARY, OUTWEIGHS, Conflict, of_models
 from whet.instructions.effects import Effects
 from whet.prompt.events import Resolve
-from whet.prompt.instructions import Instruction, Ledger, apply
+from whet.prompt.instructions import Instruction, Ledger, apply_event
 from whet.run import Run
 
 
@@ -89,7 +89,7 @@ class Contradictions:
             stands = one.violates in {i.id for i in ledger.active} - {one.contradicts}
             if old and stands and self.replaces(one, old):
                 events.append(Resolve(keep=one.violates, drop=old.id, reason=CONTRARY, at=at))
-                ledger = apply(ledger, events[-1])
+                ledger = apply_event(ledger, events[-1])
                 self.replaced(events[-1])
         return events
 
@@ -120,7 +120,7 @@ class Contradictions:
             self.name(run, [Conflict(first, second, first if settled else "")])
             if settled:
                 events.append(Resolve(keep=strong, drop=weak, reason="demanded less often", at=at))
-                ledger = apply(ledger, events[-1])
+                ledger = apply_event(ledger, events[-1])
             elif weak in own:
                 weaker.append(weak)
         return events, weaker

@@ -33,14 +33,14 @@ from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import harmless, suspicions
 from whet.instructions.neighbours import Embed, comparable
 from whet.instructions.questions import Critique, mostly_rows
-from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read
+from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read_critiques
 from whet.instructions.recheck import MISREAD, Rechecks
 from whet.instructions.rewrite import Failing, rewrite
 from whet.instructions.unmanaged import giving_way, lines_of
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
 from whet.prompt.events import Event, Expire, Resolve, Rewrite
-from whet.prompt.instructions import Instruction, Ledger, apply, cost
+from whet.prompt.instructions import Instruction, Ledger, apply_event, estimate_tokens
 from whet.prompt.ledger import first_event, surroundings, without_line, write_ledger
 from whet.run import Run
 from whet.search.copies import Copies
@@ -153,7 +153,7 @@ class InstructionManager:
 
     def _record(self, *events: Event) -> None:
         for event in events:
-            self.ledger = apply(self.ledger, event)
+            self.ledger = apply_event(self.ledger, event)
             self.events.append(event)
 
     async def step(
@@ -235,7 +235,7 @@ class InstructionManager:
         left = None if most is None else most - comparing - rewriting - checking
         asks: dict[str, Any] = {
             "read": partial(
-                read, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
+                read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
                 manages=self.manages,
             )
         }  # fmt: skip
@@ -454,7 +454,9 @@ class InstructionManager:
         return len(better)
 
     def _put(self, key: str, text: str, reason: str, at: str) -> None:
-        self._record(Rewrite(id=key, text=text, author=AUTHOR, at=at, tokens=cost(text), reason=reason))
+        self._record(
+            Rewrite(id=key, text=text, author=AUTHOR, at=at, tokens=estimate_tokens(text), reason=reason)
+        )
 
     # Upkeep
 
@@ -501,7 +503,9 @@ class InstructionManager:
         again = self.rechecks.ask(self._doubtful(), (), self.newest, _AGAIN - len(self.unread))
         if (shown := [*self.unread, *again]) and left > joins and self.manages is not False:
             rest = CritiqueBatch(tuple(shown), ((),) * len(shown), ())
-            reading = await read(run, rest.critiques, self.known(), self.around, most=1, embed=self.embed)
+            reading = await read_critiques(
+                run, rest.critiques, self.known(), self.around, most=1, embed=self.embed
+            )
             left -= reading.calls
             self._drop_misread(rest, reading, at)
             self._add(run, rest, reading, at)

@@ -10,10 +10,10 @@ from whet.instructions.changes import Conflict, as_events, conflicts, known_of, 
 from whet.instructions.consolidate import consolidate
 from whet.instructions.neighbours import Embed
 from whet.instructions.questions import Critique
-from whet.instructions.reader import Reading, read
+from whet.instructions.reader import Reading, read_critiques
 from whet.prompt import Prompt
 from whet.prompt.events import Event
-from whet.prompt.instructions import fold
+from whet.prompt.instructions import fold_events
 from whet.prompt.ledger import Change, changes, read_back, surroundings, write_ledger
 from whet.run import Run
 
@@ -31,7 +31,7 @@ class InstructionProposal:
     contradictions: tuple[Conflict, ...] = ()
 
 
-async def propose(
+async def propose_events(
     run: Run,
     prompt: Prompt,
     critiques: Sequence[Critique],
@@ -48,9 +48,9 @@ async def propose(
     about once more. Nothing is stored. Raises EditRejected when the prompt refuses the edit.
     """
     start = read_back(prompt, events, region, at)
-    ledger = fold(start)
+    ledger = fold_events(start)
     known, around = known_of(ledger), surroundings(prompt, region)
-    reading = await read(run, critiques, known, around, most=most, embed=embed)
+    reading = await read_critiques(run, critiques, known, around, most=most, embed=embed)
     left = None if most is None else most - reading.calls
     second = _second_look(reading)
     if second and reading.calls and (left is None or left > 0):
@@ -60,9 +60,9 @@ async def propose(
     named = conflicts(ledger, united.requirements, around)
     named += [Conflict(one, other) for one, other in united.contradictions]
     new = as_events(ledger, united.requirements, critiques, at=at)
-    after = fold([*start, *new])
+    after = fold_events([*start, *new])
     new += merges(after, united.same, at=at)
-    final = fold([*start, *new])
+    final = fold_events([*start, *new])
     total = replace(reading, requirements=united.requirements, calls=reading.calls + united.calls)
     whole = (*start, *new)
     return InstructionProposal(
@@ -93,7 +93,7 @@ async def _again(
 ) -> Reading:
     """The reading with what a second look at the critiques that nobody mentioned gives."""
     again = [critiques[n] for n in places]
-    second = await read(run, again, known, around, most=most, manages=first.manages)
+    second = await read_critiques(run, again, known, around, most=most, manages=first.manages)
     second = second.placed(places)
     requirements = (*first.requirements, *second.requirements)
     dismissed = {**first.dismissed, **second.dismissed}

@@ -90,7 +90,7 @@ class Reading:
         )
 
 
-async def read(
+async def read_critiques(
     run: Run,
     critiques: Sequence[Critique],
     known: Sequence[Known],

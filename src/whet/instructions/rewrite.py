@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.instructions.answers import LONGEST_OF_ROWS, Known, clean, resolve_id
+from whet.instructions.answers import LONGEST_OF_ROWS, Known, clean_instruction, resolve_id
 from whet.instructions.neighbours import comparable
 from whet.instructions.questions import indent, one_line
 from whet.instructions.reader import ask_model, is_copy, make_packs
@@ -60,7 +60,7 @@ def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
         named = list(items)
     texts: dict[str, str] = {}
     for entry, item in zip(entries, named, strict=True):
-        text = clean(str(entry.get("text") or entry.get("instruction") or ""), LONGEST_OF_ROWS)
+        text = clean_instruction(str(entry.get("text") or entry.get("instruction") or ""), LONGEST_OF_ROWS)
         if text and item and item.id not in texts:
             new = comparable(text) not in {comparable(old) for old in (item.text, *item.tried)}
             if new and not is_copy(text, item.critiques):

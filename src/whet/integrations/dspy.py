@@ -19,7 +19,7 @@ from typing import Any
 from whet.api import optimize
 from whet.environments.program import CALLS, SECONDS, ProgramFailed
 from whet.errors import ProviderError, UsageError
-from whet.integrations.shared import SECRET, plain, prompt_names, sealed_splits, single
+from whet.integrations.shared import SECRET, as_json_value, prompt_names, sealed_splits, single
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.results import RunResult
@@ -111,8 +111,8 @@ class _StudentRows:
                     f"{named}, example {number}: {error}. Give a dspy.Example, and name its inputs: "
                     'dspy.Example(question=..., answer=...).with_inputs("question").'
                 ) from None
-            target = plain(labels.toDict())
-            row = {"input": plain(inputs.toDict()), "target": single(target) or target}
+            target = as_json_value(labels.toDict())
+            row = {"input": as_json_value(inputs.toDict()), "target": single(target) or target}
             name = content_hash(row)[:12]
             rows[name] = {"id": name, **row}
             self.examples[name] = example
@@ -210,7 +210,7 @@ def _identity(student: Any) -> list[Any]:
         [name, [dict(demo) for demo in p.demos], p.config, p.signature.dump_state()]
         for name, p in student.named_predictors()
     ]
-    return [code, plain(predictors)]
+    return [code, as_json_value(predictors)]
 
 
 class _ModuleEngine:
@@ -275,7 +275,11 @@ class _PredictionText(str):
     @classmethod
     def of(cls, prediction: Any, trace: list[Any], module: Any) -> _PredictionText:
         """The only output where it is a text, else all outputs as JSON."""
-        fields = plain(prediction.toDict()) if hasattr(prediction, "toDict") else {"output": str(prediction)}
+        fields = (
+            as_json_value(prediction.toDict())
+            if hasattr(prediction, "toDict")
+            else {"output": str(prediction)}
+        )
         answer = cls(single(fields) or json.dumps(fields, ensure_ascii=False))
         answer.prediction, answer.trace, answer.module = prediction, trace, module
         return answer
@@ -335,7 +339,9 @@ class _DSPyModel:
         self.simulated = isinstance(lm, DummyLM)
         settings = {key: value for key, value in lm.kwargs.items() if key not in SECRET}
         kind = f"{type(lm).__module__}.{type(lm).__qualname__}"
-        self.version = content_hash([kind, lm.model, plain(settings), plain(getattr(lm, "version", None))])
+        self.version = content_hash(
+            [kind, lm.model, as_json_value(settings), as_json_value(getattr(lm, "version", None))]
+        )
 
     def __call__(self, messages: Sequence[Message], request: Request) -> Completion:
         from dspy.utils.exceptions import is_retryable_lm_error

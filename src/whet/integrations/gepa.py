@@ -19,7 +19,7 @@ from typing import Any
 from whet import api
 from whet.environments.program import SECONDS
 from whet.errors import UsageError
-from whet.integrations.shared import SECRET, plain, prompt_names, sealed_splits, single
+from whet.integrations.shared import SECRET, as_json_value, prompt_names, sealed_splits, single
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.results import RunResult
@@ -97,7 +97,7 @@ class _AdapterRows:
         """One row for each different instance; a key `answer` is its target."""
         rows = {}
         for instance in instances:
-            fields = plain(instance)
+            fields = as_json_value(instance)
             row = {"input": fields}
             if isinstance(fields, dict) and "answer" in fields and len(fields) > 1:
                 row = {"target": fields.pop("answer"), "input": single(fields) or fields}
@@ -213,7 +213,7 @@ class _AdapterModel:
             outcome = {
                 "output": _output(output),
                 "score": float(score),
-                "parts": {} if parts is None else plain(parts[number]),
+                "parts": {} if parts is None else as_json_value(parts[number]),
                 "feedback": {
                     name: text
                     for own, name in self.names.items()
@@ -237,11 +237,11 @@ class _AdapterModel:
 def _record(record: Any) -> str:
     if isinstance(record, Mapping) and "Feedback" in record:
         return str(record["Feedback"])
-    return json.dumps(plain(record), ensure_ascii=False)
+    return json.dumps(as_json_value(record), ensure_ascii=False)
 
 
 def _output(output: Any) -> str:
-    value = plain(output)
+    value = as_json_value(output)
     if isinstance(value, str):
         return value
     return (single(value) if isinstance(value, dict) else "") or json.dumps(value, ensure_ascii=False)
@@ -257,5 +257,5 @@ def _identity(adapter: Any) -> str:
         if name not in SECRET and (inspect.isfunction(value) or isinstance(value, str | int | float | None))
     }
     return content_hash(
-        [kind.__module__, kind.__qualname__, code, plain(held), str(getattr(adapter, "version", ""))]
+        [kind.__module__, kind.__qualname__, code, as_json_value(held), str(getattr(adapter, "version", ""))]
     )

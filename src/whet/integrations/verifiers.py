@@ -21,7 +21,7 @@ from typing import Any
 from whet import api
 from whet.environments.program import CALLS, ProgramFailed
 from whet.errors import UsageError
-from whet.integrations.shared import plain
+from whet.integrations.shared import as_json_value
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.results import RunResult
@@ -97,7 +97,7 @@ def _row(name: str, task: Any) -> dict[str, Any]:
     return (
         row
         if target is None
-        else {**row, "target": target if isinstance(target, str) else json.dumps(plain(target))}
+        else {**row, "target": target if isinstance(target, str) else json.dumps(as_json_value(target))}
     )
 
 
@@ -116,7 +116,9 @@ class _EnvironmentProgram:
         ]
         names = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
         config = world.env.config.model_dump(mode="json")
-        self.version = content_hash([importlib.metadata.version("verifiers"), names, code, plain(config)])
+        self.version = content_hash(
+            [importlib.metadata.version("verifiers"), names, code, as_json_value(config)]
+        )
 
     async def __call__(self, lm: Any, prompts: Mapping[str, str], example: Mapping[str, Any]) -> _EpisodeText:
         task = self.tasks[example["id"]].with_system_prompt(prompts[PROMPT])

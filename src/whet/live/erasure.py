@@ -50,7 +50,7 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         raise UsageError("Name the user whose data is to be deleted.")
     with database.read() as connection:
         owned = erase.owned_by(connection, user)
-    with audit.change(database) as connection:
+    with audit.audited_transaction(database) as connection:
         take_turn(connection)
         owned += erase.owned_by(connection, user, owned.head)
         snapshot = learner_erasure.read_snapshot(connection)
@@ -61,7 +61,7 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
         total = _take(connection, owned, actor, first=True)
     while owned.left:
         time.sleep(_PAUSE)
-        with audit.change(database) as connection:
+        with audit.audited_transaction(database) as connection:
             total += _take(connection, owned, actor, first=False)
     _clear_files(database)
     return total
@@ -88,7 +88,7 @@ def expire(database: Database, before: int, *, actor: str) -> Erased:
     check_actor(actor)
     total, start, more = Erased(), 0, True
     while more:
-        with audit.change(database) as connection:
+        with audit.audited_transaction(database) as connection:
             part, start = erase.expire(connection, before, start, open_ones(connection))
             total += part.count
             more = bool(part.count.inferences or part.count.feedback)
@@ -122,7 +122,7 @@ def _erase_quotes(connection: Connection, part: Deletion, actor: str) -> None:
 def _note(connection: Connection, actor: str, action: str, count: Erased, **more: Any) -> None:
     mark_erased(connection)
     details = {**more, "inferences": count.inferences, "feedback": count.feedback}
-    audit.append(connection, actor=actor, action=action, subject=SUBJECT, details=details)
+    audit.append_entry(connection, actor=actor, action=action, subject=SUBJECT, details=details)
 
 
 def erased_completely(database: Database, seconds: float = 0.0) -> bool:

@@ -73,9 +73,9 @@ def get_method(name: str) -> Method:
         return _REGISTERED[name]
     if name in METHODS:
         return load(METHODS[name])
-    plugin = plugins.find(plugins.METHODS, name, METHODS)
+    plugin = plugins.find_plugin(plugins.METHODS, name, METHODS)
     if plugin is None:
-        known = plugins.names(plugins.METHODS, [*METHODS, *_REGISTERED])
+        known = plugins.plugin_names(plugins.METHODS, [*METHODS, *_REGISTERED])
         raise UsageError(f'There is no method "{name}".{did_you_mean(name, known)}')
     return load_plugin(plugin)
 

@@ -68,7 +68,7 @@ from whet.rl.score_book import ValidatedNotes, due
 from whet.rl.training import Advantage, MultiTurnTraining, Reward, Trainer, rewards_by_turn
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.edits import apply
+from whet.search.edits import replace_region
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
@@ -223,7 +223,7 @@ class Pool(ValidatedNotes):
         if not program.principles:
             return self.start
         text = f"{self.start.region_text().rstrip()}\n{FIRST}\n{program.text}\n"
-        return apply(self.start, text) or self.start
+        return replace_region(self.start, text) or self.start
 
     def replace(self, programs: Sequence[PrincipleList]) -> None:
         """Store new ratings."""

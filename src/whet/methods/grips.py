@@ -46,7 +46,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.edits import Edit, Kind, Level, apply, random_edit, spans, substitute, text_in
+from whet.search.edits import Edit, Kind, Level, replace_region, random_edit, spans, substitute, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
@@ -110,7 +110,9 @@ async def grips(
     for i in range(1, plan.rounds + 1):
         text, first = text_in(start, base.prompt), i * plan.width
         chains = await propose(run, policy, text, deleted, config, range(first, first + plan.width))
-        tried = {p.id: (p, chain) for chain in chains if chain and (p := apply(start, chain[-1].text))}
+        tried = {
+            p.id: (p, chain) for chain in chains if chain and (p := replace_region(start, chain[-1].text))
+        }
         tried.pop(base.prompt.id, None)
         new = [
             Candidate(p, (base.prompt.id,), chain[-1].kind) for p, chain in tried.values() if p not in archive

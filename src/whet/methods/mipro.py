@@ -53,7 +53,7 @@ from whet.search.demonstrations import (
     random_set,
     with_demonstrations,
 )
-from whet.search.edits import apply, text_in
+from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import SearchPlan, fit, validate_finalists
@@ -184,7 +184,7 @@ class JointSpace:
         prompt = self.start
         for name in self.names:
             if choices[name]:
-                prompt = apply(prompt, self.options[name][choices[name]], name) or prompt
+                prompt = replace_region(prompt, self.options[name][choices[name]], name) or prompt
         return with_demonstrations(self.start, self.sets[choices[REGION]], prompt) or prompt
 
 

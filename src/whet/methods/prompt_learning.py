@@ -33,7 +33,7 @@ from whet.instructions.regions import managers_of
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
-from whet.prompt.events import to_json
+from whet.prompt.events import event_to_json
 from whet.rl.language import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -129,7 +129,7 @@ async def prompt_learning(
     evidence.add(whole)
     best = await prove(run, budget, archive, evidence, whole)
     for history in histories[best.prompt.id]:
-        run.log("ledger", [to_json(event) for event in history])
+        run.log("ledger", [event_to_json(event) for event in history])
     return best
 
 

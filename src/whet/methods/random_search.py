@@ -37,7 +37,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.definitions import Definitions, defining_words
-from whet.search.edits import PHRASES, Kind, apply, random_edit, with_words
+from whet.search.edits import PHRASES, Kind, replace_region, random_edit, with_words
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
@@ -124,7 +124,7 @@ def _phrases(run: Run, env: Environment, start: Prompt, config: Config) -> Calla
         for _ in range(run.rng.randint(1, config.edits)):
             edit = random_edit(run.rng, text, kinds, PHRASES)
             text = text if edit is None else edit.text
-        return apply(start, text)
+        return replace_region(start, text)
 
     return draw
 

@@ -51,7 +51,7 @@ from whet.rl.score_book import ScoreBook, written_text
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.edits import apply, text_in
+from whet.search.edits import replace_region, text_in
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out, validate_finalists
 from whet.types import Example, Message, Rollout, Usage
@@ -329,7 +329,7 @@ async def tries(
 def with_reflections(start: Prompt, reflections: Sequence[str]) -> Prompt:
     """The prompt with reflections after its editable text; the start where it refuses them."""
     text = "\n".join([start.region_text(), *(reflection for reflection in reflections if reflection)])
-    return apply(start, text) or start
+    return replace_region(start, text) or start
 
 
 def question(start: Prompt, tried: Attempt) -> list[Message]:

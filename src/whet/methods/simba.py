@@ -48,7 +48,7 @@ from whet.search.demonstrations import (
     instructed,
     with_demonstrations,
 )
-from whet.search.edits import apply, text_in
+from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.minibatch import answered, infinite_batches, show_rollout
 from whet.search.plan import (
@@ -288,7 +288,7 @@ class Changes:
         for rule in await self.policy.write(run, question, "RULE", sample=sample):
             if not copied_input(rule, self.env.train, self.start.source) and not secrets(rule):
                 base = instruction.restored(region, self.start)
-                return apply(base, f"{text.rstrip()}\n\n{rule}".lstrip(), region)
+                return replace_region(base, f"{text.rstrip()}\n\n{rule}".lstrip(), region)
         return None
 
     def percentile(self, percent: int) -> float:

@@ -46,7 +46,7 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards.scored import Gap
-from whet.rl.blob import read
+from whet.rl.blob import read_blob
 from whet.rl.edit_space import EditState, Space, label_probabilities, usable
 from whet.rl.prompt_editor import (
     EditEpisode,
@@ -157,7 +157,7 @@ def settings(config: Config) -> EditorSettings:
 
 def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Environment:
     """The task with a trained editor at work. Raises UsageError when the blob or its demonstrations do not fit."""
-    notes = read(blob, "an editor")[0]["notes"]
+    notes = read_blob(blob, "an editor")[0]["notes"]
     known = {e.id: e for e in env.train}
     if not set(notes["pool"]) <= known.keys():
         raise UsageError("the editor's demonstrations are not among the task's training rows.")

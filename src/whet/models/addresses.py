@@ -33,8 +33,8 @@ def split_address(address: str) -> tuple[str, str]:
     if match is None:
         raise UsageError(f'"{address}" is not the address of a model. {_EXAMPLE}')
     provider, name = match["provider"].lower(), match["name"]
-    if provider not in _BUILT_IN and plugins.find(plugins.MODELS, provider, _BUILT_IN) is None:
-        known = plugins.names(plugins.MODELS, _BUILT_IN)
+    if provider not in _BUILT_IN and plugins.find_plugin(plugins.MODELS, provider, _BUILT_IN) is None:
+        known = plugins.plugin_names(plugins.MODELS, _BUILT_IN)
         raise UsageError(
             f'"{address}": unknown provider "{match["provider"]}".{_compatible(provider, name, known)}'
         )
@@ -75,7 +75,7 @@ def resolve(
         return _endpoint(provider, name, base_url, options or {})
     if provider in _PROVIDERS:
         return _PROVIDERS[provider](name, base_url, options or {})
-    plugin = plugins.find(plugins.MODELS, provider, _BUILT_IN)
+    plugin = plugins.find_plugin(plugins.MODELS, provider, _BUILT_IN)
     assert plugin is not None, "split_address refuses an unknown provider"
     make = plugin.load(lambda value: None if callable(value) else "cannot be called")
     model = plugin.call(make, name, base_url, options or {})

@@ -72,7 +72,9 @@ def can_decode(weights: Weights) -> bool:
     return weights.kind == "causal" and not stateful and {"past_key_values", "position_ids"} <= known.keys()
 
 
-def decode(weights: Weights, rows: Sequence[DecodingRow], choose: Choose, ends: Collection[int]) -> None:
+def generate_rows(
+    weights: Weights, rows: Sequence[DecodingRow], choose: Choose, ends: Collection[int]
+) -> None:
     """Write all rows, each until one of the tokens `ends`, a stop sequence or its bound; one row's failure is everybody's."""
     with weights.torch.inference_mode():
         batch = _prefill(weights, rows)
@@ -280,7 +282,7 @@ def _run(weights: Weights, rows: list[RequestRow]) -> None:
     if not can_decode(weights):
         _generate(weights, rows)
         return
-    decode(
+    generate_rows(
         weights,
         rows,
         lambda live, logits: _adjust_scores(weights, live, logits).argmax(-1),

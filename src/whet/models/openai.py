@@ -22,7 +22,7 @@ from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import (
     NEGLECTS,
     completions,
-    decode,
+    decode_answer,
     embeddings,
     find_neglected_options,
     reported_usage,
@@ -32,7 +32,7 @@ from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
     SYSTEM,
     Failure,
-    encode,
+    encode_body,
     http_error,
     limits_of,
     loads,
@@ -137,11 +137,11 @@ class OpenAIModel(AnswersOnly):
         body = request_body(self._name, fitted, self._disabled | self._optional.left_out(request), form)
         body = self._as_asked(self._options.extend(body))
         self._note_bound(request.max_tokens, fitted.max_tokens)
-        answer = await self._post(encode(body))
+        answer = await self._post(encode_body(body))
         result: list[Completion] | Failure | ProviderError
         if isinstance(answer, bytes):
             self._note_stream(answer)
-            data = decode(answer)
+            data = decode_answer(answer)
             usage = reported_usage(data)
             result = completions(data, request, self.count_tokens, usage)
             if isinstance(result, list):
@@ -248,11 +248,11 @@ class OpenAIModel(AnswersOnly):
         """
         while True:
             sent = self._as_asked(self._options.extend({"model": self._name, **body}))
-            answer = await self._post(encode(sent))
+            answer = await self._post(encode_body(sent))
             if isinstance(answer, ProviderError):
                 return {}, answer, frozenset()
             try:
-                value = {} if isinstance(answer, Failure) else decode(answer)
+                value = {} if isinstance(answer, Failure) else decode_answer(answer)
                 failure = (
                     answer
                     if isinstance(answer, Failure)
@@ -331,7 +331,7 @@ class OpenAIModel(AnswersOnly):
         """One vector a text, in order, in one HTTP call to `/embeddings`, and the tokens that it took. Raises ProviderError, as
         `generate` does."""
         body = {"model": self._name, "input": list(texts), **(self._options.extra_body or {})}
-        answer = await self._post(encode(body), str(self._endpoint.url("embeddings")))
+        answer = await self._post(encode_body(body), str(self._endpoint.url("embeddings")))
         if isinstance(answer, ProviderError):
             raise answer
         if isinstance(answer, Failure):

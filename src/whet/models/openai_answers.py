@@ -131,7 +131,7 @@ def _lacks_json(choice: Mapping[str, Any], text: str) -> bool:
     return False
 
 
-def decode(raw: bytes) -> dict[str, Any]:
+def decode_answer(raw: bytes) -> dict[str, Any]:
     """The JSON object in the body of an HTTP 200, or what a stream of events adds up to. Raises ProviderError."""
     if is_event_stream(raw):
         return read_event_stream(raw)

@@ -142,7 +142,7 @@ def without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return others
 
 
-def encode(body: Mapping[str, Any]) -> bytes:
+def encode_body(body: Mapping[str, Any]) -> bytes:
     """UTF-8 JSON. A lone surrogate, which UTF-8 cannot carry, is sent as a question mark."""
     try:
         return orjson.dumps(body)

@@ -4,7 +4,7 @@ from whet.prompt.diff import text_diff, unified_diff
 from whet.prompt.document import MASK, Prompt
 from whet.prompt.events import Effect
 from whet.prompt.fence import Region
-from whet.prompt.instructions import Instruction, refusal
+from whet.prompt.instructions import Instruction, reason_to_refuse
 from whet.prompt.ledger import Change
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "Instruction",
     "Prompt",
     "Region",
-    "refusal",
+    "reason_to_refuse",
     "text_diff",
     "unified_diff",
 ]

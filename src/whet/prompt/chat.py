@@ -63,7 +63,7 @@ class _Unreadable(Exception):
         self.way = way
 
 
-def read_text(text: str, where: str = "prompt", *, json_only: bool = False) -> tuple[Message, ...]:
+def parse_messages(text: str, where: str = "prompt", *, json_only: bool = False) -> tuple[Message, ...]:
     """The messages of a prompt's text: those that it lists, else one message of the role `auto`.
 
     With `json_only` (a file that ends in .json) any other text than JSON of messages is refused. Raises UsageError for a text

@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.errors import EditRejected, UsageError, did_you_mean
 from whet.prompt.chat import AUTO as AUTO
-from whet.prompt.chat import join_messages, read_messages, read_text, reads_as_chat, write_messages
+from whet.prompt.chat import join_messages, parse_messages, read_messages, reads_as_chat, write_messages
 from whet.prompt.fence import (
     DEFAULT_REGION,
     LOOKS_LIKE_MARKER,
@@ -54,7 +54,7 @@ class Prompt:
         _check_text(text, where)
         if "\x00" in text:
             raise UsageError(f"{where}: a NUL character. Remove it.")
-        return cls.from_messages(read_text(text, where), where)
+        return cls.from_messages(parse_messages(text, where), where)
 
     @classmethod
     def of_chat(cls, value: Any, where: str = "prompt") -> Prompt:

@@ -134,7 +134,7 @@ EVENTS: Mapping[str, type[Event]] = {
 }
 
 
-def to_json(event: Event) -> dict[str, Any]:
+def event_to_json(event: Event) -> dict[str, Any]:
     """An event as JSON values."""
     return {"kind": event.kind, **{key: _plain(value) for key, value in asdict(event).items()}}
 

@@ -100,7 +100,7 @@ class Ledger:
         return f"i{self.counter + 1}"
 
 
-def refusal(text: str) -> str | None:
+def reason_to_refuse(text: str) -> str | None:
     """Why a text cannot be an instruction, or None. It is refused, never repaired."""
     if not any(c.isalnum() for c in text):
         return "the text says nothing"
@@ -117,12 +117,12 @@ def refusal(text: str) -> str | None:
     return None
 
 
-def fold(events: Iterable[Event]) -> Ledger:
+def fold_events(events: Iterable[Event]) -> Ledger:
     """The state after all events. Raises UsageError for an event that does not fit, EditRejected for a bad text."""
-    return states(events)[-1]
+    return ledger_states(events)[-1]
 
 
-def states(events: Iterable[Event]) -> list[Ledger]:
+def ledger_states(events: Iterable[Event]) -> list[Ledger]:
     """The empty ledger and the state after every event."""
     ledgers = [Ledger()]
     for event in events:
@@ -133,11 +133,11 @@ def states(events: Iterable[Event]) -> list[Ledger]:
                 )
             ledgers.append(replace(ledgers[event.to], counter=ledgers[-1].counter))
         else:
-            ledgers.append(apply(ledgers[-1], event))
+            ledgers.append(apply_event(ledgers[-1], event))
     return ledgers
 
 
-def apply(ledger: Ledger, event: Event) -> Ledger:
+def apply_event(ledger: Ledger, event: Event) -> Ledger:
     """The state after one event. A Rollback needs the history: use `fold`."""
     step: Callable[[Ledger, Any], Ledger] | None = _STEPS.get(event.kind)
     if step is None:
@@ -146,7 +146,7 @@ def apply(ledger: Ledger, event: Event) -> Ledger:
 
 
 def _check(text: str) -> None:
-    reason = refusal(text)
+    reason = reason_to_refuse(text)
     if reason is not None:
         raise EditRejected(f"The instruction {text[:60]!r} is refused: {reason}.")
 
@@ -279,7 +279,7 @@ def _read(ledger: Ledger, event: Read) -> Ledger:
                     author=event.author,
                     created=event.at,
                     changed=event.at,
-                    tokens=cost(text),
+                    tokens=estimate_tokens(text),
                 )
             )
             layout.append(LayoutEntry(id=f"i{counter}"))
@@ -305,6 +305,6 @@ def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def cost(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Tokens of an instruction's line where no tokenizer is known: a quarter of its UTF-8 bytes, list mark included."""
     return -(-(len(text.encode("utf-8", "surrogatepass")) + 3) // 4)

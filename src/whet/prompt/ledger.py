@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from whet.prompt.document import Prompt
 from whet.prompt.events import ACTIVE, Event, Read
 from whet.prompt.fence import MARKER
-from whet.prompt.instructions import Ledger, fold
+from whet.prompt.instructions import Ledger, fold_events
 
 BULLET, INDENT = "- ", "  "
 
 
-def render(ledger: Ledger) -> str:
+def render_instructions(ledger: Ledger) -> str:
     """The text of the fence."""
     pieces = [
         BULLET + ledger.instructions[entry.id].text.replace("\n", ledger.newline + INDENT)
@@ -54,7 +54,7 @@ def parse(text: str) -> tuple[tuple[tuple[bool, str], ...], str]:
     return tuple(pieces), newline
 
 
-def read(text: str, author: str = "hand", at: str = "") -> Read:
+def read_ledger(text: str, author: str = "hand", at: str = "") -> Read:
     """The event that says what a fence holds now."""
     notes, newline = parse(text)
     return Read(author=author, at=at, notes=notes, newline=newline)
@@ -62,12 +62,12 @@ def read(text: str, author: str = "hand", at: str = "") -> Read:
 
 def first_event(prompt: Prompt, region: str | None = None, at: str = "") -> Read:
     """The first event of a prompt's ledger: what its author wrote."""
-    return read(prompt.region_text(region), "author", at)
+    return read_ledger(prompt.region_text(region), "author", at)
 
 
 def write_ledger(prompt: Prompt, ledger: Ledger, region: str | None = None) -> Prompt:
     """The prompt with the ledger's text in its region. Raises EditRejected, never repairs."""
-    text = render(ledger)
+    text = render_instructions(ledger)
     return prompt if text == prompt.region_text(region) else prompt.edit(text, region)
 
 
@@ -132,4 +132,8 @@ def read_back(
 ) -> list[Event]:
     """The events with a last one for edits made by hand, when the fence does not hold what they say."""
     text = prompt.region_text(region)
-    return list(events) if events and render(fold(events)) == text else [*events, read(text, at=at)]
+    return (
+        list(events)
+        if events and render_instructions(fold_events(events)) == text
+        else [*events, read_ledger(text, at=at)]
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.replies.blocks import blocks_in, outer_blocks, stretches_of
 from whet.replies.thoughts import without_thought
-from whet.replies.values import FENCED, PROSE, WHOLE, values_of
+from whet.replies.values import FENCED, PROSE, WHOLE, find_values
 from whet.types import Completion
 
 _LONGEST_BARE = 1000
@@ -35,7 +35,7 @@ class TextReading:
     problem: str = ""
 
 
-def read_text(completion: Completion, tag: str, *, lenient: bool = False) -> TextReading:
+def read_tagged_text(completion: Completion, tag: str, *, lenient: bool = False) -> TextReading:
     """The one text that a reply gives under `tag`, every byte of it but outer space and whole wrapping; or none, with the reason.
 
     A text may hold tags, fences and braces itself, so only what encloses it counts:
@@ -78,7 +78,7 @@ def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool
     text: a bare refusal is a text like any other, and the search that uses it measures what it is worth.
     """
     if not many:
-        return read_text(completion, tag, lenient=bare).texts
+        return read_tagged_text(completion, tag, lenient=bare).texts
     reply = without_thought(completion.text).strip()
     whole = completion.error is None and completion.finish != "length"
     texts = _find_tagged(reply, tag, whole)
@@ -303,7 +303,7 @@ def _json_texts(reply: str, tag: str, whole: bool) -> list[str]:
     """The texts of a JSON value that is all of a text, under the tag or a key that names an instruction."""
     if reply.lstrip()[:1] not in ("{", "["):
         return []
-    values = [one.value for one in values_of(reply, whole) if one.place == WHOLE and not one.cut]
+    values = [one.value for one in find_values(reply, whole) if one.place == WHOLE and not one.cut]
     return [text for value in values for text in _texts_by_name(value, tag)]
 
 
@@ -325,7 +325,7 @@ def _texts_by_name(value: Any, tag: str) -> list[str]:
 
 def _is_json(text: str, whole: bool) -> bool:
     text = text.strip()
-    return text[:1] in ("{", "[") and any(one.place == WHOLE for one in values_of(text, whole))
+    return text[:1] in ("{", "[") and any(one.place == WHOLE for one in find_values(text, whole))
 
 
 def _clean(texts: list[str]) -> list[str]:
@@ -362,7 +362,7 @@ def _find_tagged(reply: str, tag: str, whole: bool) -> list[str]:
 
 def _texts_in_json(reply: str, tag: str, whole: bool) -> list[str]:
     """Texts of JSON values: the whole reply, else fenced blocks, else objects with the key `tag` in prose."""
-    values = values_of(reply, whole)
+    values = find_values(reply, whole)
     for place in (WHOLE, FENCED, PROSE):
         texts: list[str] = []
         for one in values:

@@ -61,7 +61,7 @@ def json_values(text: str, *, whole: bool = True) -> list[Any]:
     """
     reply = _plain_quotes(without_thought(text[:_LONGEST]))
     reply += " " if text[-1:].isspace() else ""  # it says that a number at the end is not cut
-    values = [one.value for one in sorted(values_of(reply, whole), key=_rank)]
+    values = [one.value for one in sorted(find_values(reply, whole), key=_rank)]
     return values if any(any(records(value)) for value in values) else _yaml(reply) or values
 
 
@@ -135,7 +135,7 @@ def _rank(one: Value) -> tuple[int, bool, int]:
     return one.place, one.place == PROSE and not holds_object, -one.start
 
 
-def values_of(reply: str, whole: bool) -> list[Value]:
+def find_values(reply: str, whole: bool) -> list[Value]:
     """The objects and lists of a reply, in the order in which they stand there."""
     try:
         value = json.loads(reply, strict=False)

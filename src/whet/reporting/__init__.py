@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whet.reporting.notebook import comparison_html, evaluation_html, result_html
     from whet.reporting.page import sections, write_report
     from whet.reporting.progress_display import Display, display_progress, place_of
-    from whet.reporting.record import Record, number, read_run, side
+    from whet.reporting.record import Record, finite_number, read_run, side
     from whet.reporting.svg import IntervalRow, interval_plot
 
 _HOMES = {
@@ -28,7 +28,7 @@ _HOMES = {
     "whet.reporting.comparison_page": "best_first write_comparison",
     "whet.reporting.page": "sections write_report",
     "whet.reporting.progress_display": "Display display_progress place_of",
-    "whet.reporting.record": "Record number read_run side",
+    "whet.reporting.record": "Record finite_number read_run side",
     "whet.reporting.svg": "IntervalRow interval_plot",
 }
 
@@ -47,10 +47,10 @@ __all__ = [
     "el",
     "evaluation_html",
     "facts",
+    "finite_number",
     "interval_plot",
     "join",
     "note",
-    "number",
     "number_format",
     "parts_beside",
     "place_of",

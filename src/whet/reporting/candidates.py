@@ -10,7 +10,7 @@ import orjson
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clip, el, join, prompt_text
-from whet.reporting.record import START, Record, ReportedCandidate, number
+from whet.reporting.record import START, Record, ReportedCandidate, finite_number
 
 MOST_DRAWN = 500
 LONGEST_PROMPT = 20_000
@@ -144,7 +144,7 @@ def _link(candidate: str, known: Mapping[str, ReportedCandidate]) -> Html:
 
 
 def _scores(record: Record, c: ReportedCandidate) -> Html:
-    again = number(record.validation(c.id).get("mean")) if record.measured_again else None
+    again = finite_number(record.validation(c.id).get("mean")) if record.measured_again else None
     search = "search" if record.measured_again else "validation"
     scores = [
         join(el("small", split), f" {number_format.reward(score, record.digits)}")

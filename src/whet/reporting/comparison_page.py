@@ -16,7 +16,7 @@ from whet.errors import StorageError, UsageError
 from whet.reporting.layout import Section, details, facts, note, table
 from whet.reporting.markup import Child, Html, clip, el, join
 from whet.reporting.page import document
-from whet.reporting.record import Record, number, read_run, side
+from whet.reporting.record import Record, finite_number, read_run, side
 from whet.reporting.svg import (
     XY,
     Frame,
@@ -51,7 +51,7 @@ def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
     """
     methods = best_first(result["methods"])
     texts = {
-        "html": render(result, methods, folder),
+        "html": render_comparison(result, methods, folder),
         "csv": _csv(result),
         "md": _markdown(result, methods),
         "tex": _latex(result, methods),
@@ -75,7 +75,7 @@ def best_first(methods: Methods) -> list[Mapping[str, Any]]:
     return sorted(methods, key=lambda row: (row["test_mean"] is None, -(row["test_mean"] or 0.0)))
 
 
-def render(result: Mapping[str, Any], methods: Methods, folder: Path) -> str:
+def render_comparison(result: Mapping[str, Any], methods: Methods, folder: Path) -> str:
     """The page as text."""
     runs = result["runs"]
     shown = [
@@ -133,8 +133,8 @@ def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
     usage += moved
     calls = sum(sum(side(one, "calls").values()) for one in usage)
     unpriced = any(row["price_unknown"] for row in methods) or any(one.get("price_unknown") for one in moved)
-    spent = sum(number(one.get("cost_usd")) or 0.0 for one in usage)
-    seconds = sum(number(one.get("seconds")) or 0.0 for one in usage)
+    spent = sum(finite_number(one.get("cost_usd")) or 0.0 for one in usage)
+    seconds = sum(finite_number(one.get("seconds")) or 0.0 for one in usage)
     figures: list[tuple[str, Child]] = [
         ("Runs", f"{len(result['runs']):,}"),
         ("Promoted", f"{sum(row['promoted'] for row in methods):,}"),
@@ -176,7 +176,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     results = []
     for pair in decided:
         better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
-        size = number_format.change(abs(pair["difference"]), 3)
+        size = number_format.signed(abs(pair["difference"]), 3)
         p = f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), 'pair')}"
         results.append(f"{pair[better]} is better than {pair[worse]} by {size} ({p}).")
     return results
@@ -193,7 +193,7 @@ def _baseline_rows(runs: Methods) -> list[IntervalRow]:
     """The start prompt, which all runs have in common, as the first run measured it that did."""
     tests = [side(side(run, "baseline"), "test") for run in runs]
     for test in tests:
-        mean, low, high = (number(test.get(end)) for end in ("mean", "low", "high"))
+        mean, low, high = (finite_number(test.get(end)) for end in ("mean", "low", "high"))
         if mean is not None and low is not None and high is not None:
             return [
                 IntervalRow("Start prompt", mean, low, high, _interval(mean, low, high), "square", "baseline")
@@ -208,7 +208,7 @@ def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:
             pair["difference"],
             pair["low"],
             pair["high"],
-            f"{number_format.change(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
+            f"{number_format.signed(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
             f"{number_format.reward(pair['high'], 3)}]",
         )
         for pair in result.get("pairs") or ()
@@ -304,7 +304,7 @@ def _pair_cells(pair: Mapping[str, Any]) -> list[str]:
         return [f"{pair['a']} − {pair['b']}", NO_ANSWER, *["–"] * 4, "0"]
     return [
         f"{pair['a']} − {pair['b']}",
-        number_format.change(pair["difference"], 3),
+        number_format.signed(pair["difference"], 3),
         *(number_format.reward(pair[end], 3) for end in ("low", "high")),
         *(f"{pair[key]:.3g}" for key in ("p", "p_adjusted")),
         number_format.count(pair["n"]),
@@ -409,7 +409,7 @@ def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | 
             [
                 row["method"],
                 number_format.reward(moved["test_mean"], 3),
-                number_format.change(moved["gain_difference"], 3),
+                number_format.signed(moved["gain_difference"], 3),
                 " to ".join(ends),
                 number_format.count(moved["calls"]),
             ]
@@ -450,7 +450,7 @@ def _runs_section(runs: Methods, folder: Path) -> Section:
             [
                 _link(run, folder),
                 *tests,
-                number_format.change(gain.get("difference") if known else None, 3),
+                number_format.signed(gain.get("difference") if known else None, 3),
                 " to ".join(ends) if known else "–",
                 "yes" if gain.get("promoted") else "no",
                 number_format.count(sum(side(usage, "calls").values())),

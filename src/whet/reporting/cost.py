@@ -21,7 +21,7 @@ _MODEL_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--jud
 _DIGEST = re.compile(r" \([0-9a-f]{16}\)$")  # of the checkpoint that a policy was read from
 
 
-def cost(record: Record) -> Section:
+def cost_section(record: Record) -> Section:
     """Calls, tokens and dollars by role."""
     rows = [_row(row, row.role in record.unpriced) for row in record.spending]
     sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}

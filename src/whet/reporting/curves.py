@@ -8,7 +8,7 @@ from typing import Any
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import details, note, table
 from whet.reporting.markup import Html, el, join
-from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, number, rows_of, side
+from whet.reporting.record import STEP_INDEX, Record, ScoredPoint, finite_number, rows_of, side
 from whet.reporting.svg import (
     XY,
     Frame,
@@ -43,12 +43,12 @@ def _row(
     name: str, score: Mapping[str, Any], shape: str, class_: str, digits: int, sign: bool = False
 ) -> IntervalRow | None:
     """The row of a score; None when the score has no numbers."""
-    mean, low, high = (number(score.get(key)) for key in ("mean", "low", "high"))
+    mean, low, high = (finite_number(score.get(key)) for key in ("mean", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    say = number_format.change if sign else number_format.reward
+    say = number_format.signed if sign else number_format.reward
     ends = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
-    level = 1 - (number(score.get("alpha")) or 0.05)
+    level = 1 - (finite_number(score.get("alpha")) or 0.05)
     made = f"{percent(level)} % interval" + (f", {score['method']}" if score.get("method") else "")
     return IntervalRow(name, mean, low, high, f"{say(mean, digits)}  [{ends}]", shape, class_, made)
 
@@ -60,7 +60,7 @@ def intervals(record: Record) -> Html | None:
         return None
     caption = f"Mean reward on the sealed test ({rows_of(side(side(record.result, 'best'), 'test'))})"
     figures = [interval_plot(caption, rows, "interval-test")]
-    if gaps := differences(record):
+    if gaps := interval_rows(record):
         picture = interval_plot("Differences on the same examples", gaps, "interval-gain", 0.0)
         figures.append(el("div", picture, _shares(side(record.result, "improvement")), class_="gain"))
     return el("div", figures, class_="pair")
@@ -82,7 +82,7 @@ def means(record: Record) -> list[IntervalRow]:
     return [row for row in rows if row is not None]
 
 
-def differences(record: Record) -> list[IntervalRow]:
+def interval_rows(record: Record) -> list[IntervalRow]:
     """Best against baseline; of a run with a control also the control against the baseline, and best against the control."""
     control = side(record.result, "control")
     pairs = [pair for pair in record.result.get("pairs") or () if isinstance(pair, Mapping)]
@@ -190,7 +190,7 @@ def _dots(record: Record) -> str:
 
 def _step_rewards(record: Record) -> list[ScoredPoint]:
     """Mean reward of each training step, where it is on the scale of what is validated."""
-    low, high = number(record.final.get("low")), number(record.final.get("high"))
+    low, high = finite_number(record.final.get("low")), finite_number(record.final.get("high"))
     inside = all(
         (low is None or p.value >= low) and (high is None or p.value <= high) for p in record.rewards
     )
@@ -201,7 +201,7 @@ def _baseline(record: Record) -> float | None:
     """The baseline's mean on the rows that the search validated on, else that of the result."""
     if record.start is not None and record.start.validation is not None:
         return record.start.validation
-    return number(side(side(record.result, "baseline"), "validation").get("mean"))
+    return finite_number(side(side(record.result, "baseline"), "validation").get("mean"))
 
 
 def _legend(record: Record, best: float | None) -> Html:

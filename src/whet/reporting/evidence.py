@@ -11,12 +11,12 @@ from whet.reporting.examples import fold_text, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
 from whet.reporting.programs import diff_of_each
-from whet.reporting.record import Record, number, side
+from whet.reporting.record import Record, finite_number, side
 
 MOST_FAILURES = 100
 
 
-def change(record: Record) -> Section | None:
+def diff_section(record: Record) -> Section | None:
     """The diff from baseline to best."""
     before, after = record.baseline_text, record.best_text
     if before is None or after is None:
@@ -54,7 +54,7 @@ def _prompt(record: Record, name: str, title: str, text: str) -> Html:
     return el("article", el("h3", title), note(" · ".join(known)), body, class_=name)
 
 
-def parts(record: Record) -> Section | None:
+def parts_section(record: Record) -> Section | None:
     """Mean of every part of the reward on the sealed test, baseline against best."""
     before, after = sealed_rows(record, "baseline"), sealed_rows(record, "best")
     names = list(dict.fromkeys(name for row in (*before, *after) for name in side(row, "parts")))
@@ -64,7 +64,7 @@ def parts(record: Record) -> Section | None:
     for name in names:
         old, new = _mean_part(before, name), _mean_part(after, name)
         gap = None if old is None or new is None else new - old
-        rows.append([name, *(number_format.reward(v, 3) for v in (old, new)), number_format.change(gap, 3)])
+        rows.append([name, *(number_format.reward(v, 3) for v in (old, new)), number_format.signed(gap, 3)])
     head = ["Part", "Baseline", "Best", "Difference"]
     return Section(
         "parts", "Parts of the reward", table("Mean over the test examples that have the part", head, rows)
@@ -72,7 +72,7 @@ def parts(record: Record) -> Section | None:
 
 
 def _mean_part(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [v for row in rows if (v := number(side(row, "parts").get(name))) is not None]
+    values = [v for row in rows if (v := finite_number(side(row, "parts").get(name))) is not None]
     return sum(values) / len(values) if values else None
 
 
@@ -141,7 +141,7 @@ def _control_pair(record: Record) -> Html | None:
     rows: list[list[Child]] = [
         [
             f"{pair.get('a')} minus {pair.get('b')}",
-            _interval({**pair, "mean": pair.get("difference")}, record.digits, number_format.change),
+            _interval({**pair, "mean": pair.get("difference")}, record.digits, number_format.signed),
             *(f"{pair.get(key, 1.0):.3g}" for key in ("p", "p_adjusted")),
         ]
         for pair in pairs

@@ -9,7 +9,7 @@ import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clip, el, join
 from whet.reporting.programs import trace
-from whet.reporting.record import Record, number
+from whet.reporting.record import Record, finite_number
 from whet.types import lacks_answer
 
 MOST_EXAMPLES = 100
@@ -73,7 +73,7 @@ def _pairs(record: Record) -> list[Pair]:
     pairs: list[Pair] = []
     for old in sealed_rows(record, "baseline"):
         new = after.get(str(old.get("id")))
-        values = number(old.get("reward")), number(new.get("reward")) if new else None
+        values = finite_number(old.get("reward")), finite_number(new.get("reward")) if new else None
         if new is None or lacks_answer(old.get("error")) or lacks_answer(new.get("error")):
             continue
         if values[0] is not None and values[1] is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from whet.reporting.layout import Section, details, note, table
 from whet.reporting.markup import Html, clip, el, join, prompt_text
-from whet.reporting.record import Record, number, side
+from whet.reporting.record import Record, finite_number, side
 from whet.reporting.svg import Frame, Scale, dots, label, legend, marker, pad_range, svg
 
 SIZE = (400, 300)
@@ -160,14 +160,14 @@ def _panel(
 
 
 def _mean(point: Mapping[str, Any], name: str) -> float:
-    return number(side(side(point, "validation"), name).get("mean")) or 0.0
+    return finite_number(side(side(point, "validation"), name).get("mean")) or 0.0
 
 
 def _figure(value: Any) -> str:
-    known = number(value)
+    known = finite_number(value)
     return "–" if known is None else f"{known:.4g}"
 
 
 def _change(value: Any) -> str:
-    known = number(value)
+    known = finite_number(value)
     return "–" if known is None else f"{known:+.4g}"

@@ -8,7 +8,7 @@ from typing import Any
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import Section, note, region, table
 from whet.reporting.markup import Child, Html, el, join
-from whet.reporting.record import Record, number, side
+from whet.reporting.record import Record, finite_number, side
 
 MOST_CONFUSIONS = 10
 
@@ -39,20 +39,20 @@ def _accuracy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Html:
     rows: list[list[Child]] = []
     for name, old in side(before, "each").items():
         new = side(side(after, "each"), name)
-        accuracies = number(old.get("accuracy")), number(new.get("accuracy"))
+        accuracies = finite_number(old.get("accuracy")), finite_number(new.get("accuracy"))
         gap = None if None in accuracies else (accuracies[1] or 0.0) - (accuracies[0] or 0.0)
         rows.append(
             [
                 name,
                 number_format.count(new.get("n")),
                 *(number_format.reward(value, 3) for value in accuracies),
-                number_format.change(gap, 3),
+                number_format.signed(gap, 3),
                 *(number_format.reward(one.get("precision"), 3) for one in (old, new)),
             ]
         )
-    totals = number(before.get("accuracy")), number(after.get("accuracy"))
+    totals = finite_number(before.get("accuracy")), finite_number(after.get("accuracy"))
     gap = (totals[1] or 0.0) - (totals[0] or 0.0)
-    means = [*(number_format.reward(value, 3) for value in totals), number_format.change(gap, 3)]
+    means = [*(number_format.reward(value, 3) for value in totals), number_format.signed(gap, 3)]
     head = ["Label", "Rows", "Accuracy, baseline", "Best", "Difference", "Precision, baseline", "Best"]
     foot = ["All", number_format.count(after.get("n")), *means, "", ""]
     return table("On the sealed test, by the label that was right", head, rows, foot=foot)

@@ -43,12 +43,14 @@ def el(tag: str, *children: Child, **attributes: str | int | float | bool | None
     written = "".join(_attribute(name, value) for name, value in attributes.items())
     if tag in _VOID:
         return Html(f"<{tag}{written}>")
-    return Html(f"<{tag}{written}>{_join(children, plain if tag in _TEXT_ONLY else visible)}</{tag}>")
+    return Html(
+        f"<{tag}{written}>{_join(children, escape_plainly if tag in _TEXT_ONLY else escape_visibly)}</{tag}>"
+    )
 
 
 def join(*children: Child) -> Html:
     """Children one after another, each escaped."""
-    return _join(children, visible)
+    return _join(children, escape_visibly)
 
 
 def _join(children: Iterable[Child], escape: Callable[[str], Html]) -> Html:
@@ -67,22 +69,22 @@ def _attribute(name: str, value: str | int | float | bool | None) -> str:
     if value is None or value is False:
         return ""
     name = name.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{plain(str(value))}"'
+    return f" {name}" if value is True else f' {name}="{escape_plainly(str(value))}"'
 
 
-def visible(text: str) -> Html:
+def escape_visibly(text: str) -> Html:
     """Escaped text in which each hidden character is a small box with its name."""
     return Html("".join(_box(piece) if hidden else html.escape(piece) for piece, hidden in _pieces(text)))
 
 
-def plain(text: str) -> Html:
+def escape_plainly(text: str) -> Html:
     """Escaped text for attributes and for elements that hold no markup; a hidden character is its name."""
     return Html("".join(f"[{_name(p)}]" if hidden else html.escape(p) for p, hidden in _pieces(text)))
 
 
 def clip(text: str, limit: int) -> Html:
     """The first `limit` characters of a text, and how many were left out."""
-    return join(visible(text[:limit]), _rest(text, limit))
+    return join(escape_visibly(text[:limit]), _rest(text, limit))
 
 
 def prompt_text(text: str, limit: int = 100_000) -> Html:
@@ -90,9 +92,9 @@ def prompt_text(text: str, limit: int = 100_000) -> Html:
     shown, parts, last = text[:limit], [], 0
     for match in _MARKS.finditer(shown):
         kind = "fence" if match.group().startswith("<!--") else "slot"
-        parts += [visible(shown[last : match.start()]), el("span", match.group(), class_=kind)]
+        parts += [escape_visibly(shown[last : match.start()]), el("span", match.group(), class_=kind)]
         last = match.end()
-    return join(parts, visible(shown[last:]), _rest(text, limit))
+    return join(parts, escape_visibly(shown[last:]), _rest(text, limit))
 
 
 def _rest(text: str, limit: int) -> Html | None:

@@ -13,7 +13,7 @@ from whet.prompt.document import AUTO
 from whet.reporting.examples import sealed_rows
 from whet.reporting.layout import Section, details, note, region
 from whet.reporting.markup import Child, Html, el, join, prompt_text
-from whet.reporting.record import Record, number, side
+from whet.reporting.record import Record, finite_number, side
 from whet.types import Message
 
 MANY_FAILED = 0.05
@@ -83,10 +83,10 @@ def _doubts(record: Record) -> Iterator[Child]:
     if (constant := _constant(record)) is not None:
         yield constant
     pair: Mapping[str, Any] = next(iter(record.result.get("pairs") or ()), {})
-    low, difference = number(pair.get("low")), number(pair.get("difference"))
+    low, difference = finite_number(pair.get("low")), finite_number(pair.get("difference"))
     if low is not None and difference is not None and low <= 0:
         yield (
-            f"The control did as well, as far as these rows show ({number_format.change(difference, record.digits)} for "
+            f"The control did as well, as far as these rows show ({number_format.signed(difference, record.digits)} for "
             "this run): what made the prompt better may be the search alone, ",
             _link("control"),
             ".",
@@ -96,13 +96,13 @@ def _doubts(record: Record) -> Iterator[Child]:
 def _constant(record: Record) -> Child:
     """What a reward that is the same for every answer means."""
     rewards = {
-        number(row.get("reward")) for name in ("baseline", "best") for row in sealed_rows(record, name)
+        finite_number(row.get("reward")) for name in ("baseline", "best") for row in sealed_rows(record, name)
     }
     if len(rewards) != 1:
         return None
     value = rewards.pop()
     shown = f"Every answer to the test has the reward {number_format.reward(value, record.digits)}. "
-    if value == number(record.final.get("high")):
+    if value == finite_number(record.final.get("high")):
         return shown, "Nothing is left to gain on these rows: add harder ones."
     return shown, "If that is not right, ", el("code", "whet doctor TASK"), " tries the reward on three rows."
 
@@ -152,14 +152,14 @@ def _of_kept(record: Record) -> Iterator[Child]:
             )
     if side(result, "best").get("id") == side(result, "baseline").get("id"):
         yield from _more_search(record)
-    gained = number(gain.get("difference"))
+    gained = finite_number(gain.get("difference"))
     before, after = (
-        number(side(side(result, name), "validation").get("mean")) for name in ("baseline", "best")
+        finite_number(side(side(result, name), "validation").get("mean")) for name in ("baseline", "best")
     )
     if gained is not None and gained < 0 and before is not None and after is not None and after > before:
         rows = number_format.count(side(side(result, "best"), "validation").get("n"))
         yield (
-            f"The prompt gained {number_format.change(after - before, record.digits)} on the {rows} validation rows and lost "
+            f"The prompt gained {number_format.signed(after - before, record.digits)} on the {rows} validation rows and lost "
             f"{number_format.reward(-gained, record.digits)} on the test: the search fitted those rows. Give more of them "
             "(",
             el("code", "splits"),
@@ -221,7 +221,9 @@ def _more_search(record: Record) -> Iterator[Child]:
             other,
         )
     counts = [value for value in record.others.get("replies", ()) if isinstance(value, dict)]
-    requested, kept = (sum(int(number(one.get(name)) or 0) for one in counts) for name in ("asked", "kept"))
+    requested, kept = (
+        sum(int(finite_number(one.get(name)) or 0) for one in counts) for name in ("asked", "kept")
+    )
     if 2 * kept < requested:
         yield (
             f"Of {requested:,} texts that the optimizer model wrote {kept:,} could be used: name a stronger one with ",

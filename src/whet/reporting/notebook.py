@@ -8,7 +8,7 @@ from typing import Any
 import whet.reporting.number_format as number_format
 from whet.engine.forecast import plan_lines
 from whet.reporting.comparison_page import HEAD, best_first, method_cells, sentences
-from whet.reporting.curves import differences, means
+from whet.reporting.curves import interval_rows, means
 from whet.reporting.markup import Child, Html, el
 from whet.reporting.record import Record, side
 from whet.reporting.svg import IntervalRow
@@ -38,7 +38,7 @@ def result_html(result: Mapping[str, Any], prompt: str) -> Html:
             "table",
             _rows("{}, sealed test", means(record))
             or (not side(side(result, "best"), "test") and _row("Sealed test", "not tested")),
-            _rows("{}", differences(record)),
+            _rows("{}", interval_rows(record)),
             figures,
         ),
         el("pre", prompt, style=_BOX),

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from whet.errors import quantity
-from whet.reporting.record import number
+from whet.reporting.record import finite_number
 
 MINUS = "\u2212"
 
@@ -17,14 +17,14 @@ def reward(value: Any, digits: int) -> str:
     >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3)
     ('−0.500', '–', '0.000')
     """
-    amount = number(value)
+    amount = finite_number(value)
     if amount is None:
         return "–"
     text = f"{abs(amount):,.{digits}f}"
     return f"{MINUS}{text}" if amount < 0 and text.strip("0.,") else text
 
 
-def change(value: Any, digits: int) -> str:
+def signed(value: Any, digits: int) -> str:
     """A difference with its sign.
 
     >>> change(0.125, 2), change(-1, 2), change(0, 2)
@@ -42,13 +42,13 @@ def places(value: Any) -> int:
     >>> places(0.25), places(0.0002134), reward(0.0002134, places(0.0002134))
     (3, 6, '0.000213')
     """
-    size = abs(number(value) or 0.0)
+    size = abs(finite_number(value) or 0.0)
     return 2 - math.floor(math.log10(size)) if 1e-9 < size < 0.01 else 3
 
 
 def count(value: Any) -> str:
     """A whole number with separators; a dash when there is none."""
-    amount = number(value)
+    amount = finite_number(value)
     return "–" if amount is None else f"{round(amount):,}"
 
 
@@ -63,7 +63,7 @@ def plural(n: int, word: str) -> str:
 
 def dollars(value: Any) -> str:
     """An amount in USD with four decimals below ten dollars."""
-    amount = number(value)
+    amount = finite_number(value)
     if amount is None:
         return "–"
     return f"${amount:,.4f}" if 0 < amount < 10 else f"${amount:,.2f}"
@@ -77,7 +77,7 @@ def price(value: Any, unknown: bool) -> str:
     """
     if not unknown:
         return dollars(value)
-    return f"{dollars(value)} and more: price unknown" if number(value) else "price unknown"
+    return f"{dollars(value)} and more: price unknown" if finite_number(value) else "price unknown"
 
 
 def duration(value: Any) -> str:
@@ -86,7 +86,7 @@ def duration(value: Any) -> str:
     >>> duration(3.21), duration(83), duration(7260), duration(None)
     ('3.2 s', '1 min 23 s', '2 h 1 min', '–')
     """
-    seconds = number(value)
+    seconds = finite_number(value)
     if seconds is None:
         return "–"
     if seconds < 59.5:

@@ -34,7 +34,7 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
     journal and the result only, so that writing it again gives the same bytes. Raises UsageError when the
     folder has no journal, StorageError when the disk refuses the file; an older report then stays as it was.
     """
-    page = render(read_record(folder, result))
+    page = render_report(read_record(folder, result))
     path = folder / REPORT
     partial = folder / f"{REPORT}.{os.getpid()}.partial"
     try:
@@ -47,7 +47,7 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
     return path
 
 
-def render(record: Record) -> str:
+def render_report(record: Record) -> str:
     """The page as text."""
     title = f"{record.result.get('task') or record.header.get('task') or record.name}: whet report"
     shown = _sections(record)
@@ -57,7 +57,7 @@ def render(record: Record) -> str:
         el("a", "Skip to the verdict", href="#verdict", class_="skip"),
         verdict.header(record),
         verdict.simulation_banner(record),
-        el("main", verdict.verdict(record), _contents(shown), [section.html() for section in shown]),
+        el("main", verdict.verdict_section(record), _contents(shown), [section.html() for section in shown]),
         el("footer", el("p", end)),
     )
 
@@ -87,17 +87,17 @@ def _sections(record: Record) -> list[Section]:
     everything = (
         next_steps(record),
         front.objectives(record),
-        evidence.change(record),
+        evidence.diff_section(record),
         programs.ablation(record),
         evidence.prompts(record),
         labels.labels(record),
         _learning(record),
         _figures(record),
         examples.examples(record),
-        evidence.parts(record),
+        evidence.parts_section(record),
         evidence.failures(record),
         evidence.control(record),
-        cost.cost(record),
+        cost.cost_section(record),
         candidates.candidates(record),
         candidates.others(record),
         cost.reproduction(record),

@@ -11,7 +11,7 @@ from whet.prompt import Prompt
 from whet.reporting.diff import diff_html
 from whet.reporting.layout import Section, details, note, table
 from whet.reporting.markup import Html, clip, el, join
-from whet.reporting.record import Record, number, side
+from whet.reporting.record import Record, finite_number, side
 
 LONGEST_STEP = 2_000
 
@@ -46,12 +46,12 @@ def ablation(record: Record) -> Section | None:
     rows = [
         [
             name,
-            number_format.reward(number(side(without, name).get("validation")), record.digits),
-            number_format.change(number(side(without, name).get("gain")), record.digits),
+            number_format.reward(finite_number(side(without, name).get("validation")), record.digits),
+            number_format.signed(finite_number(side(without, name).get("gain")), record.digits),
         ]
         for name in without
     ]
-    whole = number_format.reward(number(measured.get("whole")), record.digits)
+    whole = number_format.reward(finite_number(measured.get("whole")), record.digits)
     caption = note(
         f"Each changed region alone was put back as it was at the start and the rest kept, on {measured.get('n')} validation "
         f"rows; with all changes the mean reward is {whole}. The search has seen these rows, so read the gains as hints."

@@ -105,7 +105,7 @@ class Record:
     @property
     def rows_seen(self) -> int:
         """Test rows that an earlier run had to learn from."""
-        return int(number(self.result.get("test_rows_seen")) or 0)
+        return int(finite_number(self.result.get("test_rows_seen")) or 0)
 
     @property
     def start(self) -> ReportedCandidate | None:
@@ -150,7 +150,7 @@ class Record:
             (mean - seen.validation, score.get("n"), seen.validation_n)
             for seen in (self.start, self.candidates.get(self.best_id or ""))
             if seen is not None and seen.validation is not None and (score := self.validation(seen.id))
-            if (mean := number(score.get("mean"))) is not None
+            if (mean := finite_number(score.get("mean"))) is not None
         ]
         return any(abs(gap) > 1e-9 or n != rows for gap, n, rows in measured)
 
@@ -173,7 +173,7 @@ class Record:
     @property
     def digits(self) -> int:
         """Decimals of a reward, so that a reward in [0, 1] has three."""
-        low, high = number(self.final.get("low")), number(self.final.get("high"))
+        low, high = finite_number(self.final.get("low")), finite_number(self.final.get("high"))
         values = [abs(p.value) for p in (*self.trained, *self.validated)]
         width = high - low if low is not None and high is not None else max(values, default=1.0)
         return 3 if width <= 2 else 2 if width <= 20 else 1
@@ -187,7 +187,9 @@ class Record:
             for row in self.final.get(name) or ()
             if isinstance(row, Mapping)
         ]
-        whole = all(float(v).is_integer() for row in rows if (v := number(row.get("reward"))) is not None)
+        whole = all(
+            float(v).is_integer() for row in rows if (v := finite_number(row.get("reward"))) is not None
+        )
         return 0 if whole else self.digits
 
     @property
@@ -221,13 +223,13 @@ def rows_of(score: Mapping[str, Any]) -> str:
     >>> rows_of({"n": 90}), rows_of({"n": 87, "answered": 87, "of": 90})
     ('90 examples', '87 of 90 examples answered')
     """
-    n, answered, of = (number(score.get(key)) for key in ("n", "answered", "of"))
+    n, answered, of = (finite_number(score.get(key)) for key in ("n", "answered", "of"))
     if answered is not None and of is not None and answered < of:
         return f"{answered:,.0f} of {of:,.0f} examples answered"
     return "– examples" if n is None else f"{n:,.0f} example" + ("" if n == 1 else "s")
 
 
-def number(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
     """A finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -260,7 +262,7 @@ def _take(record: Record, name: str, value: Any, calls: int) -> None:
     if name in ("candidate", "validated") and isinstance(value, Mapping) and "id" in value:
         _take_candidate(record, value, calls)
     elif name == "step" and isinstance(value, Mapping):
-        figures = {str(k): f for k, v in value.items() if (f := number(v)) is not None}
+        figures = {str(k): f for k, v in value.items() if (f := finite_number(v)) is not None}
         record.steps.append({STEP_INDEX: float(len(record.steps)), **figures})
         if (reward := trained_reward(figures)) is not None:
             record.rewards.append(ScoredPoint(calls, reward))
@@ -280,9 +282,9 @@ def _take_candidate(record: Record, value: Mapping[str, Any], calls: int) -> Non
         str(value.get("operator", "")),
         calls,
     )
-    train, validation = number(value.get("train")), number(value.get("validation"))
+    train, validation = finite_number(value.get("train")), finite_number(value.get("validation"))
     if train is not None:
-        parts = {str(k): f for k, v in side(value, "parts").items() if (f := number(v)) is not None}
+        parts = {str(k): f for k, v in side(value, "parts").items() if (f := finite_number(v)) is not None}
         seen = replace(seen, train=train, train_n=value.get("train_n"), parts=parts)
         if validation is None:
             record.trained.append(ScoredPoint(calls, train))

@@ -10,7 +10,7 @@ from whet.engine.usage_sums import PARTS, parts_of
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
 from whet.reporting.markup import Child, Html, clip, el, join
-from whet.reporting.record import Record, number, rows_of, side
+from whet.reporting.record import Record, finite_number, rows_of, side
 
 LONGEST_TITLE = 160
 _TICK = "M5 12.5l4.5 4.5L19 7.5"
@@ -46,7 +46,7 @@ def simulated_banner() -> Html:
     return el("aside", el("strong", "SIMULATED"), " ", text, class_="banner", role="note")
 
 
-def verdict(record: Record) -> Html:
+def verdict_section(record: Record) -> Html:
     """The outcome in one sentence, the intervals behind it, the key figures and the warnings."""
     kind, title, icon = _outcome(record)
     badge = el("svg", el("path", d=icon), viewBox="0 0 24 24", aria_hidden="true")
@@ -128,7 +128,7 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     remedy = _small("set prices in task.yaml") if record.unpriced else None
     pairs.append(("Cost", join(number_format.price(cost, bool(record.unpriced)), remedy)))
     pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))
-    if (trained := number(usage.get("training_seconds"))) is not None:
+    if (trained := finite_number(usage.get("training_seconds"))) is not None:
         pairs.append(("Training", number_format.duration(trained)))
     if record.candidates:
         pairs.append(("Candidates", f"{len(record.candidates):,}"))

@@ -106,9 +106,9 @@ def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
         return READ[name](RewardOptions(name, options, folder, where))
     if name in BUILT_IN:
         return _construct(BUILT_IN[name], name, options, where)
-    plugin = plugins.find(plugins.REWARDS, name, NAMES)
+    plugin = plugins.find_plugin(plugins.REWARDS, name, NAMES)
     if plugin is None:
-        known = plugins.names(plugins.REWARDS, (*BUILT_IN, *READ, "reward.py"))
+        known = plugins.plugin_names(plugins.REWARDS, (*BUILT_IN, *READ, "reward.py"))
         raise UsageError(f'{where}: there is no reward "{name}".{did_you_mean(name, known)}')
     return _load(plugin, options, where)
 

@@ -106,7 +106,7 @@ def objects(reply: str, whole: bool = True) -> list[dict[str, Any]]:
     return values
 
 
-def number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """A finite number, also one written as text or as `4/5`; None for anything else."""
     if isinstance(value, bool):
         return None

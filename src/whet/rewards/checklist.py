@@ -27,8 +27,8 @@ from whet.rewards.asking import (
     enclose_in_markers,
     first_of,
     lower_keys,
-    number,
     objects,
+    parse_number,
     without_verdict,
     yes_or_no,
 )
@@ -186,8 +186,8 @@ def _by_number(value: Any) -> dict[int, Finding]:
     findings: dict[int, Finding] = {}
     for key, row in rows.items():
         keys = lower_keys(row) if isinstance(row, dict) else {"met": row}
-        place = number(first_of(keys, "number", "item", "id", "n", "index"))
-        place = number(key) if place is None else place
+        place = parse_number(first_of(keys, "number", "item", "id", "n", "index"))
+        place = parse_number(key) if place is None else place
         met = yes_or_no(first_of(keys, "met", "answer", "verdict", "result", "passed", "pass", "satisfied"))
         reason = first_of(keys, *REASONS)
         if place is not None and met is not None:
@@ -211,7 +211,7 @@ def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | No
     for row in rows[:MOST_ITEMS]:
         keys = lower_keys(row) if isinstance(row, dict) else {"item": row}
         text = first_of(keys, "item", "text", "requirement", "question")
-        weight = number(keys.get("weight")) or 0.0
+        weight = parse_number(keys.get("weight")) or 0.0
         if isinstance(text, str) and any(c.isalnum() for c in text):
             items.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
     return name_items(items) or None

@@ -20,8 +20,8 @@ from whet.rewards.asking import (
     enclose_in_markers,
     first_of,
     lower_keys,
-    number,
     objects,
+    parse_number,
 )
 from whet.rewards.reward import JUDGE
 from whet.rewards.text import targets_of
@@ -125,7 +125,7 @@ class Judge:
         if not isinstance(value, Mapping):
             return None
         keys = lower_keys(value)
-        score = number(first_of(keys, "score", "rating", "grade", "value"))
+        score = parse_number(first_of(keys, "score", "rating", "grade", "value"))
         explanation = first_of(keys, *REASONS)
         return self._on_scale(score, explanation if isinstance(explanation, str) else "")
 
@@ -136,7 +136,7 @@ class Judge:
             last = matches[-1]
             rest = (reply[: last.start()] + reply[last.end() :]).strip()
             return self._on_scale(float(last.group(1) or last.group(2)), re.sub(_LABEL, "", rest).strip())
-        return self._on_scale(number(reply), "")
+        return self._on_scale(parse_number(reply), "")
 
     def _on_scale(self, score: float | None, explanation: str) -> Verdict | None:
         low, high = self.scale

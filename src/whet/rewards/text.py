@@ -19,7 +19,7 @@ from whet.rewards.reward import TARGET, RewardFunction
 from whet.rewards.targets import accepted_answers, quote, show_target, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
-from whet.words import fold, units, without_punctuation
+from whet.words import fold, split_words, without_punctuation
 
 __all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score", "normalise", "targets_of"]
 
@@ -44,7 +44,7 @@ def normalise(text: str) -> str:
     folded = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), fold(text))
     folded = _MINUS.sub(_KEPT_MINUS, _POINT.sub(_KEPT_POINT, folded))
     plain = _ARTICLES.sub(" ", without_punctuation(folded)).translate(_KEPT)
-    return " ".join(units(plain))
+    return " ".join(split_words(plain))
 
 
 def f1_score(answer: str, target: str) -> float:

@@ -28,7 +28,7 @@ def pack(parts: Parts, facts: Mapping[str, Any]) -> bytes:
     return bytes_of(flat, metadata={"json": json.dumps(facts)})
 
 
-def read(blob: bytes, what: str) -> tuple[dict[str, Any], Parts]:
+def read_blob(blob: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     """Facts and tensors of a blob. Raises UsageError naming `what` when it is damaged."""
     try:
         flat = tensors_of(blob)
@@ -43,7 +43,7 @@ def read(blob: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     return facts, parts
 
 
-def fill(into: Parts, stored: Parts, what: str) -> None:
+def copy_tensors(into: Parts, stored: Parts, what: str) -> None:
     """Copy the tensors of these parts into those of the same names, or nothing at all.
 
     Raises UsageError naming `what` when a part is missing, or has other names or shapes.

@@ -20,7 +20,7 @@ from whet.prompt import Prompt
 from whet.prompt.document import MASK
 from whet.prompt.fence import without_markers
 from whet.prompt.slots import SLOT, fill, slots
-from whet.search.edits import apply, delete, spans
+from whet.search.edits import delete, replace_region, spans
 from whet.types import Example
 
 Kind = Literal["stop", "exchange", "words", "keep", "turn"]
@@ -142,7 +142,7 @@ class Space:
         before = self.start.messages[region.message].content[: region.start]
         if not slots(before) and len(parts) > 1 and not slots(parts[-1]):
             parts = [parts[-1], *parts[:-1]]
-        made = apply(self.start, "\n".join(parts))
+        made = replace_region(self.start, "\n".join(parts))
         if made is None:
             raise UsageError(f"the prompt refuses the demonstrations {parts[:-1]!r}.")
         return made
@@ -183,7 +183,7 @@ def demonstration(start: Prompt, example: Example, words: Mapping[str, str]) -> 
 def usable(start: Prompt, env: Environment, example: Example) -> bool:
     """Whether an example can be a demonstration: its text brings no slot and no fence marker."""
     shown = demonstration(start, example, env.labels)
-    return not SLOT.search(shown) and apply(start, f"{start.region_text()}\n{shown}") is not None
+    return not SLOT.search(shown) and replace_region(start, f"{start.region_text()}\n{shown}") is not None
 
 
 def _exchange(order: tuple[int, ...], first: int, second: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whet.rl.blob import Parts, fill, pack, read
+from whet.rl.blob import Parts, copy_tensors, pack, read_blob
 
 Weights = dict[str, Tensor]
 
@@ -65,8 +65,8 @@ class TrainedNetwork:
 
     def load(self, blob: bytes) -> None:
         """Restore what `save` returned; training goes on bit for bit as it would have. Raises UsageError."""
-        facts, stored = read(blob, self._name)
-        fill(self._parts(), stored, self._name)
+        facts, stored = read_blob(blob, self._name)
+        copy_tensors(self._parts(), stored, self._name)
         self.notes, self._adam.updates = facts["notes"], facts["updates"]
 
     def _parts(self) -> Parts:

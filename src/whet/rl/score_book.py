@@ -17,7 +17,7 @@ from whet.replies import unwrap, without_thought
 from whet.rl.language import TAG
 from whet.run import Run
 from whet.search.archive import Archive, Candidate, preference
-from whet.search.edits import apply
+from whet.search.edits import replace_region
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, validate_finalists, validate_leader
 from whet.types import JSON, Example, Score
@@ -101,7 +101,9 @@ class ScoreBook(ValidatedNotes):
     async def grade(self, run: Run, env: Environment, texts: Sequence[str]) -> list[float]:
         """Reward of each text on the training examples; the lowest for one that the prompt refuses. Only new texts are scored."""
         scores = self.notes["scores"]
-        made = {t: apply(self.start, t, self.region) for t in dict.fromkeys(texts) if t not in scores}
+        made = {
+            t: replace_region(self.start, t, self.region) for t in dict.fromkeys(texts) if t not in scores
+        }
         new = {text: prompt for text, prompt in made.items() if prompt is not None}
         results = await env.score(run, list(new.values()), self.examples)
         scores.update(
@@ -180,7 +182,7 @@ def written_text(sample: Sample, tag: str = TAG) -> str | None:
 
 def rewrite_of(start: Prompt, text: str | None) -> Prompt | None:
     """`start` with its editable text replaced, or None for a text that the prompt refuses (empty, a lost slot, too long)."""
-    return None if text is None else apply(start, text.strip())
+    return None if text is None else replace_region(start, text.strip())
 
 
 async def score_rewrites(

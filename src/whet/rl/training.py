@@ -208,7 +208,7 @@ def rewards_by_turn(trajectory: Trajectory, whole: float) -> list[float]:
     return [*trajectory.rewards[:-1], whole - sum(trajectory.rewards[:-1])]
 
 
-def total(reward: Reward) -> float:
+def total_reward(reward: Reward) -> float:
     """A sample's whole reward."""
     return float(reward) if isinstance(reward, int | float) else float(sum(reward))
 
@@ -254,7 +254,7 @@ class Trainer:
         without groups."""
         if not groups:
             return {}
-        totals = [[total(reward) for reward in group] for group in rewards]
+        totals = [[total_reward(reward) for reward in group] for group in rewards]
         samples = [sample for group in groups for sample in group]
         figures: dict[str, float] = {}
         if self.config.advantage == "gae":

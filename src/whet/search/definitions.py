@@ -11,7 +11,7 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.prompt.slots import SLOT
-from whet.search.edits import apply
+from whet.search.edits import replace_region
 from whet.search.vocabulary import tokenize
 
 REGION = "definitions"
@@ -65,7 +65,7 @@ class Definitions:
 
     def prompt(self, chosen: Sequence[Sequence[str]]) -> Prompt | None:
         """The start with these words for each label, in the order of the labels; None when the prompt refuses the text."""
-        return apply(self.start, self.text(chosen), self.region)
+        return replace_region(self.start, self.text(chosen), self.region)
 
     def text(self, chosen: Sequence[Sequence[str]]) -> str:
         """The editable text: a line for each label, then the slots that stood in the region."""

@@ -17,7 +17,7 @@ from whet.prompt.fence import LOOKS_LIKE_MARKER
 from whet.prompt.slots import SLOT
 from whet.rewards.text import targets_of
 from whet.search.copies import Copies, comparable
-from whet.search.edits import apply, text_in
+from whet.search.edits import replace_region, text_in
 from whet.search.regions import prompt_of_region
 from whet.types import Example, Rollout
 
@@ -155,12 +155,12 @@ def _shown(start: Prompt, prompt: Prompt, part: str, block: str) -> Prompt | Non
         None,
     )
     if own is not None:
-        return apply(prompt, block, own)
+        return replace_region(prompt, block, own)
     name = next((region for region in editable(start) if region in inside), None)
     if name is None:
         return prompt
     text = text_in(start.focused(name), prompt).rstrip()
-    return apply(prompt.restored(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
+    return replace_region(prompt.restored(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
 
 
 def holds_demonstrations(start: Prompt, region: str) -> bool:

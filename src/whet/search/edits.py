@@ -158,7 +158,7 @@ def random_edit(
 def moved(start: Prompt, prompt: Prompt, region: str, source: Prompt) -> Prompt:
     """A prompt with the text that a region has in another one; itself where it refuses that. Both descend from `start`."""
     text = text_in(start.focused(region), source)
-    return apply(prompt.restored(region, start), text, region) or prompt
+    return replace_region(prompt.restored(region, start), text, region) or prompt
 
 
 def text_in(start: Prompt, prompt: Prompt) -> str:
@@ -183,10 +183,10 @@ def text_in(start: Prompt, prompt: Prompt) -> str:
 def with_words(start: Prompt, words: Sequence[str]) -> Prompt | None:
     """`start` with its editable text replaced by words, followed by the slots that stood in it."""
     kept = [match.group(0) for match in SLOT.finditer(start.region_text())]
-    return apply(start, " ".join([*words, *kept]))
+    return replace_region(start, " ".join([*words, *kept]))
 
 
-def apply(start: Prompt, text: str, region: str | None = None) -> Prompt | None:
+def replace_region(start: Prompt, text: str, region: str | None = None) -> Prompt | None:
     """`start` with the text of a region (None: the first, or that in focus) replaced; None when the prompt refuses the text."""
     try:
         return start.edit(text, region)

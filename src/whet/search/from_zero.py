@@ -15,7 +15,7 @@ from whet.rewards import JUDGE, LABELS, TARGET_SCORE, RewardFailed
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.demonstrations import Demonstration, instructed, labelled, with_demonstrations
-from whet.search.edits import apply, text_in
+from whet.search.edits import replace_region, text_in
 from whet.search.labels import by_label, right_answers
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, validate_leader
@@ -129,7 +129,7 @@ def proposals(
     if answers and region is not None and not objections("\n".join(answers)):
         text = text_in(start.focused(region), start).rstrip()
         listed = "\n".join(f"- {answer}" for answer in answers)
-        made.append((LISTED, apply(start, f"{text}\n\n{LIST}\n{listed}\n".lstrip(), region), []))
+        made.append((LISTED, replace_region(start, f"{text}\n\n{LIST}\n{listed}\n".lstrip(), region), []))
     return [
         (operator, prompt, demos)
         for operator, prompt, demos in made

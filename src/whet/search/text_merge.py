@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from whet.prompt import Prompt
 from whet.search.copies import comparable
 from whet.search.demonstrations import editable
-from whet.search.edits import apply, text_in
+from whet.search.edits import replace_region, text_in
 
 
 def merged_text(base: str, first: str, second: str) -> str | None:
@@ -85,5 +85,5 @@ def merged_prompt(start: Prompt, base: Prompt, first: Prompt, second: Prompt) ->
         text = merged_text(before, one, two)
         if text is None:
             text = two if one == before else one
-        merged = apply(merged.restored(region, start), text, region) or merged
+        merged = replace_region(merged.restored(region, start), text, region) or merged
     return None if merged == first else merged

@@ -97,7 +97,9 @@ def read_environment(keys: Mapping[str, Node], folder: Path) -> TaskEnvironment 
     if not isinstance(node.value, dict):
         node.refuse(f"`environment` is a mapping; this is {node.kind()}. Write {EXAMPLE}.")
     kinds = [kind for kind in ("gymnasium", "tools") if kind in node.value]
-    brought = (plugins.find(plugins.ENVIRONMENTS, key, NAMES) for key in node.value if key not in NAMES)
+    brought = (
+        plugins.find_plugin(plugins.ENVIRONMENTS, key, NAMES) for key in node.value if key not in NAMES
+    )
     plugin = None if kinds else next((plugin for plugin in brought if plugin is not None), None)
     if plugin is not None:
         return _of_plugin(plugin, node, labels)
@@ -141,7 +143,7 @@ def _of_plugin(plugin: plugins.Plugin, node: Node, labels: Mapping[str, str]) ->
 def _unknown_kind(node: Node) -> str:
     """What to say of an environment that names no kind: its keys, and the nearest known word."""
     words = ", ".join(node.value) or "nothing"
-    known = plugins.names(plugins.ENVIRONMENTS, NAMES)
+    known = plugins.plugin_names(plugins.ENVIRONMENTS, NAMES)
     near = [hint for key in node.value if "Did you mean" in (hint := did_you_mean(key, known))]
     return f"neither gymnasium nor tools, but {words}." + (near[0] if near else "")
 

@@ -51,7 +51,7 @@ def load_prompt(path: Path, named_by: str = "") -> Prompt:
         raise UsageError(f"{path}:1: the prompt is empty. Write the text that the model should receive.")
     if "\x00" in text:
         raise UsageError(f"{path}:{_line(text, text.index(chr(0)))}: a NUL character. Remove it.")
-    messages = chat.read_text(text, str(path), json_only=path.suffix.lower() == ".json")
+    messages = chat.parse_messages(text, str(path), json_only=path.suffix.lower() == ".json")
     return Prompt.from_messages(messages, str(path))
 
 

@@ -263,9 +263,9 @@ def _table(database: Database) -> Table:
 
 
 def _put(connection: Connection, table: Table, key: str, value: bytes) -> None:
-    from whet.live.database import insert
+    from whet.live.database import insert_into
 
-    connection.execute(insert(connection, table).values(key=key, value=value).on_conflict_do_nothing())
+    connection.execute(insert_into(connection, table).values(key=key, value=value).on_conflict_do_nothing())
 
 
 def _keys(database: Database, table: Table) -> list[str]:

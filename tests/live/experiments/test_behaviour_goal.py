@@ -14,7 +14,7 @@ from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.database import Database, now
 from whet.live.experiments import Experiments
-from whet.live.experiments.definition import read
+from whet.live.experiments.definition import read_definition
 from whet.live.experiments.metrics import read_reward
 from whet.live.experiments.reducer import (
     MICROSECONDS,
@@ -45,7 +45,7 @@ REWARD = {
 def fold_of(*events: Event) -> ExperimentReducer:
     goal = {"name": "behaviour", "window": 60, "reward": REWARD}
     asked = {"prompt": "p", "label": "production", "arms": [{"version": 1}, {"version": 2}], "goal": goal}
-    found = ExperimentReducer(read(asked), "salt", (Revision(1, 0, (0.5, 0.5)),))
+    found = ExperimentReducer(read_definition(asked), "salt", (Revision(1, 0, (0.5, 0.5)),))
     for event in events:
         found.apply(event)
     return found

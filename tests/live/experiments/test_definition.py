@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whet.errors import UsageError
-from whet.live.experiments.definition import Definition, read, refuse_tiny
+from whet.live.experiments.definition import Definition, read_definition, refuse_tiny
 
 PLAIN: dict[str, Any] = {
     "prompt": "support/reply",
@@ -19,7 +19,7 @@ PLAIN: dict[str, Any] = {
 
 
 def test_a_short_definition_has_sensible_defaults() -> None:
-    found = read(PLAIN)
+    found = read_definition(PLAIN)
     assert found.control == 3
     assert found.starting_weights == (0.5, 0.5)
     assert (found.goal.name, found.goal.direction, found.goal.window) == ("thumb", "max", 3600)
@@ -28,7 +28,7 @@ def test_a_short_definition_has_sensible_defaults() -> None:
 
 def test_guard_rails_take_the_words_of_objectives() -> None:
     one = {"metric": "latency", "high": 20}
-    bound, margin = read(
+    bound, margin = read_definition(
         PLAIN | {"guards": [{**one, "goal": "min", "at_most": 3.0}, {"metric": "thumb", "margin": 0.1}]}
     ).guards
     assert (bound.against, bound.limit, bound.metric.direction) == ("value", 3.0, "min")
@@ -42,7 +42,7 @@ def test_guard_rails_take_the_words_of_objectives() -> None:
         ({"metric": "latency_ms", "at_most": 0.5}, '"latency", in seconds'),
     ):
         with pytest.raises(UsageError, match=message):
-            read(PLAIN | {"guards": [guard]})
+            read_definition(PLAIN | {"guards": [guard]})
 
 
 def test_a_full_definition_survives_json() -> None:
@@ -60,9 +60,9 @@ def test_a_full_definition_survives_json() -> None:
         "approval": False,
         "stratum": "language",
     }
-    found = read(asked)
+    found = read_definition(asked)
     assert isinstance(found, Definition)
-    assert read(json.loads(json.dumps(found.to_json()))) == found
+    assert read_definition(json.loads(json.dumps(found.to_json()))) == found
     assert list(found.metrics) == ["rating", "latency", "error"]
     assert found.starting_weights == pytest.approx((0.95, 0.025, 0.025))
     latency = found.metrics["latency"]
@@ -118,7 +118,7 @@ def test_a_full_definition_survives_json() -> None:
 )
 def test_what_makes_no_sense_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        read(PLAIN | change)
+        read_definition(PLAIN | change)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_makes_no_sense_is_refused(change: dict[str, Any], said: str) -> No
     ],
 )
 def test_a_name_alone_means_what_the_metric_is(name: str, expected: tuple[Any, ...]) -> None:
-    found = read(PLAIN | {"goal": name}).goal
+    found = read_definition(PLAIN | {"goal": name}).goal
     assert (found.direction, found.low, found.high, found.window, found.missing) == expected
 
 
@@ -157,9 +157,9 @@ def test_what_is_said_goes_before_what_a_name_means(
     name: str, given: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
     for asked in ({"goal": {"name": name, **given}}, {"guards": [{"metric": name, "limit": 0.01, **given}]}):
-        found = read(PLAIN | asked).metrics[name]
+        found = read_definition(PLAIN | asked).metrics[name]
         assert (found.direction, found.low, found.high, found.window, found.missing) == expected
-        assert read(read(PLAIN | asked).to_json()).metrics[name] == found
+        assert read_definition(read_definition(PLAIN | asked).to_json()).metrics[name] == found
 
 
 @pytest.mark.parametrize(
@@ -174,19 +174,19 @@ def test_what_is_said_goes_before_what_a_name_means(
 )
 def test_what_only_the_asker_can_know_is_asked_for(goal: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        read(PLAIN | {"goal": goal})
+        read_definition(PLAIN | {"goal": goal})
 
 
 def test_an_arm_with_hardly_any_units_is_refused_at_the_start_only() -> None:
-    tiny = read(PLAIN | {"arms": [{"version": 3, "weight": 1e-9}, {"version": 4}]})
+    tiny = read_definition(PLAIN | {"arms": [{"version": 3, "weight": 1e-9}, {"version": 4}]})
     with pytest.raises(
         UsageError, match=r"Version 3 would start with 1e-09 of the units; the least is 0.001"
     ):
         refuse_tiny(tiny)
-    refuse_tiny(read(PLAIN | {"arms": [{"version": 3, "weight": 99}, {"version": 4}]}))
+    refuse_tiny(read_definition(PLAIN | {"arms": [{"version": 3, "weight": 99}, {"version": 4}]}))
 
 
 @pytest.mark.parametrize("key", ["prompt", "label", "arms", "goal"])
 def test_what_is_missing_is_named(key: str) -> None:
     with pytest.raises(UsageError, match=key):
-        read({name: value for name, value in PLAIN.items() if name != key})
+        read_definition({name: value for name, value in PLAIN.items() if name != key})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.client.assignment import assign
-from whet.live.experiments.definition import read
+from whet.live.experiments.definition import read_definition
 from whet.live.experiments.reducer import (
     MICROSECONDS,
     Event,
@@ -30,7 +30,7 @@ FIRST = Revision(1, 0, (0.5, 0.5))
 def fold_of(events: Iterable[Event] = (), *revisions: Revision, **settings: Any) -> ExperimentReducer:
     asked = {"prompt": "p", "label": "production", "arms": [{"version": 1}, {"version": 2}],
              "goal": {"name": "thumb", "window": 60}} | settings  # fmt: skip
-    found = ExperimentReducer(read(asked), SALT, revisions or (FIRST,))
+    found = ExperimentReducer(read_definition(asked), SALT, revisions or (FIRST,))
     for event in events:
         found.apply(event)
     return found

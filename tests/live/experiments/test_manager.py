@@ -18,7 +18,7 @@ from whet.errors import StorageError, UsageError
 from whet.live.database import Database, now, open_database
 from whet.live.erasure import forget_user
 from whet.live.experiments import Experiments, tracking
-from whet.live.experiments.definition import read
+from whet.live.experiments.definition import read_definition
 from whet.live.experiments.tracking import TrackedExperiment
 from whet.live.registry import Decision, Registry
 from whet.live.traffic.traffic_store import Traffic
@@ -317,11 +317,11 @@ def test_a_look_reads_what_is_new_and_nothing_again(sqlite_url: str, monkeypatch
     """By the plan of the database: no table is scanned, and each question begins after the last row that was read."""
     database, asked = open_database(sqlite_url), []
     monkeypatch.setattr(tracking, "_stream", lambda connection, query: asked.append(query) or iter(()))
-    definition = read(
+    definition = read_definition(
         {"prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}], "goal": "thumb"}
     )
     with database.read() as connection:
-        list(tracking.events(connection, "id", definition, after=77))
+        list(tracking.experiment_events(connection, "id", definition, after=77))
         plans = []
         for query in asked:
             said = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
@@ -338,11 +338,11 @@ def test_what_is_counted_anew_is_read_by_its_own_answers(
     """By the plan of the database: no table is scanned, and the first step is always the index of the experiment."""
     database, asked = open_database(sqlite_url), []
     monkeypatch.setattr(tracking, "_stream", lambda connection, query: asked.append(query) or iter(()))
-    definition = read(
+    definition = read_definition(
         {"prompt": NAME, "label": "production", "arms": [{"version": 1}, {"version": 2}], "goal": "thumb"}
     )
     with database.read() as connection:
-        list(tracking.events(connection, "id", definition, after=77, whole=True))
+        list(tracking.experiment_events(connection, "id", definition, after=77, whole=True))
         plans = []
         for query in asked:
             said = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from whet.client.assignment import assign
-from whet.live.experiments.definition import read
+from whet.live.experiments.definition import read_definition
 from whet.live.experiments.effects import MetricSample
 from whet.live.experiments.reducer import (
     MICROSECONDS,
@@ -32,7 +32,7 @@ def lived(
     """A fold after some units, a second apart. `truth`: per version the chance of a thumb up, the chance of any thumb
     (`answers`), the mean latency."""
     versions = list(truth)
-    definition = read({"prompt": "p", "label": "production", "arms": [{"version": v} for v in versions],
+    definition = read_definition({"prompt": "p", "label": "production", "arms": [{"version": v} for v in versions],
                        "goal": {"name": "thumb", "window": 60}} | settings)  # fmt: skip
     weights = tuple(1 / len(versions) for _ in versions)
     fold, rng = ExperimentReducer(definition, "salt", [Revision(1, 0, weights)]), np.random.default_rng(seed)
@@ -92,7 +92,7 @@ def drifting(rng: np.random.Generator, phases: list[tuple[int, float, float]]) -
     arms = rng.integers(0, 2, len(chances))
     values = (rng.random(len(arms)) < chances[np.arange(len(arms)), arms]).astype(float)
     sample = MetricSample(arms, values, np.full((len(arms), 2), 0.5))
-    definition = read({"prompt": "p", "label": "production", "goal": {"name": "thumb", "window": 60},
+    definition = read_definition({"prompt": "p", "label": "production", "goal": {"name": "thumb", "window": 60},
                        "arms": [{"version": 1}, {"version": 2}]})  # fmt: skip
     ones = {"thumb": np.ones(len(arms))}
     return Snapshot(
@@ -280,7 +280,7 @@ def _weekly(seed: int, weeks: int = 4, **settings: Any) -> bool:
     """Whether a winner is named at any of the daily looks at two arms that are equal over a week: one is better in its first
     half, the other in its second half."""
     units, versions = 400 * weeks, [3, 4]
-    definition = read({"prompt": "p", "label": "production", "arms": [{"version": v} for v in versions],
+    definition = read_definition({"prompt": "p", "label": "production", "arms": [{"version": v} for v in versions],
                        "goal": {"name": "thumb", "window": 60}} | settings)  # fmt: skip
     fold, rng = (
         ExperimentReducer(definition, "salt", [Revision(1, 0, (0.5, 0.5))]),
@@ -321,7 +321,7 @@ def test_a_winner_waits_for_a_whole_cycle_and_the_reason_says_so() -> None:
 
 def _silent(seed: int, units: int = 3000, **goal: Any) -> ExperimentVerdict:
     """Two arms that please alike; of the second, most people who are not pleased say nothing."""
-    definition = read({"prompt": "p", "label": "production", "arms": [{"version": 3}, {"version": 4}],
+    definition = read_definition({"prompt": "p", "label": "production", "arms": [{"version": 3}, {"version": 4}],
                        "goal": {"name": "thumb", "window": 60} | goal})  # fmt: skip
     fold, rng = (
         ExperimentReducer(definition, "salt", [Revision(1, 0, (0.5, 0.5))]),

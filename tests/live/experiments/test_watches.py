@@ -15,7 +15,7 @@ from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.database import Database, now
 from whet.live.experiments import Experiment, Experiments
-from whet.live.experiments.definition import Watch, read
+from whet.live.experiments.definition import Watch, read_definition
 from whet.live.experiments.experiment_tables import experiments
 from whet.live.experiments.rollout_monitor import build_watch
 from whet.live.registry import Decision, Registry
@@ -179,14 +179,14 @@ def test_without_a_hold_out_only_fixed_limits_are_watched(live: World) -> None:
 
 def test_there_is_no_watch_where_there_is_nothing_to_watch() -> None:
     guards = {"guards": [GUARD]}
-    assert build_watch(read(ASKED | guards), 2) is not None
+    assert build_watch(read_definition(ASKED | guards), 2) is not None
     for settings in (
         {"watch": None} | guards,
         {"watch": {"holdout": 0}} | guards,
         {"guards": []},
         {"control": 2, **guards},
     ):
-        assert build_watch(read(ASKED | settings), 2) is None, settings
+        assert build_watch(read_definition(ASKED | settings), 2) is None, settings
 
 
 def test_what_was_asked_before_there_were_watches_is_followed_by_none(live: World) -> None:
@@ -260,10 +260,12 @@ def test_two_servers_begin_one_watch(live: World) -> None:
 )
 def test_a_watch_that_cannot_be_is_refused(watch: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        read(ASKED | {"watch": watch})
+        read_definition(ASKED | {"watch": watch})
 
 
 def test_a_day_with_a_tenth_held_out_is_the_default() -> None:
-    assert read(ASKED).watch == Watch(86_400.0, 0.1, None)
-    assert read(ASKED | {"watch": None}).watch is None
-    assert read(read(ASKED | {"watch": {"units": 9}}).to_json()).watch == Watch(86_400.0, 0.1, 9)
+    assert read_definition(ASKED).watch == Watch(86_400.0, 0.1, None)
+    assert read_definition(ASKED | {"watch": None}).watch is None
+    assert read_definition(read_definition(ASKED | {"watch": {"units": 9}}).to_json()).watch == Watch(
+        86_400.0, 0.1, 9
+    )

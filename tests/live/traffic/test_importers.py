@@ -13,7 +13,7 @@ from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.database import Database
 from whet.live.traffic import Traffic
-from whet.live.traffic.importers import ParsedFiles, read_files, store
+from whet.live.traffic.importers import ParsedFiles, read_files, store_imported
 
 TIME = "2026-01-02T03:04:05Z"
 MICROS = 1_767_323_045_000_000
@@ -329,12 +329,12 @@ def test_the_same_files_twice_change_nothing(tmp_path: Path, database: Database)
         {"question": "q", "answer": "a", "rating": 5},
         {"run_id": "r", "score": 1},
     ]
-    first = store(traffic, read(tmp_path, *rows))
+    first = store_imported(traffic, read(tmp_path, *rows))
     assert (first.accepted, first.duplicates, first.conflicts) == (4 + 6, 0, [])
-    again = store(traffic, read(tmp_path, *rows))
+    again = store_imported(traffic, read(tmp_path, *rows))
     assert (again.accepted, again.duplicates, again.conflicts) == (0, 10, [])
     changed = {**GENERATION, "output": "Restart it.", "scores": []}
-    third = store(traffic, read(tmp_path, changed, {"question": "q", "answer": "b", "rating": 5}))
+    third = store_imported(traffic, read(tmp_path, changed, {"question": "q", "answer": "b", "rating": 5}))
     assert (third.accepted, [clash.id for clash in third.conflicts]) == (2, ["obs-1"])
 
 

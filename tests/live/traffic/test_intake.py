@@ -111,7 +111,7 @@ def test_a_request_that_the_database_refuses_does_not_spoil_the_others(
             connection.execute(text("SELECT lost FROM nowhere"))
         return found
 
-    real = module.store
+    real = module.store_batch
     monkeypatch.setattr(module, "store", store)
     held = Held(database)
     intake = Intake(held)

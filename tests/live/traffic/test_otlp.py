@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.traffic.otlp import Parsed, Unsupported, parse_otlp, refusal
+from whet.live.traffic.otlp import Parsed, Unsupported, failure_body, parse_otlp
 from whet.live.traffic.otlp.decode import JSON_TYPE, PROTOBUF_TYPE
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -428,8 +428,8 @@ def test_answers_in_protobuf_are_what_an_exporter_reads(signal: str) -> None:
     partial = message.partial_success
     assert partial.error_message == "é"
     assert (partial.rejected_spans if signal == "traces" else partial.rejected_log_records) == 300
-    assert refusal(PROTOBUF_TYPE, "no") == b"\x08\x03\x12\x02no"
-    assert json.loads(refusal(JSON_TYPE, "no")) == {"code": 3, "message": "no"}
+    assert failure_body(PROTOBUF_TYPE, "no") == b"\x08\x03\x12\x02no"
+    assert json.loads(failure_body(JSON_TYPE, "no")) == {"code": 3, "message": "no"}
 
 
 @pytest.mark.parametrize(

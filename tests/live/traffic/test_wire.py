@@ -15,7 +15,7 @@ from whet.client.client import feedback_of, inference_of
 from whet.client.records import DEEPEST, KINDS, Feedback, Inference
 from whet.errors import UsageError
 from whet.live.traffic.importers import read_files
-from whet.live.traffic.schema import MOST_ROWS, read_feedback, read_inferences
+from whet.live.traffic.schema import MOST_ROWS, parse_feedback, read_inferences
 from whet.live.traffic.write import Clash, IdConflict
 
 MICROS = 1_767_323_045_000_000
@@ -30,7 +30,7 @@ def test_what_a_record_writes_is_read_again() -> None:
         kind="rating", target="e", target_kind="episode", value=4, text="ok", source="annotator", time=MICROS
     )
     assert read_inferences({"inferences": [asked.as_json()]}) == [asked]
-    assert read_feedback({"feedback": [said.as_json()]}) == [said]
+    assert parse_feedback({"feedback": [said.as_json()]}) == [said]
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_what_a_record_writes_is_read_again() -> None:
     ],
 )  # fmt: skip
 def test_feedback_in_every_spelling(row: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    (found,) = read_feedback({"feedback": [row]})
+    (found,) = parse_feedback({"feedback": [row]})
     assert (found.kind, found.value, found.target_kind, found.target) == expected
 
 
 def test_ids_and_times_that_are_missing_are_made_and_keys_are_ids() -> None:
-    first, second, third = read_feedback({"feedback": [
+    first, second, third = parse_feedback({"feedback": [
         {"kind": "copy", "target": "i"}, {"kind": "copy", "target": "i"},
         {"kind": "copy", "target": "i", "key": "order 7", "time": "2026-01-02T04:04:05+01:00"},
     ]})  # fmt: skip
@@ -127,10 +127,10 @@ def test_an_inference_that_cannot_be_is_refused_naming_the_field(row: dict[str, 
 )  # fmt: skip
 def test_feedback_that_cannot_be_is_refused_naming_the_field(row: dict[str, Any], reason: str) -> None:
     if "score" in row:
-        assert len(read_feedback({"feedback": [row]})[0].label or "") == 200
+        assert len(parse_feedback({"feedback": [row]})[0].label or "") == 200
         return
     with pytest.raises(UsageError, match=reason):
-        read_feedback({"feedback": [row]})
+        parse_feedback({"feedback": [row]})
 
 
 @pytest.mark.parametrize("key", ["metadata", "inputs"])
@@ -148,12 +148,12 @@ def test_what_is_nested_too_deeply_for_the_database_and_the_answers_is_refused(k
 )
 def test_a_request_of_another_shape_is_refused(body: Any) -> None:
     with pytest.raises(UsageError, match=r'must be an object \{"feedback": \[\.\.\.\]\}'):
-        read_feedback(body)
+        parse_feedback(body)
 
 
 def test_too_many_rows_and_rows_that_are_none_are_refused() -> None:
     with pytest.raises(UsageError, match="1001 rows, at most 1000"):
-        read_feedback({"feedback": [{}] * (MOST_ROWS + 1)})
+        parse_feedback({"feedback": [{}] * (MOST_ROWS + 1)})
     with pytest.raises(UsageError, match=r"inferences\[1\] must be an object; this is '7'"):
         read_inferences({"inferences": [{"prompt": "p"}, 7]})
 
@@ -176,7 +176,7 @@ NAMES = st.sampled_from([
 
 @given(st.lists(st.dictionaries(NAMES, JSON | st.sampled_from([*KINDS, "i"]), max_size=6), max_size=3))
 def test_whatever_comes_is_read_or_refused(rows: list[dict[str, Any]]) -> None:
-    for read, body in ((read_feedback, {"feedback": rows}), (read_inferences, {"inferences": rows})):
+    for read, body in ((parse_feedback, {"feedback": rows}), (read_inferences, {"inferences": rows})):
         try:
             read(body)
         except UsageError as error:
@@ -192,11 +192,11 @@ def test_an_id_that_no_address_can_hold_is_refused_on_every_way_in(wrong: str, t
         "inferences[0]: session": lambda: read_inferences(
             {"inferences": [{"prompt": "p", "session": wrong}]}
         ),
-        "feedback[0]: id": lambda: read_feedback(
+        "feedback[0]: id": lambda: parse_feedback(
             {"feedback": [{"kind": "copy", "target": "t", "id": wrong}]}
         ),
-        "feedback[0]: target": lambda: read_feedback({"feedback": [{"kind": "copy", "target": wrong}]}),
-        "feedback[0]: user": lambda: read_feedback({"feedback": [row]}),
+        "feedback[0]: target": lambda: parse_feedback({"feedback": [{"kind": "copy", "target": wrong}]}),
+        "feedback[0]: user": lambda: parse_feedback({"feedback": [row]}),
         f"{path}:1: user": lambda: read_files([path]),
         "inference: id": lambda: inference_of({"prompt": "p", "id": wrong}, {}),
         "feedback: target": lambda: feedback_of({"rating": 3}, "inference", wrong),

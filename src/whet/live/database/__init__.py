@@ -17,7 +17,7 @@ except ImportError as missing:
 from whet.client.ids import iso, microseconds, new_id, now
 from whet.live.database.access_tables import server_address, sessions, tokens, users
 from whet.live.database.columns import Json, RowNumber, When, metadata
-from whet.live.database.engine import Database, insert, mark_erased, open_database, put
+from whet.live.database.engine import Database, insert_into, mark_erased, open_database, put
 from whet.live.database.listing import ListPage, newest_first, one_more
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "ListPage",
     "RowNumber",
     "When",
-    "insert",
+    "insert_into",
     "iso",
     "mark_erased",
     "metadata",

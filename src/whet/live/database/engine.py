@@ -323,7 +323,7 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))
 
 
-def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+def insert_into(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """An INSERT that knows `on_conflict_do_nothing` and `on_conflict_do_update`, in the words of this database.
 
     `insert(connection, table).values(...).on_conflict_do_nothing()` keeps the row that is there; both forms take
@@ -343,5 +343,5 @@ def mark_erased(connection: Connection) -> None:
 
 def put(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
     """Write a row, in place of the one that has its primary key."""
-    new = insert(connection, table).values(row)
+    new = insert_into(connection, table).values(row)
     connection.execute(new.on_conflict_do_update(index_elements=list(table.primary_key), set_=dict(row)))

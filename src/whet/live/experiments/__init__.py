@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from whet.lazy import lazy
 
 if TYPE_CHECKING:
-    from whet.live.experiments.definition import Guard, read, refuse_tiny
+    from whet.live.experiments.definition import Guard, read_definition, refuse_tiny
     from whet.live.experiments.experiment_store import WAITING, Experiment
     from whet.live.experiments.manager import Experiments
     from whet.live.experiments.metrics import BEHAVIOUR, read_reward, with_reward
@@ -19,7 +19,7 @@ __all__ = [
     "Experiment",
     "Experiments",
     "Guard",
-    "read",
+    "read_definition",
     "read_reward",
     "refuse_tiny",
     "until",
@@ -30,7 +30,7 @@ __getattr__ = lazy(
     __name__,
     {
         "whet.live.experiments.metrics": "BEHAVIOUR read_reward with_reward",
-        "whet.live.experiments.definition": "Guard read refuse_tiny",
+        "whet.live.experiments.definition": "Guard read_definition refuse_tiny",
         "whet.live.experiments.experiment_store": "WAITING Experiment",
         "whet.live.experiments.manager": "Experiments",
         "whet.live.experiments.rollout_monitor": "until",

@@ -172,7 +172,7 @@ def ramp_weights(definition: Definition, step: int) -> tuple[float, ...]:
     )
 
 
-def read(value: Mapping[str, Any]) -> Definition:
+def read_definition(value: Mapping[str, Any]) -> Definition:
     """A definition from JSON, checked. Raises UsageError that names the key, the value and what is allowed."""
     values = dict(value)
     values["arms"] = tuple(_build(Arm, arm, "arms") for arm in _list(values.get("arms"), "arms"))

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from whet.errors import UsageError
 from whet.live.database import iso, new_id
 from whet.live.database import now as clock
-from whet.live.experiments.definition import Definition, read
+from whet.live.experiments.definition import Definition, read_definition
 from whet.live.experiments.experiment_tables import experiment_revisions, experiments
 from whet.live.experiments.reducer import Revision
 from whet.live.experiments.verdict import State
@@ -178,7 +178,7 @@ def is_running(connection: Connection, experiment: str, revision: int) -> bool:
 def running_on(connection: Connection, prompt: str, label: str) -> Experiment | None:
     """The experiment that runs on a label."""
     mine = (experiments.c.prompt == prompt, experiments.c.label == label, experiments.c.state == RUNNING)
-    rows = values_of(connection, connection.execute(select(experiments).where(*mine)).all())
+    rows = read_experiments(connection, connection.execute(select(experiments).where(*mine)).all())
     return rows[0] if rows else None
 
 
@@ -193,7 +193,7 @@ def in_force(connection: Connection, prompt: str | None, limit: int) -> list[Exp
     )
     if prompt is not None:
         query = query.where(experiments.c.prompt == prompt)
-    return values_of(
+    return read_experiments(
         connection, connection.execute(query.order_by(experiments.c.id.desc()).limit(limit)).all()
     )
 
@@ -216,15 +216,15 @@ def prompts_of(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     return {id: prompt for id, prompt in connection.execute(query)}
 
 
-def find(connection: Connection, experiment: str) -> Experiment:
+def find_experiment(connection: Connection, experiment: str) -> Experiment:
     """One experiment. Raises UsageError for an unknown id."""
     row = connection.execute(select(experiments).where(experiments.c.id == experiment)).first()
     if row is None:
         raise UsageError(f'There is no experiment "{experiment[:80]}". List them first.')
-    return values_of(connection, [row])[0]
+    return read_experiments(connection, [row])[0]
 
 
-def values_of(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment]:
+def read_experiments(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experiment]:
     """Rows of `experiments` as values."""
     shares: dict[str, list[Revision]] = {row.id: [] for row in rows}
     query = select(experiment_revisions).where(experiment_revisions.c.experiment.in_(shares))
@@ -234,7 +234,7 @@ def values_of(connection: Connection, rows: Sequence[Row[Any]]) -> list[Experime
     return [
         Experiment(
             **{name: row._mapping[name] for name in _COLUMNS},
-            definition=read({"watch": None, **row.definition}),
+            definition=read_definition({"watch": None, **row.definition}),
             revisions=tuple(shares[row.id]),
         )
         for row in rows

@@ -16,7 +16,7 @@ from whet.live.database import now as clock
 from whet.live.experiments import experiment_store, rollout_monitor
 from whet.live.experiments.admission import admit, stood_on
 from whet.live.experiments.allocation import shares
-from whet.live.experiments.definition import Definition, ramp_weights, read
+from whet.live.experiments.definition import Definition, ramp_weights, read_definition
 from whet.live.experiments.experiment_store import RUNNING, Experiment
 from whet.live.experiments.experiment_tables import experiments
 from whet.live.experiments.experiment_view import describe_experiment, verdict_json
@@ -29,7 +29,7 @@ from whet.live.registry import Address, Registry, audit
 from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.names import check_actor, check_label, check_text
 from whet.live.registry.proposals import ask_for_move, open_request, rest_on_experiment
-from whet.live.registry.registry_store import is_protected, number_of, read_labels
+from whet.live.registry.registry_store import is_protected, version_number_of, read_labels
 
 GRACE = 2 * MICROSECONDS
 """How long after its window an outcome may still be on its way into the database."""
@@ -62,13 +62,13 @@ class Experiments:
         a definition that cannot be used, versions that do not exist, a label that stands on none of them or has a running
         experiment, and for what a protected label does not allow (`admission.admit`).
         """
-        parsed = read(with_reward(self.database, definition))
+        parsed = read_definition(with_reward(self.database, definition))
         check_actor(author)
         check_label(parsed.label)
         check_text(message, "message")
         with self.registry.change() as connection:
             for version in parsed.versions:
-                number_of(connection, Address(parsed.prompt, version=version))
+                version_number_of(connection, Address(parsed.prompt, version=version))
             admit(connection, parsed, author)
             self._end_overtaken(connection, parsed.prompt, parsed.label)
             _end_watch(connection, parsed, author)
@@ -79,15 +79,15 @@ class Experiments:
                 "versions": parsed.versions,
                 "message": message,
             }
-            audit.append(
+            audit.append_entry(
                 connection, actor=author, action="experiment.start", subject=parsed.prompt, details=details
             )
-            return experiment_store.find(connection, key)
+            return experiment_store.find_experiment(connection, key)
 
     def get(self, experiment: str) -> Experiment:
         """One experiment. Raises UsageError for an unknown id."""
         with self.database.read() as connection:
-            return experiment_store.find(connection, experiment)
+            return experiment_store.find_experiment(connection, experiment)
 
     def prompts_of(self, experiments: Set[str]) -> Mapping[str, str]:
         """The prompt of each of these ids that is an experiment's."""
@@ -108,7 +108,7 @@ class Experiments:
         """Experiments, the newest first, of a prompt and in a state; `before` continues a page."""
         query = newest_first(experiments.c.id, before, limit, prompt=prompt, state=state)
         with self.database.read() as connection:
-            page = experiment_store.values_of(connection, connection.execute(query).all())
+            page = experiment_store.read_experiments(connection, connection.execute(query).all())
         return ListPage.of(page, limit, lambda one: one.id)
 
     def assignments(self, prompt: str | None = None) -> Sequence[dict[str, Any]]:
@@ -198,7 +198,7 @@ class Experiments:
     def _look(self, experiment: str, now: int | None) -> Experiment:
         moment, track = _settle_time(now), self._track(experiment)
         with self.database.read() as connection:
-            record = experiment_store.find(connection, experiment)
+            record = experiment_store.find_experiment(connection, experiment)
             overtaken = (
                 record.state == RUNNING
                 and experiment_store.latest_foreign_move(connection, record) is not None
@@ -210,7 +210,7 @@ class Experiments:
             return self.get(experiment)
         if due:
             with self.registry.change() as connection:
-                rollout_monitor.follow(connection, experiment_store.find(connection, experiment))
+                rollout_monitor.follow(connection, experiment_store.find_experiment(connection, experiment))
         if record.state != RUNNING:
             return self.get(experiment)
         record, seen = track.read(moment)
@@ -397,7 +397,7 @@ def _write_audit(
     connection: Connection, experiment: Experiment, action: str, reason: str, actor: str
 ) -> None:
     details = {"experiment": experiment.id, "label": experiment.definition.label, "reason": reason}
-    audit.append(
+    audit.append_entry(
         connection, actor=actor, action=action, subject=experiment.definition.prompt, details=details
     )
 

@@ -53,7 +53,7 @@ def begin(connection: Connection, experiment: Experiment, move: Move) -> None:
     )
     experiment_store.note(connection, experiment.id, watch=key)
     details = {"experiment": key, "after": experiment.id, "label": definition.label, "version": move.new}
-    audit.append(
+    audit.append_entry(
         connection,
         actor=f"experiment:{experiment.id}",
         action="experiment.watch",
@@ -86,7 +86,10 @@ def follow(connection: Connection, experiment: Experiment) -> None:
 
 
 def _is_closed(connection: Connection, experiment: Experiment) -> bool:
-    return experiment.proposal is None or proposals.read(connection, experiment.proposal).state != "open"
+    return (
+        experiment.proposal is None
+        or proposals.read_proposal(connection, experiment.proposal).state != "open"
+    )
 
 
 def until(experiment: Experiment) -> int:

@@ -87,7 +87,7 @@ class TrackedExperiment:
     def read(self, now: int) -> tuple[Experiment, Snapshot]:
         """The experiment, and everything that has arrived, at a time in microseconds or at its end."""
         with self._folding, self.database.read() as connection:
-            experiment = experiment_store.find(connection, self.experiment)
+            experiment = experiment_store.find_experiment(connection, self.experiment)
             forgotten = newest_erased(connection)
             known = self._known
             if known is None or known.erased != forgotten:
@@ -101,7 +101,9 @@ class TrackedExperiment:
                 known.reducer.revise(revision)
             last = head(connection)
             whole = known is not self._known
-            for event in events(connection, self.experiment, experiment.definition, known.seq, whole=whole):
+            for event in experiment_events(
+                connection, self.experiment, experiment.definition, known.seq, whole=whole
+            ):
                 known.reducer.apply(event)
             known.seq = last
             self._known = known
@@ -152,7 +154,7 @@ class TrackedExperiment:
         """Whether to count what has arrived would take long."""
         known = self._known
         with self.database.read() as connection:
-            experiment = experiment_store.find(connection, self.experiment)
+            experiment = experiment_store.find_experiment(connection, self.experiment)
             if known is None or known.erased != newest_erased(connection):
                 return more_than(connection, self.experiment, experiment.start, FEW)
             if self._judged is None and len(known.reducer.units) > FEW:
@@ -192,7 +194,7 @@ def more_than(connection: Connection, experiment: str, after: int, few: int) -> 
     return len(connection.execute(query).all()) > few
 
 
-def events(
+def experiment_events(
     connection: Connection, experiment: str, definition: Definition, after: int, *, whole: bool = False
 ) -> Iterator[Event]:
     """What happened in an experiment after row `after` of traffic, in order.

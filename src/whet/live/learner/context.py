@@ -17,7 +17,7 @@ from whet.instructions.neighbours import Embed
 from whet.instructions.questions import Critique
 from whet.live.database import Database
 from whet.live.learner import learner_store
-from whet.live.learner.feedback_state import ERASED, FeedbackState, PromptFeedback, fold
+from whet.live.learner.feedback_state import ERASED, FeedbackState, PromptFeedback, fold_feedback
 from whet.live.learner.gate_config import GateConfig
 from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.live.learner.reading import RowReading
@@ -91,14 +91,14 @@ class FeedbackSnapshot:
         if left > FEW:
             return state, left
         while events := self.traffic.events(state.seq, BATCH):
-            state = fold(state, events)
+            state = fold_feedback(state, events)
         return state, 0
 
     def _advance(self) -> FeedbackState:
         state, forgot = self._opened() if self._state is None else self._state, False
         while events := self.traffic.events(state.seq, BATCH):
             forgot |= any(event.kind == ERASED for event in events)
-            after = fold(state, events)
+            after = fold_feedback(state, events)
             if self._changed is not None:
                 names = {*state.prompts, *after.prompts}
                 self._changed |= {n for n in names if state.prompts.get(n) is not after.prompts.get(n)}

@@ -92,7 +92,7 @@ class FeedbackState:
         )
 
 
-def fold(state: FeedbackState, events: Iterable[TrafficEvent]) -> FeedbackState:
+def fold_feedback(state: FeedbackState, events: Iterable[TrafficEvent]) -> FeedbackState:
     """The state after some more events, which come in order. Those that are in the state already change nothing."""
     working: dict[str, _Working] = {}
     seq, clock = state.seq, state.clock

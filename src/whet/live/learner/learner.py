@@ -22,7 +22,7 @@ from whet.live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerCo
 from whet.live.learner.feedback_state import FeedbackState, PromptFeedback
 from whet.live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
 from whet.live.learner.leases import hold
-from whet.live.learner.paid_steps import read_feedback
+from whet.live.learner.paid_steps import read_unread_feedback
 from whet.live.learner.pipeline import begin_update, follow_up, run_update
 from whet.live.learner.reader_check import reader_fault
 from whet.live.learner.requirements import (
@@ -34,9 +34,9 @@ from whet.live.learner.requirements import (
 )
 from whet.live.registry import Registry
 from whet.live.registry.audit import end_of_log
-from whet.live.registry.registry_store import names
+from whet.live.registry.registry_store import prompt_names
 from whet.live.traffic import Traffic
-from whet.prompt.instructions import refusal
+from whet.prompt.instructions import reason_to_refuse
 
 if TYPE_CHECKING:
     from whet.live.experiments import Experiments
@@ -128,7 +128,7 @@ class Learner:
         It becomes part of the next update in these words, with the actor as its author.
         """
         text = text.strip()
-        if (why := refusal(text)) is not None:
+        if (why := reason_to_refuse(text)) is not None:
             raise UsageError(f"This cannot be an instruction: {why}.")
         requirement = next((one for one in self._requirements(name) if one.key == key), None)
         if requirement is None or requirement.instruction:
@@ -226,14 +226,14 @@ class Learner:
         """The prompts that have feedback, in order."""
         prompts = self.advance().prompts
         with self.context.database.read() as connection:
-            return [name for name in names(connection) if name in prompts]
+            return [name for name in prompt_names(connection) if name in prompts]
 
     def cached_state(self, after: str = "", limit: int = LISTED) -> tuple[ListPage[str], int]:
         """The same by what is known already, some at a time, and how many events of traffic are not read yet."""
         prompts, stored, unread = self.context.snapshot.cached_names()
         page = list[str]()
         with self.context.database.read() as connection:
-            while len(page) <= limit and (part := names(connection, after, _PART)):
+            while len(page) <= limit and (part := prompt_names(connection, after, _PART)):
                 kept = learner_store.kept_among(connection, part) if stored else ()
                 page += [name for name in part if name in prompts or name in kept]
                 after = part[-1]
@@ -260,7 +260,7 @@ class Learner:
             if begun:
                 return await run_update(self.context, begun[0], settings, lease)
             mark = self._mark(name)
-            more = await read_feedback(self.context, name, settings, lease)
+            more = await read_unread_feedback(self.context, name, settings, lease)
             update = begin_update(self.context, name, settings, lease)
             if update is not None:
                 return await run_update(self.context, update, settings, lease)

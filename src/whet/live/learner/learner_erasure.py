@@ -23,8 +23,8 @@ from whet.live.registry.proposals import PROBES, apply_edit, close, open_one
 from whet.live.registry.registry_store import read_version
 from whet.live.registry.registry_tables import proposals, versions
 from whet.live.registry.values import APPROVED, OPEN, WITHDRAWN, messages_of
-from whet.prompt.events import from_json, to_json
-from whet.prompt.instructions import fold
+from whet.prompt.events import event_to_json, from_json
+from whet.prompt.instructions import fold_events
 
 DELETED = "[deleted]"
 """Stands where somebody's words stood."""
@@ -165,7 +165,7 @@ class _QuoteErasure:
             approved = row.kept
         elif row.state == OPEN and row.author != AUTHOR:
             approved = None  # a person wrote it, or put their name to it
-        before = [to_json(event) for event in base.ledgers.get(row.region, ())]
+        before = [event_to_json(event) for event in base.ledgers.get(row.region, ())]
         events = self._events(before, row.events, approved)
         if events == row.events:
             return {}
@@ -257,7 +257,7 @@ class _QuoteErasure:
         whole = [*before, *new]
         if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
             return list(new)
-        shown = {one.id: one.text for one in fold(from_json(event) for event in whole).active}
+        shown = {one.id: one.text for one in fold_events(from_json(event) for event in whole).active}
         held = [note for event in whole if event["kind"] == "read" for note in event["notes"]]
         cleaned, about, lost = list[Json](), set[str](), set[str]()
         for n, event in enumerate(whole):

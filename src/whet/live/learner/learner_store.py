@@ -132,7 +132,7 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
         "changed": now(),
     }
     details = {**settings.as_json(), "rules": dict(settings.rules)}
-    audit.append(connection, actor=actor, action="learner.configure", subject=name, details=details)
+    audit.append_entry(connection, actor=actor, action="learner.configure", subject=name, details=details)
     put(connection, learner_settings, row)
 
 
@@ -146,7 +146,9 @@ def write_decision(
     if not key or len(key) > LONGEST_KEY:
         raise UsageError("Name the row of feedback, or the requirement, that you decide about.")
     action = "learner.accept" if accepted else "learner.dismiss"
-    audit.append(connection, actor=actor, action=action, subject=name, details={"key": key, "reason": reason})
+    audit.append_entry(
+        connection, actor=actor, action=action, subject=name, details={"key": key, "reason": reason}
+    )
     row = {"name": name, "key": key, "accepted": int(accepted), "actor": actor, "reason": reason, "at": now()}
     put(connection, learner_decisions, row)
 
@@ -259,7 +261,7 @@ def forget_unreadable(connection: Connection, name: str, actor: str, reason: str
     )
     if rows:
         details = {"rows": len(rows), "reason": reason}
-        audit.append(connection, actor=actor, action="learner.reread", subject=name, details=details)
+        audit.append_entry(connection, actor=actor, action="learner.reread", subject=name, details=details)
     return len(rows)
 
 

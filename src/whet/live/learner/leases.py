@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from whet.errors import RunLocked
-from whet.live.database import Database, insert, new_id, now
+from whet.live.database import Database, insert_into, new_id, now
 from whet.live.learner.learner_tables import leases
 
 SECONDS = 60.0
@@ -35,7 +35,7 @@ def acquire(database: Database, name: str, seconds: float = SECONDS) -> Lease | 
     holder, moment = new_id(), now()
     until = moment + int(seconds * 1e6)
     with database.begin() as connection:
-        new = insert(connection, leases).values(name=name, holder=holder, token=1, until=until)
+        new = insert_into(connection, leases).values(name=name, holder=holder, token=1, until=until)
         taken = new.on_conflict_do_update(
             index_elements=[leases.c.name],
             set_={"holder": holder, "token": leases.c.token + 1, "until": until},

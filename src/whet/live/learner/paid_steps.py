@@ -26,7 +26,7 @@ from whet.live.learner.reading import (
     apply_confirmations,
     confirm_votes,
     known_by,
-    read_rows,
+    read_comments,
     taken_in,
 )
 from whet.live.learner.requirements import RequirementEvidence, ledger_of, open_votes, unread
@@ -39,7 +39,9 @@ MOST_CONFIRMED = 60
 """Votes that are confirmed in one step."""
 
 
-async def read_feedback(context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease) -> bool:
+async def read_unread_feedback(
+    context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
+) -> bool:
     """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready; whether there is more to
     read or to confirm.
 
@@ -62,7 +64,7 @@ async def read_feedback(context: LearnerContext, name: str, settings: LearnerSet
         shown = content_hash([known, [[row.id, row.text] for row in rows], tries])
         identity = {"prompt": base.prompt.id, "shown": shown}
         async with model_session(context.config, name, "reading", identity) as session:
-            outcome = await read_rows(
+            outcome = await read_comments(
                 session.run, rows, facts.readings, ledger, surroundings(manageable(base.prompt), region),
                 most=context.config.calls, embed=context.config.embed,
             )  # fmt: skip

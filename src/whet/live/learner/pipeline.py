@@ -36,14 +36,14 @@ from whet.live.learner.updates import (
 )
 from whet.live.registry import Address, PromptEdit, Proposal, Version
 from whet.live.registry.labels import ChangeActor, put_label
-from whet.live.registry.proposals import PROBES, close, open_one, propose
+from whet.live.registry.proposals import PROBES, close, file_proposal, open_one
 from whet.live.registry.provenance import ACCEPTER, SOURCE
 from whet.live.registry.provenance import AUTHOR as AUTHORS
 from whet.live.registry.registry_store import MOVE, is_protected, read_labels
 from whet.live.registry.values import OPEN, WITHDRAWN
 from whet.live.registry.versions import add_version
 from whet.live.traffic.erase import erased_after
-from whet.prompt.events import Event, to_json
+from whet.prompt.events import Event, event_to_json
 from whet.task import load_task
 from whet.types import content_hash
 
@@ -189,7 +189,7 @@ async def _generate_events(
     identity = {
         "prompt": base.prompt.id,
         "region": region,
-        "ledger": content_hash([to_json(event) for event in base.ledgers.get(region, ())]),
+        "ledger": content_hash([event_to_json(event) for event in base.ledgers.get(region, ())]),
         "feedback": content_hash(
             [[d.text, d.instruction, votes.get(d.instruction)] for d in update.requirements]
         ),
@@ -269,7 +269,7 @@ def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
     why_not = _why_not(connection, update.name, settings, verdict) if auto else ""
     if auto and not why_not:
         return end(learner_store.STAGED, "the gate promoted it", version=_stage(connection, result))
-    proposal = propose(
+    proposal = file_proposal(
         connection, f"{update.name}/{update.base}", PromptEdit(result.candidate.events, result.region), author=AUTHOR,
         message=result.message, label=settings.label, evidence=result.evidence, gate=measured, run=result.run,
         provenance=_provenance(connection, result),

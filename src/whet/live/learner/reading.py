@@ -16,7 +16,7 @@ from whet.instructions.confirm import confirm
 from whet.instructions.consolidate import consolidate
 from whet.instructions.neighbours import Embed, comparable
 from whet.instructions.questions import Critique
-from whet.instructions.reader import SIZE, read
+from whet.instructions.reader import SIZE, read_critiques
 from whet.live.learner.feedback_state import Comment, PromptFeedback
 from whet.prompt.instructions import Ledger
 from whet.run import Run
@@ -161,7 +161,7 @@ def known_by(readings: Readings, ledger: Ledger) -> list[Known]:
     return [*known_of(ledger), *(Known(r.id, r.text) for r in shown)]
 
 
-async def read_rows(
+async def read_comments(
     run: Run,
     rows: Sequence[Comment],
     readings: Readings,
@@ -190,7 +190,9 @@ async def read_rows(
     critiques = [Critique(row.text, row.id) for row in rows]
     ids = tuple(row.id for row in rows)
     try:
-        reading = await read(run, critiques, known, around, most=most, size=1 if alone else SIZE, embed=embed)
+        reading = await read_critiques(
+            run, critiques, known, around, most=most, size=1 if alone else SIZE, embed=embed
+        )
         left = None if most is None else max(0, most - reading.calls)
         united = await consolidate(run, reading.requirements, known, most=left, embed=embed)
     except BudgetExceeded:

@@ -19,7 +19,7 @@ from whet.live.learner.feedback_state import Comment, PromptFeedback
 from whet.live.learner.reading import Readings, RowReading, Vote, mark
 from whet.live.registry import Version
 from whet.live.registry.ledgers import manageable
-from whet.prompt.instructions import Ledger, fold
+from whet.prompt.instructions import Ledger, fold_events
 from whet.prompt.ledger import first_event
 
 READY, WAITING, CONTESTED, UNWRITTEN = "ready", "waiting", "contested", "unwritten"
@@ -157,7 +157,7 @@ def unread(feedback: PromptFeedback, base: Version, region: str, facts: Requirem
 
 def ledger_of(base: Version, region: str) -> Ledger:
     """The instructions of a region."""
-    return fold(base.ledgers.get(region, ()) or [first_event(manageable(base.prompt), region)])
+    return fold_events(base.ledgers.get(region, ()) or [first_event(manageable(base.prompt), region)])
 
 
 def find_requirements(

@@ -21,7 +21,14 @@ from whet.live.registry import Version
 from whet.live.registry.ledgers import manageable
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Event, Read, Rewrite
-from whet.prompt.instructions import Instruction, Ledger, apply, cost, fold, refusal
+from whet.prompt.instructions import (
+    Instruction,
+    Ledger,
+    apply_event,
+    estimate_tokens,
+    fold_events,
+    reason_to_refuse,
+)
 from whet.prompt.ledger import first_event, surroundings, write_ledger
 from whet.run import Run
 from whet.search.copies import copied
@@ -63,7 +70,7 @@ async def generate_events(
     prompt = manageable(base.prompt)
     stored = list(base.ledgers.get(region, ()))
     events: list[Event] = [] if stored else [first_event(prompt, region, at)]
-    ledger = fold([*stored, *events])
+    ledger = fold_events([*stored, *events])
     failing = [
         Failing(
             requirement.instruction,
@@ -88,7 +95,7 @@ async def generate_events(
     for requirement in requirements:
         event = _event(requirement, ledger, texts, at)
         if event is not None:
-            ledger = apply(ledger, event)
+            ledger = apply_event(ledger, event)
             events.append(event)
     return events
 
@@ -114,14 +121,14 @@ def _event(requirement: LiveRequirement, ledger: Ledger, texts: Mapping[str, str
             return None
         old = ledger[requirement.instruction]
         return Rewrite(
-            id=old.id, text=text, evidence=rows, sources=max(old.sources, sources), tokens=cost(text), author=AUTHOR,
+            id=old.id, text=text, evidence=rows, sources=max(old.sources, sources), tokens=estimate_tokens(text), author=AUTHOR,
             at=at, reason="it was violated still",
         )  # fmt: skip
     stands = any(comparable(one.text) == comparable(requirement.text) for one in ledger.active)
-    if requirement.unwritten or refusal(requirement.text) is not None or stands:
+    if requirement.unwritten or reason_to_refuse(requirement.text) is not None or stands:
         return None
     return Add(
-        id=ledger.next_id, text=requirement.text, evidence=rows, sources=sources, tokens=cost(requirement.text),
+        id=ledger.next_id, text=requirement.text, evidence=rows, sources=sources, tokens=estimate_tokens(requirement.text),
         author=requirement.author or AUTHOR, at=at,
     )  # fmt: skip
 
@@ -158,7 +165,7 @@ def examine(base: Version, region: str, new: Sequence[Event], against: Inspectio
     prompt = manageable(base.prompt)
     stored = base.ledgers.get(region, ())
     opening = tuple(takewhile(lambda event: isinstance(event, Read), new))
-    old = fold([*stored, *opening])
+    old = fold_events([*stored, *opening])
     text = "\n".join(m.content for m in prompt.messages)
     changes = new[len(opening) :]
     objections = {
@@ -176,7 +183,7 @@ def examine(base: Version, region: str, new: Sequence[Event], against: Inspectio
         else:
             clean.append(event)
     events = (*opening, *_keep_known(old, clean))
-    after = write_ledger(prompt, fold([*stored, *events]), region)
+    after = write_ledger(prompt, fold_events([*stored, *events]), region)
     if after == prompt:
         return CandidateUpdate((), base.prompt, tuple(flags))
     return CandidateUpdate(events, after, tuple(flags))

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from whet.live.database import ListPage
-from whet.live.registry.audit import AuditCheckpoint, AuditEntry, AuditVerdict, append, change
+from whet.live.registry.audit import (
+    AuditCheckpoint,
+    AuditEntry,
+    AuditVerdict,
+    append_entry,
+    audited_transaction,
+)
 from whet.live.registry.names import ANY_PROMPT, Address, check_label, check_name, check_text, parse_address
 from whet.live.registry.proposals import GIVEN, PROBES, Decision, PromptEdit
 from whet.live.registry.review import Registry
@@ -36,8 +42,8 @@ __all__ = [
     "Registry",
     "Summary",
     "Version",
-    "append",
-    "change",
+    "append_entry",
+    "audited_transaction",
     "check_json",
     "check_label",
     "check_name",

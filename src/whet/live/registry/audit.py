@@ -17,7 +17,7 @@ import orjson
 from sqlalchemy import Connection, Row, Select, select
 
 from whet.errors import UsageError
-from whet.live.database import Database, insert, iso, now
+from whet.live.database import Database, insert_into, iso, now
 from whet.live.registry.registry_tables import audit, audit_head, labels, protections, versions
 from whet.live.registry.values import prompt_of
 from whet.prompt import Prompt
@@ -89,7 +89,7 @@ class AuditVerdict:
 
 
 @contextmanager
-def change(database: Database) -> Iterator[Connection]:
+def audited_transaction(database: Database) -> Iterator[Connection]:
     """A transaction whose changes are written into the log; such changes happen one after the other, in its order."""
     with database.begin() as connection:
         lock(connection)
@@ -104,7 +104,7 @@ def lock(connection: Connection) -> AuditCheckpoint:
     head = select(audit_head.c.seq, audit_head.c.hash).with_for_update()
     row = connection.execute(head).one_or_none()
     if row is None:
-        new = insert(connection, audit_head).values(one=1, seq=0, hash=FIRST)
+        new = insert_into(connection, audit_head).values(one=1, seq=0, hash=FIRST)
         connection.execute(new.on_conflict_do_nothing())
         row = connection.execute(head).one()
     return AuditCheckpoint(row.seq, row.hash)
@@ -116,7 +116,7 @@ def end_of_log(connection: Connection) -> AuditCheckpoint:
     return AuditCheckpoint(0, FIRST) if head is None else AuditCheckpoint(head.seq, head.hash)
 
 
-def append(
+def append_entry(
     connection: Connection,
     *,
     actor: str,

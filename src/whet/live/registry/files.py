@@ -42,8 +42,8 @@ from whet.live.registry.versions import check_json, check_prompt
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
 from whet.prompt.events import Event, from_json
-from whet.prompt.instructions import fold
-from whet.prompt.ledger import render
+from whet.prompt.instructions import fold_events
+from whet.prompt.ledger import render_instructions
 from whet.task import load_prompt
 from whet.types import Message, content_hash
 
@@ -130,7 +130,7 @@ class PromptFiles:
     labels: Mapping[str, int]
 
 
-def read_folder(folder: Path) -> list[PromptFiles]:
+def read_prompt_files(folder: Path) -> list[PromptFiles]:
     """Every prompt below a folder, checked as a whole. Raises UsageError with the file for what cannot be used."""
     homes = sorted({path.parent for path in folder.rglob("@*.json") if _SIDE.fullmatch(path.name)})
     if not homes:
@@ -238,7 +238,7 @@ def add_prompt(connection: Connection, prompt_files: PromptFiles, actor: str) ->
         digest = content_hash([[prompt.id, dict(columns)] for prompt, _, columns in new])
         texts = import_hash([(prompt, columns["config"]) for prompt, _, columns in new])
         details = {"added": added, "first": last + 1, "digest": digest, "texts": texts}
-        audit.append(
+        audit.append_entry(
             connection, actor=actor, action="prompt.import", subject=prompt_files.name, details=details
         )
     return FileImport(prompt_files.name, added, min(last, len(prompt_files.versions)), {})
@@ -320,7 +320,7 @@ def _run_ledgers(folder: Path, prompt: Prompt, finished: str) -> dict[str, tuple
     logged = read_events(folder / "journal.sqlite", ["ledger"])
     for one in logged if prompt.fenced else ():
         events = [from_json(event) for event in one.value]
-        text = render(fold(events))
+        text = render_instructions(fold_events(events))
         dated = tuple(event if _is_date(event.at) else replace(event, at=finished) for event in events)
         ledgers |= {r.name: dated for r in prompt.regions if prompt.region_text(r.name) == text}
     return ledgers
@@ -354,6 +354,8 @@ def from_file(path: Path) -> LineageSource:
     for region in dict.fromkeys(step.region for step in steps):
         events = tuple(events_of(steps, region))
         known = prompt.fenced and region in [r.name for r in prompt.regions]
-        if known and render(fold(events)) == prompt.region_text(region):  # nobody edited it by hand since
+        if known and render_instructions(fold_events(events)) == prompt.region_text(
+            region
+        ):  # nobody edited it by hand since
             ledgers[region] = events
     return LineageSource(prompt, run, ledgers)

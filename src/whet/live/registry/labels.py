@@ -19,7 +19,7 @@ from whet.live.registry.files import (
     add_prompt,
     from_file,
     from_run,
-    read_folder,
+    read_prompt_files,
     write_prompt,
 )
 from whet.live.registry.names import ANY_PROMPT, Address, check_actor, check_label, check_text
@@ -114,7 +114,7 @@ class LabelledPrompts(VersionStore):
         """
         written = []
         with self.database.read() as connection:
-            for name in names or registry_store.names(connection):
+            for name in names or registry_store.prompt_names(connection):
                 last = registry_store.known_prompt(connection, name)
                 history = [
                     registry_store.read_version(connection, Address(name, version=n))
@@ -131,7 +131,7 @@ class LabelledPrompts(VersionStore):
         versions that differ from those here, and protected labels.
         """
         check_actor(actor)
-        prompts = read_folder(folder)
+        prompts = read_prompt_files(folder)
         done = []
         with self.change() as connection:
             for prompt_files in prompts:
@@ -227,7 +227,7 @@ class LabelledPrompts(VersionStore):
             gone = protections.delete().filter_by(**row).returning(protections.c.label)
             if not connection.execute(gone).all():
                 raise UsageError(f'The label "{label}" of {name} is not protected.')
-            audit.append(
+            audit.append_entry(
                 connection, actor=actor, action="label.unprotect", subject=name, details={"label": label}
             )
 
@@ -264,7 +264,7 @@ def _protection(connection: Connection, name: str, label: str, actor: str) -> di
 def _protect(connection: Connection, row: Mapping[str, str], actor: str) -> None:
     connection.execute(protections.insert().values(row))
     details = {"label": row["label"]}
-    audit.append(connection, actor=actor, action="label.protect", subject=row["name"], details=details)
+    audit.append_entry(connection, actor=actor, action="label.protect", subject=row["name"], details=details)
 
 
 def put_label(
@@ -281,7 +281,7 @@ def put_label(
         "proposal": by.proposal,
     }
     if version is not None:
-        registry_store.number_of(connection, Address(where.name, version=version))
+        registry_store.version_number_of(connection, Address(where.name, version=version))
         query = select(labels).filter_by(name=where.name, label=where.label)
         standing = connection.execute(query).first()
         if standing is not None and standing.version == version:

@@ -10,8 +10,8 @@ from whet.feedback.prompt_file import drawn_fence
 from whet.live.registry.values import Ledgers, ProposalUnit
 from whet.prompt import Prompt
 from whet.prompt.events import PROPOSED, Add, Decide, Event, Merge, Resolve, Rewrite
-from whet.prompt.instructions import cost, fold
-from whet.prompt.ledger import changes, newline_of, read, render
+from whet.prompt.instructions import estimate_tokens, fold_events
+from whet.prompt.ledger import changes, newline_of, read_ledger, render_instructions
 from whet.types import Message
 
 
@@ -20,8 +20,8 @@ def ledgers_of(prompt: Prompt, known: Ledgers, author: str, at: str) -> dict[str
     ledgers: dict[str, tuple[Event, ...]] = {}
     for region in prompt.regions if prompt.fenced else ():
         text, events = prompt.region_text(region.name), known.get(region.name, ())
-        if not events or render(fold(events)) != text:
-            event = read(text, author, at)
+        if not events or render_instructions(fold_events(events)) != text:
+            event = read_ledger(text, author, at)
             if "\n" not in text:
                 event = replace(event, newline=newline_of(prompt.messages[region.message].content))
             events = (*events, event)
@@ -37,7 +37,7 @@ def events_added(before: Sequence[Event], events: Sequence[Event]) -> Sequence[E
 def check_ledgers(prompt: Prompt, ledgers: Ledgers) -> None:
     """Raise UsageError when events do not lead to the text of their region."""
     for region, events in ledgers.items():
-        if not prompt.fenced or render(fold(events)) != prompt.region_text(region):
+        if not prompt.fenced or render_instructions(fold_events(events)) != prompt.region_text(region):
             raise UsageError(
                 f'The events of the region "{region}" do not lead to its text. Give both from the same moment.'
             )
@@ -63,9 +63,9 @@ def owner(event: Event) -> str:
     return str(getattr(event, "id", ""))
 
 
-def units(before: Sequence[Event], new: Sequence[Event]) -> tuple[ProposalUnit, ...]:
+def proposal_units(before: Sequence[Event], new: Sequence[Event]) -> tuple[ProposalUnit, ...]:
     """The parts of a proposal that can be kept or left out by themselves, in the order of their first event."""
-    old, after = fold(before), fold([*before, *new])
+    old, after = fold_events(before), fold_events([*before, *new])
     changed = {change.id: change for change in changes(old, after)}
     parts: dict[str, list[Event]] = {}
     for event in new:
@@ -111,7 +111,9 @@ def edited_events(new: Sequence[Event], texts: Mapping[str, str], actor: str, at
         if key not in known:
             raise UsageError(f'The proposal has no instruction "{key}".{did_you_mean(key, known)}')
     edits = [
-        Rewrite(id=key, text=text, author=actor, at=at, tokens=cost(text), reason=f"edited by {actor}")
+        Rewrite(
+            id=key, text=text, author=actor, at=at, tokens=estimate_tokens(text), reason=f"edited by {actor}"
+        )
         for key, text in texts.items()
     ]
     return (*new, *edits)

@@ -13,15 +13,15 @@ import whet.live.registry.registry_store as registry_store
 from whet.errors import UsageError
 from whet.live.database import iso, new_id, now
 from whet.live.registry.labels import ChangeActor, put_label
-from whet.live.registry.ledgers import edited_events, kept_events, manageable, units
+from whet.live.registry.ledgers import edited_events, kept_events, manageable, proposal_units
 from whet.live.registry.names import Address, check_actor, check_label, check_text, parse_address
 from whet.live.registry.provenance import AUTHOR, STARTER, Provenance, merge_names, of_events, without_sources
 from whet.live.registry.registry_tables import proposals, versions
 from whet.live.registry.values import OPEN, REJECTED, Proposal, Version, messages_of, prompt_of
 from whet.live.registry.versions import add_version, check_json, check_prompt
 from whet.prompt import Prompt
-from whet.prompt.events import Event, from_json, to_json
-from whet.prompt.instructions import fold
+from whet.prompt.events import Event, event_to_json, from_json
+from whet.prompt.instructions import fold_events
 from whet.prompt.ledger import write_ledger
 
 APPROVE, EDIT, REJECT = "approve", "edit", "reject"
@@ -63,7 +63,7 @@ class Decision:
     prompt: Prompt | None = None
 
 
-def propose(
+def file_proposal(
     connection: Connection,
     base: str,
     edit: PromptEdit,
@@ -85,7 +85,7 @@ def propose(
         "label": None if label is None else check_label(label),
         "messages": messages_of(prompt),
         "region": edit.region,
-        "events": [to_json(event) for event in edit.events],
+        "events": [event_to_json(event) for event in edit.events],
         "author": check_actor(author),
         "message": check_text(message, "message"),
         "evidence": check_json(grounds.get("evidence"), "evidence"),
@@ -106,7 +106,7 @@ def apply_edit(version: Version, edit: PromptEdit) -> Prompt:
     start = manageable(version.prompt)
     start.region(edit.region)
     before = version.ledgers.get(edit.region, ())
-    return write_ledger(start, fold([*before, *edit.events]), edit.region)
+    return write_ledger(start, fold_events([*before, *edit.events]), edit.region)
 
 
 def _is_same(prompt: Prompt, version: Version) -> bool:
@@ -223,7 +223,7 @@ def open_request(connection: Connection, where: Address, version: int) -> str | 
 
 def rest_on_experiment(connection: Connection, key: str, starter: str) -> None:
     """Note on a request that waits who started the experiment that asks for the same."""
-    shaped = merge_names(read(connection, key).provenance, {STARTER: [starter]})
+    shaped = merge_names(read_proposal(connection, key).provenance, {STARTER: [starter]})
     connection.execute(proposals.update().where(proposals.c.id == key).values(provenance=shaped))
 
 
@@ -235,10 +235,10 @@ def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
     connection.execute(proposals.insert().values(values))
     details = {"proposal": key, **{k: row.get(k) for k in ("base", "label", "target", "message")}}
     action = "proposal.create" if row.get("target") is None else "move.request"
-    audit.append(
+    audit.append_entry(
         connection, actor=row["author"], action=action, subject=row["name"], details=details, at=moment
     )
-    return read(connection, key)
+    return read_proposal(connection, key)
 
 
 def close(
@@ -250,28 +250,28 @@ def close(
     left = without_sources(proposal.provenance)
     connection.execute(closed.values(state=state, decided=moment, decider=actor, provenance=left, **columns))
     details = {"proposal": proposal.id, **columns}
-    audit.append(
+    audit.append_entry(
         connection, actor=actor, action=f"proposal.{state}", subject=proposal.name, details=details, at=moment
     )
 
 
-def read(connection: Connection, key: str) -> Proposal:
+def read_proposal(connection: Connection, key: str) -> Proposal:
     """A proposal by its id. Raises UsageError for an unknown one."""
     row = connection.execute(select(proposals).where(proposals.c.id == key)).one_or_none()
     if row is None:
         raise UsageError(f'There is no proposal "{key[:80]}". List them with: whet prompts proposals.')
-    return values_of(connection, [row])[0]
+    return read_proposals(connection, [row])[0]
 
 
 def open_one(connection: Connection, key: str) -> Proposal:
     """A proposal that waits for a decision. Raises UsageError for an unknown or decided one."""
-    proposal = read(connection, key)
+    proposal = read_proposal(connection, key)
     if proposal.state != OPEN:
         raise UsageError(f"The proposal is {proposal.state} already, by {proposal.decider}.")
     return proposal
 
 
-def values_of(connection: Connection, rows: Sequence[Row[Any]]) -> list[Proposal]:
+def read_proposals(connection: Connection, rows: Sequence[Row[Any]]) -> list[Proposal]:
     """Rows of `proposals` as values, with their parts."""
     wanted = {(row.name, row.base) for row in rows if row.events}
     query = select(versions.c.name, versions.c.version, versions.c.ledger).where(
@@ -288,7 +288,7 @@ def _value(row: Row[Any], before: Sequence[Mapping[str, Any]]) -> Proposal:
     return Proposal(
         prompt=prompt_of(columns.pop("messages")),
         events=events,
-        units=units([from_json(event) for event in before], events) if events else (),
+        units=proposal_units([from_json(event) for event in before], events) if events else (),
         kept=None if kept is None else tuple(kept),
         provenance=columns.pop("provenance") or {AUTHOR: [row.author]},
         **columns,

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, func, select
 
 import whet.live.registry.audit as audit
 from whet.errors import UsageError, did_you_mean
-from whet.live.database import insert, now, put
+from whet.live.database import insert_into, now, put
 from whet.live.registry.names import ANY_PROMPT, NEWEST, Address
 from whet.live.registry.registry_tables import label_moves, labels, prompts, protections, versions
 from whet.live.registry.values import Ledgers, Move, Summary, Version, ledgers_json, messages_of, prompt_of
@@ -38,7 +38,7 @@ def known_prompt(connection: Connection, name: str) -> int:
     return number
 
 
-def names(connection: Connection, after: str = "", limit: int | None = None) -> list[str]:
+def prompt_names(connection: Connection, after: str = "", limit: int | None = None) -> list[str]:
     """The names of prompts in order, those that come after `after`, `limit` at most."""
     query = select(prompts.c.name).where(prompts.c.name > after).order_by(prompts.c.name)
     return list(connection.execute(query.limit(limit)).scalars())
@@ -59,7 +59,7 @@ def read_labels(connection: Connection, name: str) -> dict[str, int]:
     return {row.label: row.version for row in rows} | {NEWEST: known_prompt(connection, name)}
 
 
-def number_of(connection: Connection, address: Address) -> int:
+def version_number_of(connection: Connection, address: Address) -> int:
     """The version that an address means. Raises UsageError when there is none."""
     last = known_prompt(connection, address.name)
     if address.version is not None:
@@ -76,7 +76,7 @@ def number_of(connection: Connection, address: Address) -> int:
 
 def read_version(connection: Connection, address: Address) -> Version:
     """The version that an address means. Raises UsageError when there is none."""
-    number = number_of(connection, address)
+    number = version_number_of(connection, address)
     query = select(versions).where(versions.c.name == address.name, versions.c.version == number)
     row = connection.execute(query).one()
     return version_of(row, read_labels(connection, address.name))
@@ -98,7 +98,7 @@ def write_version(
 ) -> int:
     """Add the next version of a prompt, the first one if it is new; `columns` are the other columns. Returns its number."""
     moment = columns["created"]
-    first = insert(connection, prompts).values(name=name, newest=1, created=moment, changed=moment)
+    first = insert_into(connection, prompts).values(name=name, newest=1, created=moment, changed=moment)
     new = connection.execute(first.on_conflict_do_nothing().returning(prompts.c.newest)).scalar()
     number = 1 if new is not None else (newest(connection, name, lock=True) or 0) + 1
     if number > 1:
@@ -133,7 +133,7 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
     connection.execute(prompts.update().where(prompts.c.name == name).values(changed=moment))
     stored = Move(number=number, **row)
     details = {k: row[k] for k in ("label", "old", "new", "reason", "proposal")}
-    audit.append(
+    audit.append_entry(
         connection,
         actor=stored.actor,
         action=f"label.{stored.kind}",

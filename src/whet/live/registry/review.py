@@ -23,13 +23,13 @@ from whet.live.registry.proposals import (
     ask_for_move,
     close,
     edit_of,
+    file_proposal,
     finish,
     make,
     open_one,
-    propose,
-    read,
+    read_proposal,
+    read_proposals,
     reject,
-    values_of,
 )
 from whet.live.registry.provenance import (
     PROPOSER,
@@ -65,7 +65,9 @@ class Registry(LabelledPrompts):
         fence.
         """
         with self.change() as connection:
-            return propose(connection, base, edit, author=author, message=message, label=label, **grounds)
+            return file_proposal(
+                connection, base, edit, author=author, message=message, label=label, **grounds
+            )
 
     def request_move(
         self,
@@ -86,7 +88,7 @@ class Registry(LabelledPrompts):
     def proposal(self, key: str) -> Proposal:
         """A proposal by its id. Raises UsageError for an unknown one."""
         with self.database.read() as connection:
-            return read(connection, key)
+            return read_proposal(connection, key)
 
     def proposals(
         self, *, state: str | None = None, name: str | None = None, before: str | None = None, limit: int = 50
@@ -96,7 +98,7 @@ class Registry(LabelledPrompts):
             raise UsageError(f'There is no state "{state}".{did_you_mean(state, STATES)}')
         query = newest_first(proposals.c.id, before, limit, state=state, name=name)
         with self.database.read() as connection:
-            page = values_of(connection, connection.execute(query).all())
+            page = read_proposals(connection, connection.execute(query).all())
         return ListPage.of(page, limit, lambda proposal: proposal.id)
 
     def decide(self, key: str, decision: Decision, *, actor: str) -> Proposal:
@@ -127,7 +129,7 @@ class Registry(LabelledPrompts):
                 (self._edit if decision.verdict == EDIT else self._approve)(
                     connection, proposal, decision, actor
                 )
-            return read(connection, key)
+            return read_proposal(connection, key)
 
     def withdraw(self, key: str, *, actor: str, reason: str = "") -> Proposal:
         """Take an open proposal back: its author, or whoever replaces it by a newer one. Raises UsageError."""
@@ -139,7 +141,7 @@ class Registry(LabelledPrompts):
                     f"{proposal.author} made the proposal; only its author takes it back. Reject it instead."
                 )
             close(connection, proposal, WITHDRAWN, actor, {"reason": check_text(reason, "reason")})
-            return read(connection, key)
+            return read_proposal(connection, key)
 
     def refusal(self, proposal: Proposal, actor: str) -> str:
         """Why somebody may neither approve nor edit a proposal: what they did for it. Empty when they may."""
@@ -181,7 +183,7 @@ class Registry(LabelledPrompts):
             made = make(connection, proposal, base, edit, actor, proposal.provenance)
             finish(connection, proposal, EDITED, made, actor, decision)
             return
-        successor = propose(
+        successor = file_proposal(
             connection, f"{proposal.name}/{proposal.base}", edit, author=actor,
             message=decision.reason or proposal.message, label=proposal.label, evidence=proposal.evidence,
             run=proposal.run, config=proposal.config, provenance=proposal.provenance,

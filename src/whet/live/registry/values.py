@@ -8,8 +8,8 @@ from typing import Any
 
 from whet.live.database import iso
 from whet.prompt import Prompt
-from whet.prompt.events import Event, to_json
-from whet.prompt.instructions import Instruction, Ledger, fold
+from whet.prompt.events import Event, event_to_json
+from whet.prompt.instructions import Instruction, Ledger, fold_events
 from whet.prompt.ledger import Change
 from whet.types import Message
 
@@ -51,7 +51,7 @@ class Version:
 
     def ledger(self, region: str) -> Ledger:
         """The instructions of a region, empty for one that has no ledger."""
-        return fold(self.ledgers.get(region, ()))
+        return fold_events(self.ledgers.get(region, ()))
 
     @property
     def instructions(self) -> list[tuple[str, Instruction]]:
@@ -87,7 +87,7 @@ def messages_json(prompt: Prompt) -> list[dict[str, str]]:
 
 def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, Any]]]:
     """The events of each region as JSON values."""
-    return {region: [to_json(event) for event in events] for region, events in ledgers.items()}
+    return {region: [event_to_json(event) for event in events] for region, events in ledgers.items()}
 
 
 def slot_warnings(current: Version | None, prompt: Prompt) -> list[str]:

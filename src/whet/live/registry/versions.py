@@ -123,7 +123,7 @@ class VersionStore:
 
     def change(self) -> AbstractContextManager[Connection]:
         """A transaction that changes the registry; changes happen one after the other, in the order of the audit log."""
-        return audit.change(self.database)
+        return audit.audited_transaction(self.database)
 
 
 def current_version(connection: Connection, name: str) -> Version | None:
@@ -179,7 +179,9 @@ def add_version(
         "config": config_hash(settings or {}),
         **{k: columns[k] for k in ("parent", "message", "proposal")},
     }
-    audit.append(connection, actor=author, action="version.create", subject=name, details=details, at=moment)
+    audit.append_entry(
+        connection, actor=author, action="version.create", subject=name, details=details, at=moment
+    )
     return registry_store.read_version(connection, Address(name, version=number))
 
 

@@ -20,7 +20,7 @@ from whet.client import LONGEST_NAME
 from whet.errors import UsageError, did_you_mean
 from whet.live.database import Database, iso, new_id, now, put, server_address, sessions, tokens, users
 from whet.live.learner import AUTHOR
-from whet.live.registry import append, change
+from whet.live.registry import append_entry, audited_transaction
 from whet.live.server.roles import Principal, Role
 
 PREFIX = "whet_"
@@ -87,7 +87,7 @@ class Access:
 
     def first(self) -> str | None:
         """Where there is no user yet: make the user `admin` and return its token, else None."""
-        with change(self._database) as connection:
+        with audited_transaction(self._database) as connection:
             if connection.execute(select(users.c.name).limit(1)).first() is not None:
                 return None
             self._add_user(connection, FIRST, Role.ADMIN, False, FIRST)
@@ -131,7 +131,7 @@ class Access:
                 f'"{name[:64]}" is no user name. Use 1 to 64 letters, digits and . _ @ + -, a letter or digit first.'
             )
         scope = _scope(name, app, prompts, all_prompts)
-        with change(self._database) as connection:
+        with audited_transaction(self._database) as connection:
             if self._user(connection, name) is not None:
                 raise UsageError(
                     f'There is a user "{name}" already. Give it another token, or choose another name.'
@@ -300,7 +300,7 @@ class Access:
         return secret
 
     def _note(self, connection: Connection, by: str, action: str, name: str, what: dict[str, Any]) -> None:
-        append(
+        append_entry(
             connection, actor=by, action=action, subject=f"user:{name[:64]}", details=what, at=self._clock()
         )
 

@@ -65,7 +65,7 @@ class RequestContext:
 
     def path(self, name: str) -> str:
         """A part of the path. Raises Refused (400) when it holds a NUL character."""
-        return clean(str(self.request.path_params[name]))
+        return refuse_nul(str(self.request.path_params[name]))
 
     @cached_property
     def query_params(self) -> dict[str, str]:
@@ -151,10 +151,10 @@ def _fields(text: str, most: int) -> list[tuple[str, str]]:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=most, errors="strict")
     except ValueError:
         raise Refused(400, f"The fields are not UTF-8, or more than {most}.") from None
-    return [(clean(key), clean(value)) for key, value in pairs]
+    return [(refuse_nul(key), refuse_nul(value)) for key, value in pairs]
 
 
-def clean(text: str) -> str:
+def refuse_nul(text: str) -> str:
     """The text itself. Raises Refused (400) for a NUL character, which no database keeps."""
     if "\x00" in text:
         raise Refused(400, "A text holds a NUL character. Leave it out.")

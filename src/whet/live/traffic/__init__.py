@@ -9,8 +9,8 @@ from whet.lazy import lazy
 if TYPE_CHECKING:
     from whet.live.traffic.behaviour import BehaviourModel, Estimate
     from whet.live.traffic.dataset import behaviour_of
-    from whet.live.traffic.importers import read_files, store
-    from whet.live.traffic.schema import MOST_ROWS, RefusedRow, RowsRefused, read_feedback, read_inferences
+    from whet.live.traffic.importers import read_files, store_imported
+    from whet.live.traffic.schema import MOST_ROWS, RefusedRow, RowsRefused, parse_feedback, read_inferences
 
 from whet.live.traffic.erase import Erased
 from whet.live.traffic.search import (
@@ -48,10 +48,10 @@ __all__ = [
     "Traffic",
     "TrafficEvent",
     "behaviour_of",
-    "read_feedback",
+    "parse_feedback",
     "read_files",
     "read_inferences",
-    "store",
+    "store_imported",
 ]
 
 __getattr__ = lazy(
@@ -59,7 +59,7 @@ __getattr__ = lazy(
     {
         "whet.live.traffic.behaviour": "BehaviourModel Estimate",
         "whet.live.traffic.dataset": "behaviour_of",
-        "whet.live.traffic.importers": "read_files store",
-        "whet.live.traffic.schema": "MOST_ROWS RefusedRow RowsRefused read_feedback read_inferences",
+        "whet.live.traffic.importers": "read_files store_imported",
+        "whet.live.traffic.schema": "MOST_ROWS RefusedRow RowsRefused parse_feedback read_inferences",
     },
 )

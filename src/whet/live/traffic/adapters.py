@@ -19,7 +19,7 @@ from whet.client.records import (
     Feedback,
 )
 from whet.errors import UsageError
-from whet.feedback.rows import FeedbackRow, plain, read_row
+from whet.feedback.rows import FeedbackRow, read_row, snake_case
 
 _ABOUT = {
     "span_id": "inference", "run_id": "inference", "inference_id": "inference", "observation_id": "inference",
@@ -39,13 +39,13 @@ STARS = frozenset(("rating", "stars", "user_rating"))
 
 def is_foreign(row: Mapping[str, Any]) -> bool:
     """Whether a row names what it is about and what it says as another tool does."""
-    names = {plain(name) for name in row}
+    names = {snake_case(name) for name in row}
     return bool(names & _ABOUT.keys()) and bool(names & _SAYS)
 
 
 def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
     """Target kind and id: the narrowest that the row names."""
-    named = {plain(name): value for name, value in row.items()}
+    named = {snake_case(name): value for name, value in row.items()}
     for name, kind in _ABOUT.items():
         value = named.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
@@ -69,20 +69,20 @@ def convert_content(
     A word such as Good is a thumb, and so are 0 and 1 in a column of thumbs; 1 to 5 in a column of stars is a rating;
     any other number is a score. Texts are cut to what is kept. Ids follow `own`, or else the row's own id.
     """
-    names = {plain(name) for name in row}
+    names = {snake_case(name) for name in row}
     metric = next(
         (str(content.metadata[n]) for n in ("metric_name", "key", "name") if content.metadata.get(n)), ""
     )
     base = Feedback(
         kind="comment",
-        target=clean(target[1])[:LONGEST_ID],
+        target=storable_text(target[1])[:LONGEST_ID],
         target_kind=target[0],
-        name=clean(metric)[:LONGEST_NAME] or None,
-        source=SOURCE_OF.get(plain(content.source or ""), "user"),
-        user=clean(content.user or "")[:LONGEST_ID] or None,
+        name=storable_text(metric)[:LONGEST_NAME] or None,
+        source=SOURCE_OF.get(snake_case(content.source or ""), "user"),
+        user=storable_text(content.user or "")[:LONGEST_ID] or None,
         time=moment(content.time),
     )
-    parts = _parts(base, content, names | {plain(metric)})
+    parts = _parts(base, content, names | {snake_case(metric)})
     own = own or (content.id if names & {"id", "feedback_id", "row_id"} else "")
     return [replace(part, id=_id(own, part.kind, number)) for number, part in enumerate(parts)]
 
@@ -90,7 +90,7 @@ def convert_content(
 def _parts(base: Feedback, content: FeedbackRow, names: set[str]) -> list[Feedback]:
     parts: list[Feedback] = []
     reason = _cut_text(content.explanation or content.comment)
-    label = clean(content.label or "")[:LONGEST_LABEL] or None
+    label = storable_text(content.label or "")[:LONGEST_LABEL] or None
     if content.rating is not None:
         kind, value = _kind(content, content.rating, names) if label is None else ("score", content.rating)
         parts.append(replace(base, kind=kind, value=value, text=reason, label=label))
@@ -129,7 +129,7 @@ def read_evaluation(
     if score is None and label is None and reason is None:
         return None
     kind = "score" if score is not None else "label" if label else "comment"
-    metric = plain(name or "")
+    metric = snake_case(name or "")
     thumb, stars = (
         metric in THUMBS and score in (0, 1),
         metric in STARS and score is not None and 1 <= score <= 5,
@@ -153,7 +153,7 @@ def read_evaluation(
 
 def _field(fields: Mapping[str, Any], name: str, most: int) -> str | None:
     value = fields.get(name)
-    return clean(str(value))[:most] or None if value not in (None, "") else None
+    return storable_text(str(value))[:most] or None if value not in (None, "") else None
 
 
 def as_number(value: object) -> float | None:
@@ -170,7 +170,7 @@ def as_number(value: object) -> float | None:
         return None
 
 
-def clean(text: str) -> str:
+def storable_text(text: str) -> str:
     """A text that every database keeps: no NUL, no half of a surrogate pair."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")
@@ -178,7 +178,7 @@ def clean(text: str) -> str:
 
 
 def _cut_text(text: str | None) -> str | None:
-    return clean(text)[:LONGEST_TEXT] or None if text else None
+    return storable_text(text)[:LONGEST_TEXT] or None if text else None
 
 
 def moment(value: object) -> int:
@@ -208,5 +208,5 @@ def read_moment(value: object) -> int | None:
 def _id(own: str, kind: str, number: int) -> str:
     if not own:
         return new_id()
-    own = clean(own)
+    own = storable_text(own)
     return own[:LONGEST_ID] if number == 0 else f"{own[: LONGEST_ID - 20]}#{kind}"

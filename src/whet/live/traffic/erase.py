@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from whet.live.traffic.search import head
-from whet.live.traffic.tallies import Tally, add, add_inference, count, count_kept
+from whet.live.traffic.tallies import Tally, add_inference, add_to_tally, count_kept, write_tally
 from whet.live.traffic.traffic_tables import erased, feedback, inferences
 from whet.live.traffic.write import chunks, end_turn, take_turn
 
@@ -234,7 +234,7 @@ def _remove(
     """Delete rows and take them out of the counts; some of them are `quoted` elsewhere."""
     tally: Tally = {}
     for row in feedback_rows:
-        add(tally, (row.prompt, row.version, row.kind), row.value, -1, always=True)
+        add_to_tally(tally, (row.prompt, row.version, row.kind), row.value, -1, always=True)
     for row in inference_rows:
         add_inference(tally, row, row.failed, -1)
     tables: tuple[tuple[Table, Sequence[Any]], ...] = (
@@ -244,7 +244,7 @@ def _remove(
     for table, rows in tables:
         for part in chunks(row.seq for row in rows):
             connection.execute(delete(table).where(table.c.seq.in_(part)))
-    count(connection, tally)
+    write_tally(connection, tally)
     count_kept(connection, [(row.sender, -row.size) for row in (*inference_rows, *feedback_rows)])
     tried = frozenset(row.experiment for row in inference_rows if row.experiment is not None)
     ids, prompts = frozenset(row.id for row in quoted), frozenset(row.prompt for row in quoted)

@@ -18,8 +18,8 @@ from whet.client.records import (
     Feedback,
     Inference,
 )
-from whet.feedback.rows import plain
-from whet.live.traffic.adapters import SOURCE_OF, as_number, clean, moment, read_evaluation
+from whet.feedback.rows import snake_case
+from whet.live.traffic.adapters import SOURCE_OF, as_number, moment, read_evaluation, storable_text
 from whet.live.traffic.otlp.content import as_text, parse_json_text
 from whet.live.traffic.otlp.decode import OtlpSpan
 from whet.live.traffic.otlp.records import answer_of, evaluations, is_answer
@@ -71,7 +71,7 @@ def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
 
 def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
     """A Langfuse observation or score, in the words of its interface or of its blob storage."""
-    named = {plain(key): value for key, value in row.items()}
+    named = {snake_case(key): value for key, value in row.items()}
     if "trace_id" in named and "name" in named and named.keys() & {"data_type", "string_value"}:
         score = _langfuse_score(named, ("episode", str(named["trace_id"] or "")))
         return ExportedRow(feedback=[score] if score else [])
@@ -91,7 +91,7 @@ def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
 
 def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
     """A whole Langfuse trace: its generations, its own scores and theirs. Without a generation it is the answer itself."""
-    named = {plain(key): value for key, value in row.items()}
+    named = {snake_case(key): value for key, value in row.items()}
     parts = parse_json_text(named.get("observations"))
     if (
         "trace_id" in named
@@ -114,7 +114,7 @@ def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
 
 
 def _plainly(value: Any) -> dict[str, Any]:
-    return {plain(key): inner for key, inner in _mapping(value).items()}
+    return {snake_case(key): inner for key, inner in _mapping(value).items()}
 
 
 def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
@@ -248,7 +248,7 @@ def _whole(value: Any) -> int | None:
 
 def short(value: Any, most: int) -> str | None:
     """The value as a text that is kept; None when there is none."""
-    return clean(as_text(value))[:most] or None if value not in (None, "") else None
+    return storable_text(as_text(value))[:most] or None if value not in (None, "") else None
 
 
 def as_inputs(value: Any) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def as_inputs(value: Any) -> dict[str, Any]:
         return dict(content)
     if isinstance(content, list):
         return {"messages": content}
-    return {} if content in (None, "") else {"input": clean(as_text(content))}
+    return {} if content in (None, "") else {"input": storable_text(as_text(content))}
 
 
 def as_output(value: Any) -> str:
@@ -267,4 +267,4 @@ def as_output(value: Any) -> str:
     last = content[-1] if isinstance(content, list) and content else content
     if isinstance(last, Mapping):
         last = last.get("content", last.get("text", last))
-    return clean(as_text(last))[:LONGEST_OUTPUT] if last is not None else ""
+    return storable_text(as_text(last))[:LONGEST_OUTPUT] if last is not None else ""

@@ -22,7 +22,7 @@ from whet.client.records import (
     checked_inference,
 )
 from whet.errors import UsageError
-from whet.feedback.rows import LONGEST, plain, read_row, table_rows
+from whet.feedback.rows import LONGEST, read_row, snake_case, table_rows
 from whet.instructions.guard import visible
 from whet.live.traffic.adapters import as_number, convert_content, moment, read_moment, target_of
 from whet.live.traffic.exports import (
@@ -128,7 +128,7 @@ class _Unusable(Exception):
 
 def _read(row: Mapping[str, Any], where: str) -> ExportedRow:
     for key, value in row.items():
-        if plain(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
+        if snake_case(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
             raise UsageError(
                 f'{where}: "{key}" is {visible(str(value))[:40]!r}, which is no time. Write 2026-01-31T09:00:00Z, or seconds '
                 "since 1970."
@@ -176,7 +176,7 @@ def _plain_row(row: Mapping[str, Any], where: str) -> ExportedRow:
 def _answer(
     row: Mapping[str, Any], inputs: str | None, output: str | None, target: tuple[str, str] | None
 ) -> Inference:
-    named = {plain(key): value for key, value in row.items()}
+    named = {snake_case(key): value for key, value in row.items()}
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
     version = as_number(named.get("prompt_version"))
@@ -220,7 +220,7 @@ def _apart(rows: Sequence[tuple[str, Feedback]]) -> tuple[list[Feedback], list[s
     return list(kept.values()), list(dict.fromkeys(again))
 
 
-def store(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
+def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
     """Store what was read, 500 rows at a time; what is there already is counted, contradictions are listed."""
     accepted = duplicates = erased = 0
     conflicts: list[Clash] = []

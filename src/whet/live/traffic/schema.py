@@ -70,7 +70,7 @@ def _read_inference(row: Mapping[str, Any], where: str) -> list[Inference]:
     return [checked_inference(Inference(**values), where)]
 
 
-def read_feedback(body: object) -> list[Feedback]:
+def parse_feedback(body: object) -> list[Feedback]:
     """Feedback of a request, checked, in the order given; a row in another tool's words may become several.
 
     The target of a row stands in `target` (with `target_kind`), or in `inference`, `response`, `episode` or

@@ -36,7 +36,7 @@ from whet.client.records import EARLIEST, LATEST, Feedback, Inference, checked_t
 from whet.errors import UsageError
 from whet.live.database import now
 from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
-from whet.live.traffic.write import chunks, read_feedback, read_inference
+from whet.live.traffic.write import chunks, feedback_of_row, read_inference
 from whet.words import writes_without_blanks
 
 MOST_ROWS = 1000
@@ -316,7 +316,7 @@ def stored_inference(row: Any) -> StoredInference:
 def stored_feedback(row: Any) -> StoredFeedback:
     """Feedback from its row."""
     return StoredFeedback(
-        row.seq, row.received, read_feedback(row), row.prompt, row.version, row.about, row.joined
+        row.seq, row.received, feedback_of_row(row), row.prompt, row.version, row.about, row.joined
     )
 
 
@@ -342,7 +342,7 @@ def head(connection: Connection) -> int:
     return int(connection.execute(select(traffic_head.c.seq)).scalar_one())
 
 
-def events(connection: Connection, after: int, limit: int) -> list[TrafficEvent]:
+def traffic_events(connection: Connection, after: int, limit: int) -> list[TrafficEvent]:
     """The first `limit` events after number `after`, in order."""
     f, e = feedback.c, erased.c
     feedback_rows = _first(connection, feedback, f.seq, f.seq > after, limit)
@@ -353,12 +353,12 @@ def events(connection: Connection, after: int, limit: int) -> list[TrafficEvent]
     known = {row.seq: read_inference(row) for row in rows}
     stream = [TrafficEvent(row.seq, "erased", row.id) for row in gone]
     stream += [
-        TrafficEvent(row.joined, "joined", row.id, read_feedback(row), known.get(row.about), row.received)
+        TrafficEvent(row.joined, "joined", row.id, feedback_of_row(row), known.get(row.about), row.received)
         for row in late
     ]
     for row in feedback_rows:
         at_once = known.get(row.about) if row.joined == row.seq else None
-        stream.append(TrafficEvent(row.seq, "feedback", row.id, read_feedback(row), at_once, row.received))
+        stream.append(TrafficEvent(row.seq, "feedback", row.id, feedback_of_row(row), at_once, row.received))
     return sorted(stream, key=lambda event: event.seq)[:limit]
 
 

@@ -14,14 +14,14 @@ from sqlalchemy import Connection, case, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from whet.errors import UsageError
-from whet.live.database import insert
+from whet.live.database import insert_into
 from whet.live.traffic.traffic_tables import traffic_counts, traffic_senders
 
 Key = tuple[str, int, str]
 Tally = dict[Key, list[float]]
 
 
-def add(tally: Tally, key: Key, value: float | None, times: int = 1, always: bool = False) -> None:
+def add_to_tally(tally: Tally, key: Key, value: float | None, times: int = 1, always: bool = False) -> None:
     """Count one value, `times` 1 or -1. A row without a value counts only if `always`, as 0."""
     if value is None and not always:
         return
@@ -36,10 +36,10 @@ def add_inference(tally: Tally, one: Any, failed: bool, times: int = 1) -> None:
     """Count an answer, an `Inference` or its row, with its cost and latency, `times` 1 or -1."""
     values = {"inference": 1.0, "cost": one.cost, "latency": one.latency, "error": 1.0 if failed else None}
     for kind, value in values.items():
-        add(tally, (one.prompt, one.version, kind), value, times)
+        add_to_tally(tally, (one.prompt, one.version, kind), value, times)
 
 
-def count(connection: Connection, tally: Tally) -> None:
+def write_tally(connection: Connection, tally: Tally) -> None:
     """Add a tally to the counts, and drop those that came down to nothing."""
     changed = {key: sums for key, sums in tally.items() if any(sums)}
     if not changed:
@@ -110,7 +110,7 @@ def count_kept(connection: Connection, changes: Iterable[tuple[str | None, int]]
             sums[name] = sums.get(name, 0) + size
     s = traffic_senders.c
     for name, size in sums.items():
-        statement = insert(connection, traffic_senders).values(name=name, bytes=max(size, 0))
+        statement = insert_into(connection, traffic_senders).values(name=name, bytes=max(size, 0))
         more = s.bytes + size
         grown = case((more > 0, more), else_=0)
         connection.execute(statement.on_conflict_do_update(index_elements=[s.name], set_={"bytes": grown}))

@@ -33,7 +33,7 @@ from whet.live.traffic.search import (
 )
 from whet.live.traffic.tallies import RowSender
 from whet.live.traffic.traffic_tables import feedback, inferences
-from whet.live.traffic.write import Receipt, RowBatch, store
+from whet.live.traffic.write import Receipt, RowBatch, store_batch
 
 
 def check_batch(
@@ -69,7 +69,7 @@ class Traffic:
         """
         batch = check_batch(inference_rows, feedback_rows)
         with self.database.begin() as connection:
-            receipt = store(connection, [batch])[0]
+            receipt = store_batch(connection, [batch])[0]
         if not isinstance(receipt, Receipt):
             raise receipt
         return receipt
@@ -133,7 +133,7 @@ class Traffic:
         Numbers grow in the order of commits, so that a reader who goes on after the last number it saw misses nothing.
         """
         with self.database.read() as connection:
-            return search.events(connection, after, limit)
+            return search.traffic_events(connection, after, limit)
 
 
 # The intake
@@ -235,7 +235,7 @@ class Intake:
         """
         try:
             with self._traffic.database.begin() as connection:
-                receipts = store(connection, [batch for batch, _ in taken])
+                receipts = store_batch(connection, [batch for batch, _ in taken])
         except Exception as error:
             if len(taken) > 1:
                 self._write_singly(taken)

@@ -22,11 +22,11 @@ from whet.live.traffic.tallies import (
     DiskQuotaExceeded,
     RowSender,
     Tally,
-    add,
     add_inference,
-    count,
+    add_to_tally,
     count_kept,
     kept_bytes,
+    write_tally,
 )
 from whet.live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
 
@@ -112,7 +112,7 @@ class _Known(NamedTuple):
 Outcome = Receipt | IdConflict | DiskQuotaExceeded
 
 
-def store(connection: Connection, batches: Sequence[RowBatch]) -> list[Outcome]:
+def store_batch(connection: Connection, batches: Sequence[RowBatch]) -> list[Outcome]:
     """Store batches in one transaction, each as if the ones before it had been committed alone."""
     return _Writing(connection, batches).run()
 
@@ -149,7 +149,7 @@ class _Writing:
         self._write_inferences()
         self._write_feedback()
         self._join_waiting()
-        count(self._connection, self._tally)
+        write_tally(self._connection, self._tally)
         new = ((Inference, self._new_inferences), (Feedback, self._new_feedback))
         sizes = (
             (one.sender, one.size) for kind, rows in new for one in map(self._known[kind].__getitem__, rows)
@@ -230,7 +230,7 @@ class _Writing:
         if key in waiting:
             record: _R = waiting[key][1]
             return record
-        table, read = (inferences, read_inference) if kind is Inference else (feedback, read_feedback)
+        table, read = (inferences, read_inference) if kind is Inference else (feedback, feedback_of_row)
         row = self._connection.execute(select(table).where(table.c.id == key)).one()
         return read(row)  # type: ignore[return-value]
 
@@ -266,7 +266,7 @@ class _Writing:
             row |= {"about": about, "joined": None if about is None else seq}
             row |= {"prompt": prompt, "version": version, "metadata": dict(one.metadata) or None}
             rows.append(row | self._marks(seq, one))
-            add(self._tally, (prompt, version, one.kind), one.value, always=True)
+            add_to_tally(self._tally, (prompt, version, one.kind), one.value, always=True)
         self._connection.execute(feedback.insert(), rows)
 
     def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[int, str, int]]]:
@@ -295,8 +295,8 @@ class _Writing:
                     moved.append((row, *hits[-1]))
         changes = []
         for row, about, one in sorted(moved, key=lambda move: move[0].seq):
-            add(self._tally, (*WAITING, row.kind), row.value, -1, always=True)
-            add(self._tally, (one.prompt, one.version, row.kind), row.value, always=True)
+            add_to_tally(self._tally, (*WAITING, row.kind), row.value, -1, always=True)
+            add_to_tally(self._tally, (one.prompt, one.version, row.kind), row.value, always=True)
             changes.append({
                 "row": row.seq, "to": about, "at": self._next(), "of": one.prompt, "number": one.version
             })  # fmt: skip
@@ -360,7 +360,7 @@ def read_inference(row: Any) -> Inference:
     return Inference(*_whole(_INFERENCE_OF(row)))
 
 
-def read_feedback(row: Any) -> Feedback:
+def feedback_of_row(row: Any) -> Feedback:
     """Feedback from its row."""
     return Feedback(*_whole(_FEEDBACK_OF(row)))
 

@@ -129,7 +129,7 @@ class Worker:
 def receive(connection: Connection) -> Answer | None:
     """The next message: facts and tensors; None when the other side is gone."""
     try:
-        return blob.read(connection.recv_bytes(), "a message")
+        return blob.read_blob(connection.recv_bytes(), "a message")
     except (EOFError, OSError):
         return None
 

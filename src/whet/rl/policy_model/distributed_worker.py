@@ -46,7 +46,7 @@ def _serve(connection: Connection, requests: queue.SimpleQueue[Answer]) -> None:
     while True:
         facts, tensors = requests.get()
         if facts["job"] == "load":
-            load(replica, tensors, anchored=facts["anchored"])
+            load_replica(replica, tensors, anchored=facts["anchored"])
             continue
         result, gradients = answer_request(replica, facts)
         connection.send_bytes(blob.pack(gradients, {**result, "memory": replica.memory()}))
@@ -67,7 +67,7 @@ def open_replica(facts: Facts) -> PolicyPasses:
     return PolicyPasses(body, facts["batch_tokens"])
 
 
-def load(replica: PolicyPasses, tensors: blob.Parts, *, anchored: bool) -> None:
+def load_replica(replica: PolicyPasses, tensors: blob.Parts, *, anchored: bool) -> None:
     """Take over weights and reference policy of the first process, as far as they changed."""
     body = replica.body
     if not anchored:

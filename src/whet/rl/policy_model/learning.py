@@ -19,7 +19,7 @@ from whet.rl import losses
 from whet.rl.advantages import Rows
 from whet.rl.policy_model.backbone import Backbone
 from whet.rl.policy_model.optimizer import Update
-from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, write
+from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, write_samples
 
 SHARED = 2
 """From how many samples a prompt on average a prompt is read once for all of them."""
@@ -42,7 +42,7 @@ class TokenScores:
     entropy: Tensor
 
 
-def parts(samples: Sequence[Sample], batch_tokens: int, vocabulary: int) -> Iterator[slice]:
+def batch_slices(samples: Sequence[Sample], batch_tokens: int, vocabulary: int) -> Iterator[slice]:
     """Slices of the samples, in order, whose padded batch stays within `batch_tokens` and `BATCH_LOGITS`."""
     start = prompt = response = 0
     for i, sample in enumerate(samples):
@@ -64,7 +64,7 @@ def pad_rows(rows: Sequence[Sequence[float]], device: str) -> Tensor:
     return torch.tensor(full, dtype=torch.float32, device=device)
 
 
-def read(body: Backbone, samples: Sequence[Sample], *, reference: bool = False) -> TokenScores:
+def score_tokens(body: Backbone, samples: Sequence[Sample], *, reference: bool = False) -> TokenScores:
     """One forward pass over all samples, prompts that they share once.
 
     With `reference` the adapters are off, or, where the body has an anchor, the trainable weights are the anchor's.
@@ -149,7 +149,7 @@ def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], refe
 
 
 @torch.no_grad()
-def states(body: Backbone, samples: Sequence[Sample]) -> list[Tensor]:
+def last_hidden_states(body: Backbone, samples: Sequence[Sample]) -> list[Tensor]:
     """The reference policy's last hidden state before each response token of each sample: float32 (T, d), on the CPU."""
     out, width = _read_whole(body, samples, True, logits_to_keep=1, output_hidden_states=True)
     hidden = out.hidden_states[-1][:, width - 1 : -1].float().cpu()
@@ -244,20 +244,20 @@ class PolicyPasses:
 
     def write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:
         """A sample for each row, in order."""
-        return write(self.body, rows, how, KEYS_PER_STATE * self.batch_tokens)
+        return write_samples(self.body, rows, how, KEYS_PER_STATE * self.batch_tokens)
 
     @torch.no_grad()
     def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> Rows:
         """Log-probabilities of each sample's tokens as plain numbers."""
-        fitting = parts(samples, self.batch_tokens, self.body.vocabulary)
-        passes = (read(self.body, samples[part], reference=reference) for part in fitting)
+        fitting = batch_slices(samples, self.batch_tokens, self.body.vocabulary)
+        passes = (score_tokens(self.body, samples[part], reference=reference) for part in fitting)
         rows = [row for one in passes for row in one.logprobs.tolist()]
         return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
 
     def states(self, samples: Sequence[Sample]) -> list[Tensor]:
         """The reference policy's states before each token of each sample; see `states`."""
-        fitting = parts(samples, self.batch_tokens, self.body.vocabulary)
-        return [row for part in fitting for row in states(self.body, samples[part])]
+        fitting = batch_slices(samples, self.batch_tokens, self.body.vocabulary)
+        return [row for part in fitting for row in last_hidden_states(self.body, samples[part])]
 
     def gradients(self, batch: UpdateBatch, settings: Update) -> Figures:
         """Add the gradient of the loss of a batch, the mean over its own tokens, to `.grad` of the weights.
@@ -265,9 +265,9 @@ class PolicyPasses:
         The batch is read in parts that fit the memory; the parts' gradients add up to that of the whole.
         """
         figures, tokens = Figures(), max(1, batch.whole or batch.tokens)
-        for part in parts(batch.samples, self.batch_tokens, self.body.vocabulary):
+        for part in batch_slices(batch.samples, self.batch_tokens, self.body.vocabulary):
             piece = batch.take(range(len(batch.samples))[part])
-            loss = _policy_loss(read(self.body, piece.samples), piece, settings, figures) / tokens
+            loss = _policy_loss(score_tokens(self.body, piece.samples), piece, settings, figures) / tokens
             figures.loss += float(loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
         return figures

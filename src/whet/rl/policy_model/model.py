@@ -80,7 +80,7 @@ class PolicyModel:
         trained = checkpoint.check_settings(folder, card, settings)
         body = open_body(str(card["address"]), trained, seed, device)
         checkpoint.check_base(str(folder), card, body.address, body.fingerprint)
-        blobs.fill({"weights": body.trainable}, blobs.read(blob, "a policy")[1], "policy")
+        blobs.copy_tensors({"weights": body.trainable}, blobs.read_blob(blob, "a policy")[1], "policy")
         body.fix()
         return cls(body, seed)
 
@@ -238,17 +238,17 @@ class PolicyModel:
 
         Raises UsageError for a blob of another base model, or of other trainable weights; nothing is changed then.
         """
-        facts, stored = blobs.read(blob, "a policy")
+        facts, stored = blobs.read_blob(blob, "a policy")
         checkpoint.check_base("the saved state", facts, self.address, self.body.fingerprint)
         if self.critic is not None:
-            blobs.fill({**self._optimizer.tensors(), **self.critic.tensors()}, stored, "policy")
+            blobs.copy_tensors({**self._optimizer.tensors(), **self.critic.tensors()}, stored, "policy")
             self.critic.steps = facts["critic"]
         self._optimizer.load(stored, facts["steps"])
         self.notes, self._anchored = facts["notes"], bool(facts["anchored"])
         self.body.set_reference_policy = self._base
         if self._anchored:
             self.set_reference_policy()
-            blobs.fill({"anchor": self.body.set_reference_policy or {}}, stored, "policy")
+            blobs.copy_tensors({"anchor": self.body.set_reference_policy or {}}, stored, "policy")
 
     def export(self, folder: Path, *, method: str = "") -> str:
         """Write a checkpoint folder for `open` and return the SHA-256 of its weights.

@@ -77,6 +77,6 @@ class Optimizer:
 
     def load(self, stored: blob.Parts, steps: int) -> None:
         """Fill everything with what was saved, or nothing. Raises UsageError when names or shapes differ."""
-        blob.fill(self.tensors(), stored, "policy")
+        blob.copy_tensors(self.tensors(), stored, "policy")
         self._adam.updates = steps
         self.generator.set_state(stored["generator"]["state"])

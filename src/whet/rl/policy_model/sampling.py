@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whet.errors import UsageError
-from whet.models.huggingface_generate import DecodingRow, decode
+from whet.models.huggingface_generate import DecodingRow, generate_rows
 from whet.rl.policy_model.backbone import Backbone, divergence_error
 from whet.types import JSON, Message, content_hash
 
@@ -144,7 +144,9 @@ def rows_for(prompts: Sequence[Sequence[int]], n: int, how: Sampling) -> list[Sa
     return rows
 
 
-def write(body: Backbone, rows: Sequence[SamplingRow], how: Sampling, batch_tokens: int) -> list[Sample]:
+def write_samples(
+    body: Backbone, rows: Sequence[SamplingRow], how: Sampling, batch_tokens: int
+) -> list[Sample]:
     """A sample for each row, with at most `batch_tokens` tokens in memory at once.
 
     `logprobs` are those of the whole distribution at the temperature (at 1 for greedy rows), before `top_p`.
@@ -172,7 +174,7 @@ def _write(body: Backbone, rows: list[SamplingRow], how: Sampling) -> None:
         return tokens
 
     with body.forward() as model:
-        decode(dataclasses.replace(body.weights, model=model), rows, choose, body.ends)
+        generate_rows(dataclasses.replace(body.weights, model=model), rows, choose, body.ends)
 
 
 def _choose(logits: Tensor, draws: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:

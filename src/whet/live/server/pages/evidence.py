@@ -19,9 +19,9 @@ from whet.reporting import (
     details,
     el,
     facts,
+    finite_number,
     interval_plot,
     note,
-    number,
     number_format,
     prompt_text,
     prose,
@@ -88,7 +88,9 @@ def _requirements_in(value: Any) -> list[Mapping[str, Any]]:
 
 def _requirement(one: Mapping[str, Any]) -> Html:
     """What people wanted: how many of them, and how many wanted the contrary."""
-    needed = f"{_sources(one.get('confirmed') or one['sources'])}, {number(one['needed']) or 0:g} needed"
+    needed = (
+        f"{_sources(one.get('confirmed') or one['sources'])}, {finite_number(one['needed']) or 0:g} needed"
+    )
     return el(
         "li",
         prose(clip(str(one["text"]), LONGEST), class_="text"),
@@ -105,7 +107,7 @@ def against(text: str, sources: str) -> Html:
 
 def _sources(count: Any) -> str:
     """How many independent sources; a reviewer's weight may be a fraction of one."""
-    sources = number(count) or 0.0
+    sources = finite_number(count) or 0.0
     return f"{sources:g} independent source{'' if sources == 1 else 's'}"
 
 
@@ -122,7 +124,7 @@ def gate_card(gate: Mapping[str, Any]) -> Html:
 
 def _difference(estimate: Mapping[str, Any]) -> Html | None:
     """A difference with the ends of its interval beside zero."""
-    mean, low, high = (number(estimate.get(key)) for key in ("difference", "low", "high"))
+    mean, low, high = (finite_number(estimate.get(key)) for key in ("difference", "low", "high"))
     if mean is None or low is None or high is None:
         return None
     method = f" ({clip(estimate['method'], 60)})" if isinstance(estimate.get("method"), str) else ""
@@ -245,7 +247,7 @@ def effect(estimate: Effect | None, name: str) -> Html:
         return el("span", "effect not measured")
     before, after = (_share(*rate) for rate in (estimate.before, estimate.after))
     difference, low, high = (
-        number_format.change(v, 2) for v in (estimate.difference, estimate.low, estimate.high)
+        number_format.signed(v, 2) for v in (estimate.difference, estimate.low, estimate.high)
     )
     text = f"violations {before} → {after}; rarer by {difference} [{low} to {high}]"
     x = svg.Scale(*svg.pad_range([estimate.low, estimate.high, 0.0], 0.12), 4, WIDTH - 4)

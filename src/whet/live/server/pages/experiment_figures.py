@@ -98,7 +98,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
     if not rows:
         return None
     cells: list[list[Child]] = [
-        [f"version {e['version']}", _amount(e["estimate"], number_format.change), _ends(e, number_format.change),
+        [f"version {e['version']}", _amount(e["estimate"], number_format.signed), _ends(e, number_format.signed),
          _evidence(e), f"{e['n']:,}"]
         for e in rows
     ]  # fmt: skip
@@ -150,7 +150,7 @@ def _broke(guard: Mapping[str, Any]) -> Html | None:
 
 def _show_extreme(row: Mapping[str, Any]) -> Html:
     """What was known of a difference when the evidence was largest; later units may have blurred it."""
-    then, change = row["reached"], number_format.change
+    then, change = row["reached"], number_format.signed
     return note(
         f"When the evidence was largest, after {then['n']:,} units: version {row['version']} against version "
         f"{row['against']} {_amount(then['estimate'], change)}, {_method(row)} {_ends(then, change)}."

@@ -19,9 +19,9 @@ from whet.reporting import (
     Record,
     el,
     facts,
+    finite_number,
     join,
     note,
-    number,
     number_format,
     read_run,
     sections,
@@ -88,7 +88,7 @@ def _summary(record: Record, row: dict[str, Any]) -> Html:
     reason = side(record.result, "improvement").get("reason")
     tests = (side(side(record.result, name), "test").get("mean") for name in ("baseline", "best"))
     baseline, best = (number_format.reward(mean, record.digits) for mean in tests)
-    now = number(record.validation(record.best_id or "").get("mean"))
+    now = finite_number(record.validation(record.best_id or "").get("mean"))
     if now is None and record.incumbent is not None:
         now = record.incumbent.validation
     pairs: list[tuple[str, Child]] = [

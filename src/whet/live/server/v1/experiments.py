@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, defstruct
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet.live.experiments import Experiment, read, refuse_tiny, with_reward
+from whet.live.experiments import Experiment, read_definition, refuse_tiny, with_reward
 from whet.live.registry import check_json, check_name
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.request_context import RequestContext
@@ -92,7 +92,7 @@ def start_experiment(call: RequestContext) -> Response:
     check_json(request.definition, "definition")
     definition = or_409(with_reward, live.database, request.definition)
     try:
-        parsed = read(definition)
+        parsed = read_definition(definition)
     except UsageError as error:
         raise Refused(400, f"{error} {EXAMPLE}") from None
     refuse_tiny(parsed)

@@ -26,10 +26,10 @@ from whet.live.traffic import (
     RefusedRow,
     RowSender,
     RowsRefused,
-    read_feedback,
+    parse_feedback,
     read_inferences,
 )
-from whet.live.traffic.otlp import Unsupported, parse_otlp, refusal
+from whet.live.traffic.otlp import Unsupported, failure_body, parse_otlp
 
 router = EndpointRouter()
 SMALL = 65_536
@@ -91,7 +91,7 @@ async def add_feedback(call: RequestContext) -> Response:
     """
     try:
         feedback = attribute_feedback(
-            await parse_records(call, lambda: read_feedback(body_json(call))), call.principal
+            await parse_records(call, lambda: parse_feedback(body_json(call))), call.principal
         )
     except RowsRefused as error:
         return refused_rows(error)
@@ -124,7 +124,7 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     except Unsupported as error:
         raise Refused(415, str(error)) from None
     except UsageError as error:  # an exporter reads no other answer than one of its own protocol
-        return Response(refusal(call.media, str(error)), 400, media_type=call.media)
+        return Response(failure_body(call.media, str(error)), 400, media_type=call.media)
     wrong = require_user(batch.feedback, call.principal)
     if wrong:
         batch = batch.without(wrong, PROGRAM_SPEAKS)

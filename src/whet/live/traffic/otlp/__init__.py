@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 
 from whet.client.records import Feedback, Inference, checked_feedback, checked_inference
 from whet.errors import UsageError
-from whet.live.traffic.otlp.decode import SIGNALS, Unsupported, answer, decode_request, media_type, refusal
+from whet.live.traffic.otlp.decode import (
+    SIGNALS,
+    Unsupported,
+    answer,
+    decode_request,
+    failure_body,
+    media_type,
+)
 from whet.live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
 
-__all__ = ["Parsed", "Unsupported", "parse_otlp", "refusal"]
+__all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 
 
 @dataclass(frozen=True, slots=True)

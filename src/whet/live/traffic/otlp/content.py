@@ -53,7 +53,7 @@ def text_of(attributes: Mapping[str, Any], *names: str) -> str | None:
     return None if value is None else str(value) if isinstance(value, str | int | float) else as_text(value)
 
 
-def number_of(attributes: Mapping[str, Any], *names: str) -> float | None:
+def number_attribute(attributes: Mapping[str, Any], *names: str) -> float | None:
     """The first of these attributes as a number; None when it is none."""
     return as_number(first_attribute(attributes, *names))
 

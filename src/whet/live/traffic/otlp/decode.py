@@ -301,7 +301,7 @@ def answer(kind: str, signal: str, rejected: int, message: str) -> bytes:
     return _bytes_field(1, partial_success)
 
 
-def refusal(kind: str, message: str) -> bytes:
+def failure_body(kind: str, message: str) -> bytes:
     """The body of a failure (status 4xx or 5xx): a google.rpc.Status."""
     if kind == JSON_TYPE:
         return orjson.dumps({"code": _INVALID_ARGUMENT, "message": message})

@@ -19,12 +19,12 @@ from whet.client.records import (
     Feedback,
     Inference,
 )
-from whet.live.traffic.adapters import SOURCE_OF, clean, read_evaluation
+from whet.live.traffic.adapters import SOURCE_OF, read_evaluation, storable_text
 from whet.live.traffic.otlp.content import (
     as_text,
     first_attribute,
     messages,
-    number_of,
+    number_attribute,
     parse_json_text,
     plain_text,
     text_of,
@@ -73,11 +73,11 @@ def answer_of(span: OtlpSpan) -> Inference:
     a = span.attributes
     cut: list[str] = []
     template = parse_json_text(a.get("llm.prompt_template.variables"))
-    version = number_of(a, *_VERSION)
+    version = number_attribute(a, *_VERSION)
     whole = version is not None and version == int(version) and 0 <= version <= LARGEST_VERSION
     metadata = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
     if not whole and first_attribute(a, *_VERSION) is not None:
-        metadata["prompt_version"] = clean(text_of(a, *_VERSION) or "")[:LONGEST_ID]
+        metadata["prompt_version"] = storable_text(text_of(a, *_VERSION) or "")[:LONGEST_ID]
     output = _output(span)
     inputs = template if isinstance(template, Mapping) and template else _inputs(span)
     inference = Inference(
@@ -87,7 +87,7 @@ def answer_of(span: OtlpSpan) -> Inference:
         inputs=_bound_inputs(inputs, cut),
         output=_cut_text(output, LONGEST_OUTPUT, "output", cut),
         model=_short(a, LONGEST_ID, *_MODEL),
-        cost=_amount(number_of(a, "whet.cost", "gen_ai.usage.cost", "llm.cost.total"), 1e6),
+        cost=_amount(number_attribute(a, "whet.cost", "gen_ai.usage.cost", "llm.cost.total"), 1e6),
         latency=max(span.end - span.start, 0) / 1e9 if span.end else None,
         input_tokens=_tokens(
             a, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"
@@ -101,7 +101,7 @@ def answer_of(span: OtlpSpan) -> Inference:
         experiment=_short(a, LONGEST_ID, "whet.experiment"),
         variant=_short(a, LONGEST_ID, "whet.variant"),
         response=_short(a, LONGEST_ID, "gen_ai.response.id", "ai.response.id"),
-        error=None if span.error is None else clean(span.error)[:LONGEST_TEXT],
+        error=None if span.error is None else storable_text(span.error)[:LONGEST_TEXT],
         time=span.start // 1000,
     )
     return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
@@ -136,18 +136,18 @@ def _bound_inputs(inputs: Mapping[str, Any], cut: list[str]) -> dict[str, Any]:
     if len(text) <= LONGEST_INPUTS // 2:
         return dict(inputs)
     cut.append("inputs")
-    return {"input": clean(text)[: LONGEST_INPUTS // 4]}
+    return {"input": storable_text(text)[: LONGEST_INPUTS // 4]}
 
 
 def _cut_text(text: str, most: int, name: str, cut: list[str]) -> str:
     if len(text) > most:
         cut.append(name)
-    return clean(text)[:most]
+    return storable_text(text)[:most]
 
 
 def _short(attributes: Mapping[str, Any], most: int, *names: str) -> str | None:
     text = text_of(attributes, *names)
-    return None if text is None else clean(text)[:most] or None
+    return None if text is None else storable_text(text)[:most] or None
 
 
 def _amount(value: float | None, most: float) -> float | None:
@@ -155,7 +155,7 @@ def _amount(value: float | None, most: float) -> float | None:
 
 
 def _tokens(attributes: Mapping[str, Any], *names: str) -> int | None:
-    number = _amount(number_of(attributes, *names), LARGEST_VERSION)
+    number = _amount(number_attribute(attributes, *names), LARGEST_VERSION)
     return None if number is None else int(number)
 
 
