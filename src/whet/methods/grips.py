@@ -46,7 +46,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.edits import Edit, Kind, Level, replace_region, random_edit, spans, substitute, text_in
+from whet.search.edits import Edit, Kind, Level, random_edit, replace_region, spans, substitute, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader

@@ -37,7 +37,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.definitions import Definitions, defining_words
-from whet.search.edits import PHRASES, Kind, replace_region, random_edit, with_words
+from whet.search.edits import PHRASES, Kind, random_edit, replace_region, with_words
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader

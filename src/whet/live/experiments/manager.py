@@ -29,7 +29,7 @@ from whet.live.registry import Address, Registry, audit
 from whet.live.registry.labels import ChangeActor, put_label
 from whet.live.registry.names import check_actor, check_label, check_text
 from whet.live.registry.proposals import ask_for_move, open_request, rest_on_experiment
-from whet.live.registry.registry_store import is_protected, version_number_of, read_labels
+from whet.live.registry.registry_store import is_protected, read_labels, version_number_of
 
 GRACE = 2 * MICROSECONDS
 """How long after its window an outcome may still be on its way into the database."""
