@@ -272,10 +272,10 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     path, header = folder / RESULT, read_header(folder) or {}
     if header.get("method") == TRANSFER:
         raise UsageError(
-            f"{folder} is a trial with another model; its figures are in {path}, a report it has not."
+            f"{folder} is a trial with another model and has no report. Its figures are in {path}."
         )
     if evaluated_split(header) is not None:
-        raise UsageError(f"{folder} is an evaluation, a report it has not. Its figures: whet show {folder}")
+        raise UsageError(f"{folder} is an evaluation and has no report. Its figures: whet show {folder}")
     result = orjson.loads(path.read_bytes()) if path.is_file() else None
     return write_report(folder, result)
 

@@ -112,7 +112,10 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"next    keep your prompt; the report says what was missing: {run}/report.html"
         return
     if seen := values.get("test_rows_seen"):
-        yield f"doubt   {seen} test rows served an earlier run: use it only if your start prompt did not come out of that run"
+        yield (
+            f"doubt   {seen} test rows were used by an earlier run: use this prompt only if your start prompt does not come from "
+            "that run"
+        )
     messages = result.best.prompt.chat
     file = "prompt.json" if messages else "prompt.txt"
     yield f"use it  whet show {run} --plain > {file}"

@@ -50,7 +50,7 @@ HAND = "hand"
 _DISMISSED = {
     NO_DEMAND: "it demands nothing",
     VAGUE: "it does not say what should change",
-    TO_READER: "it speaks to the tool or about its instructions instead of an answer",
+    TO_READER: "it addresses whet or its instructions instead of an answer",
 }
 _UNMENTIONED = "the answer of the optimizer does not mention it"
 

@@ -1,7 +1,7 @@
 """Contradictions: of two demands of which no answer can follow both, one stays, by what people object to.
 
-Who wants what an instruction says falls silent as soon as it stands, so that voices for and against it cannot be counted against
-each other. What can be compared is how many object to the one while it stands, and to the other while that one does.
+Once an instruction is in the prompt, users who asked for it stop mentioning it. So votes for and against it cannot be compared
+directly. What can be compared is how many object to the instruction while it stands, and to its contrary while that one stands.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ class Trials:
 
         One that critiques demanded stays (for good, if several did, or twice), and the others are tried once more without it;
         those that nobody misses again leave. When the reward fell and no critique says why, the group is tried again in halves.
-        Else those are not missed whose silence tells something: critiques were so frequent before, or those of others that are
-        left out are, that over all roll-outs without it silence has a chance below 10 %; or no number of the reader can be used
-        (`numbered` false) and the reward held; or the reward rose by more than chance where nothing else was different. What
-        is left undecided may be tried again.
+        Otherwise an instruction is not missed in three cases. Critiques were so frequent before, or are of others that are left
+        out, that their absence over all roll-outs without it has a probability below 10 %. No number of the reader can be used
+        (`numbered` false), and the reward held. The reward rose by more than chance, and nothing else was different. What is
+        undecided may be tried again.
         """
         last, before = effects.rounds[-1], [r for r in effects.rounds[:-1] if set(left_out) <= r.shown.keys()]
         missed = {key for key in left_out if last.violated.get(key)}

@@ -79,7 +79,7 @@ def example() -> ImportedData:
         "models": {"task": "scripted/labels", "optimizer": "scripted/phrases"},
         "budget": {"max_calls": 2000},
     }
-    notes = ["an example with simulated models: it shows the road and says nothing about real ones"]
+    notes = ["an example with simulated models: it shows how a run works and says nothing about real models"]
     return ImportedData({"": rows}, prompt, "exact_match", {}, notes, columns=False, settings=settings)
 
 
