@@ -23,7 +23,14 @@ from whet.models.gradients import (
     sum_of_right,
 )
 from whet.models.huggingface_load import Weights, encodable
-from whet.models.huggingface_score import ScoringItem, build_forced_batch, items, log_likelihood, read_answers, sides
+from whet.models.huggingface_score import (
+    ScoringItem,
+    build_forced_batch,
+    items,
+    log_likelihood,
+    read_answers,
+    sides,
+)
 from whet.prompt import Prompt
 from whet.types import Example
 
@@ -132,7 +139,7 @@ class MaskedTransformersGradients(TransformersGradients):
         states = []
         try:
             for at in range(0, len(read), BATCH):
-                batch = forced(weights, read[at : at + BATCH])
+                batch = build_forced_batch(weights, read[at : at + BATCH])
                 weights.model(input_ids=batch.ids, attention_mask=batch.mask)
                 states.append(seen.pop()[torch.arange(len(batch.first)), batch.first].float().cpu())
         finally:

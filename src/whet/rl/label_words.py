@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from whet.environments.environment import Environment, as_environment_type
 from whet.prompt import Prompt
-from whet.rl.blob import pack, read
+from whet.rl.blob import pack, read_blob
 from whet.types import Example
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ class LabelWords:
     @classmethod
     def restored(cls, blob: bytes) -> LabelWords:
         """What `save` wrote."""
-        facts, _ = read(blob, "the words of labels")
+        facts, _ = read_blob(blob, "the words of labels")
         return cls(facts["words"])
 
     def load(self, blob: bytes) -> None:

@@ -19,7 +19,7 @@ from whet.errors import EditRejected
 from whet.prompt import Prompt
 from whet.prompt.fence import MARKER, without_markers
 from whet.prompt.slots import SLOT, slots
-from whet.replies import TextReading, between, read_tagged_text, texts_in, unwrapped, without_thought
+from whet.replies import TextReading, between, read_tagged_text, texts_in, unwrap, without_thought
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request, lacks_answer
 
@@ -220,7 +220,7 @@ def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bo
         return TextReading([], f"it did not come: {completion.error}")
     reading = read_tagged_text(completion, tag, lenient=lenient or plain)
     if plain and not reading.texts and completion.finish != "length":
-        text = unwrapped(without_thought(completion.text), tag)
+        text = unwrap(without_thought(completion.text), tag)
         reading = TextReading([text] if text else [], reading.problem)
     whole = completion.text.strip() if not reading.texts else reading.texts[0]
     return (
