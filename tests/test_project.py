@@ -213,9 +213,9 @@ def names_that_say_what_they_hold(name: str, tree: ast.Module) -> Iterator[Findi
     """A value is named after what it holds, not after how it came."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES:
-            yield node.lineno, f"a value is read_named_places {node.id}"
+            yield node.lineno, f"a value is named {node.id}"
         elif isinstance(node, ast.arg) and node.arg in VAGUE_NAMES:
-            yield node.lineno, f"a parameter is read_named_places {node.arg}"
+            yield node.lineno, f"a parameter is named {node.arg}"
 
 
 RULES: tuple[Rule, ...] = (
@@ -419,7 +419,7 @@ import importlib, pkgutil, sys
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(f"No module read_named_places {name!r}", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
 import whet
@@ -498,7 +498,7 @@ def checker() -> ModuleType:
             marks=pytest.mark.long,
         ),
         ("```python\nimport socket\nsocket.create_connection(('192.0.2.1', 1))\n```", ":3: PermissionError"),
-        ("```python\nx = 1", ":1: this block is never closed_object"),
+        ("```python\nx = 1", ":1: this block is never closed"),
         ("```yaml\na: [1\n```", ":1: this cannot be read"),
         ("```yaml\nmodels:\n  task: {lm: openai/x}\n```", ":1: this cannot be read"),
         ("```yaml\nreward: {f1: {strict: true}}\n```", ":1: this cannot be read"),
