@@ -113,7 +113,7 @@ def test_one_text_of_two_runs_is_tried_once_with_another_model_and_every_call_is
     tmp_path: Path, whet: Whet, server: str, ledger: Path
 ) -> None:
     write_task(tmp_path / "task")
-    words = (*OPRO, "--seeds", "2", *OTHER, "--max-calls", "80")
+    words = (*OPRO, "--set", "samples=6", "--seeds", "2", *OTHER, "--max-calls", "200")
     code, out, err = whet("compare", "task", *words, "--base-url", url(server, "shared"), "--json")
     assert code == 0, err
     found = json.loads(out)
@@ -190,7 +190,7 @@ def test_transfer_may_be_added_later_where_the_run_left_enough(
 ) -> None:
     write_long_test(tmp_path / "task")
     command = ("compare", "task", *OPRO, "--base-url", url(server, "later"), "--json", "--max-calls")
-    for limit, out in (("92", "spent"), ("200", "spare")):
+    for limit, out in (("98", "spent"), ("200", "spare")):
         assert whet(*command, limit, "--out", out)[0] == 0
         before = asked(ledger, "later")
         (run,) = json.loads(whet(*command, limit, "--out", out, *OTHER)[1])["runs"]
@@ -198,7 +198,7 @@ def test_transfer_may_be_added_later_where_the_run_left_enough(
         assert run["best"]["id"] != run["baseline"]["id"], "a test of this needs a run that found something"
         if out == "spent":
             assert run["transfer"]["test"] is None
-            assert f"the run left {92 - paid(run)} of its calls" in run["transfer"]["reason"]
+            assert f"the run left {98 - paid(run)} of its calls" in run["transfer"]["reason"]
         else:
             assert run["transfer"]["test"]["mean"] == 1.0
 

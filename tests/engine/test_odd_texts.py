@@ -48,7 +48,7 @@ def thinking(body: dict[str, Any], number: int) -> Any:
 async def test_texts_that_begin_with_a_thought_are_named_with_what_to_do(tmp_path: Path) -> None:
     async with odd_server(task=thinking, optimizer=careful) as (url, _calls):
         result = await optimize(url, tmp_path)
-    (warning,) = result["warnings"]
+    (warning,) = [text for text in result["warnings"] if "tried first" not in text]
     assert 'texts of the sealed test began with a thought ("<think>A dish. Good?</think>' in warning
     assert "no reward read it" in warning and "--reasoning-parser" in warning
     labels = {"labels": ["negative", "positive"], "reward": "exact_match", "data": ROWS}

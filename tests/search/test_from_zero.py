@@ -19,6 +19,7 @@ from whet.search.from_zero import DEMONSTRATED, LISTED, FirstPrompt, from_zero, 
 from whet.search.plan import fit
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
+from whet.types import Score
 
 ENV = question_types.world(1).env
 PLAIN = Prompt.parse("Look.\n<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->\n\n{{input}}")
@@ -113,6 +114,13 @@ async def test_nothing_is_tried_for_a_program_a_start_that_earns_or_targets_that
             return replace(await super().grade(run, example, completion), value=0.0)
 
     assert await _none(PLAIN, replace(ENV, model=nobody, reward=Never()))
+
+
+async def test_a_start_that_earns_something_on_training_rows_is_kept() -> None:
+    run, archive = MeteredRun({"task": ENV.model}, 1), Archive(validated={PLAIN.id: 0.0})
+    archive.add(run, Candidate(PLAIN, score=Score(0.1, 10)))
+    assert await from_zero(run, ENV, archive, PLAIN, ENV.train[:12], secrets) == []
+    assert not run.spent["task"]
 
 
 async def _none(start: Prompt, env: Environment) -> bool:

@@ -106,8 +106,12 @@ async def from_zero(
 
 
 def earns_nothing(env: Environment, archive: Archive, start: Prompt) -> bool:
-    """Whether a start prompt that is one text has the lowest reward on all validation rows."""
-    return not start.parts and archive.validated.get(start.id, env.reward.high) <= env.reward.low
+    """Whether a start prompt that is one text has the lowest reward on all rows that it answered so far: those of validation, and
+    the training rows that the search has scored it on."""
+    known = [archive.validated.get(start.id, env.reward.high)]
+    if start in archive:
+        known.append(archive.members[start.id].mean)
+    return not start.parts and max(known) <= env.reward.low
 
 
 def cost(rows: int) -> int:
