@@ -27,7 +27,7 @@ def reward(value: Any, digits: int) -> str:
 def signed(value: Any, digits: int) -> str:
     """A difference with its sign.
 
-    >>> change(0.125, 2), change(-1, 2), change(0, 2)
+    >>> signed(0.125, 2), signed(-1, 2), signed(0, 2)
     ('+0.12', '−1.00', '±0.00')
     """
     text = reward(value, digits)

@@ -32,7 +32,7 @@ class Scale:
 def pad_range(values: Iterable[float], share: float = 0.07) -> tuple[float, float]:
     """The range of values with a margin on both sides; never empty.
 
-    >>> padded([2.0, 2.0])
+    >>> pad_range([2.0, 2.0])
     (1.5, 2.5)
     """
     known = list(values)
