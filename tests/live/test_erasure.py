@@ -319,7 +319,7 @@ def test_a_lesson_whose_feedback_is_deleted_while_it_is_given_is_filed_no_more(
         place.forget()
         return found
 
-    monkeypatch.setattr(pipeline, "_generated", meanwhile)
+    monkeypatch.setattr(pipeline, "_generate_events", meanwhile)
     lesson = place.step()
     assert lesson is not None and lesson.outcome == "stale"
     assert place.registry.proposals().items == [] and not place.tables_with("heron")

@@ -818,7 +818,7 @@ def test_who_looks_does_not_wait_for_somebody_who_reads(
             assert go_on.wait(60)
         return whole(*given)
 
-    monkeypatch.setattr(context, "fold", slow)
+    monkeypatch.setattr(context, "fold_feedback", slow)
     reader = threading.Thread(target=world.learner.advance)
     reader.start()
     assert reading.wait(60)

@@ -318,11 +318,11 @@ def test_threads_do_not_fork_the_chain(database: Database) -> None:
 WRITER = """
 import sys
 from whet.live.database import open_database
-from whet.live.registry.audit import append
+from whet.live.registry.audit import append_entry
 database = open_database(sys.argv[1])
 for number in range(15):
     with database.begin() as connection:
-        append(connection, actor=sys.argv[2], action="test.do", subject="x", details={"n": number})
+        append_entry(connection, actor=sys.argv[2], action="test.do", subject="x", details={"n": number})
 database.close()
 """
 

@@ -162,10 +162,10 @@ async def test_the_warm_up_comes_before_the_reference_is_anchored() -> None:
 
         return call
 
-    for name in ("imitate", "anchor", "update"):
+    for name in ("imitate", "set_reference_policy", "update"):
         setattr(policy, name, told(name, getattr(policy, name)))
     _, run, _ = await search(dataclasses.replace(SMALL, steps=2, warmup=3), policy)
-    assert order == ["imitate"] * 3 + ["anchor"] + ["update"] * 2
+    assert order == ["imitate"] * 3 + ["set_reference_policy"] + ["update"] * 2
     assert [v["step"] for v in logged(run, "warmup")] == [0, 1, 2]
     assert logged(run, "step")[0]["answer"] == 0.0, "it hints at `yes`, which this model does not heed"
 

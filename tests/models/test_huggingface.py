@@ -527,7 +527,7 @@ async def test_equal_greedy_requests_are_computed_once(saved: Saved, monkeypatch
     inner = huggingface_generate.generate_rows
     monkeypatch.setattr(
         huggingface_generate,
-        "decode",
+        "generate_rows",
         lambda weights, batch, *how: rows.extend(batch) or inner(weights, batch, *how),
     )
     model = load(str(saved(llama, "causal")), device="cpu")

@@ -170,7 +170,7 @@ def test_the_workers_follow_every_change_of_the_weights(
     assert check()[1] != first[1]
     fresh = PolicyModel.open(writer.address, writer.settings, seed=1).save()
     writer.load(fresh)  # without an anchor: the reference is the base
-    assert here.body.set_reference_policy is None and check()[1] != first[1]
+    assert here.body.anchor is None and check()[1] != first[1]
     writer.load(before)
     assert check() == first
 

@@ -119,7 +119,7 @@ async def test_a_deployed_system_writes_through_the_run(opened: Open) -> None:
     soft = SoftPrompt(model, *KINDS[2], 1)
     for _ in range(15):
         soft.update(env, start(), env.train[:8])
-    system = deploy_soft_prompt(env, soft.system(), "digest")
+    system = environment_with(env, soft.system(), "digest")
     rollouts = await system.evaluate(Charging({}), start(), env.validation[:4])
     assert charged == [("answers", "task", 4)]
     assert await system.rollout(Charging({}), start(), env.validation[1]) == rollouts[1]
@@ -157,7 +157,7 @@ def test_a_task_of_several_turns_is_refused(opened: Open) -> None:
     env = word_task(opened("llama"))
     kept = {f.name: getattr(env, f.name) for f in dataclasses.fields(Environment)}
     with pytest.raises(UsageError, match="several turns"):
-        deploy_soft_prompt(Turns(**kept), env.model, "digest")
+        environment_with(Turns(**kept), env.model, "digest")
 
 
 @pytest.mark.parametrize("wrong", [{"tokens": 0}, {"hidden": 0}, {"lr": 0.0}])

@@ -49,7 +49,7 @@ class _Entry:
     due: float
     tags: dict[str, str] = field(default_factory=dict)
     failures: int = 0
-    with_roles: bool = False
+    asking: bool = False
 
 
 class Prompts:
@@ -82,7 +82,7 @@ class Prompts:
         self._old: queue.SimpleQueue[Key | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         for entry in self._entries.values():
-            entry.with_roles = False
+            entry.asking = False
 
     def get(self, name: str, label: str, fallback: Bundled | None) -> ServedPrompt:
         """What a label stands for, from memory after the first call.
@@ -93,7 +93,7 @@ class Prompts:
         entry = self._entries.get((name, label))
         if entry is None:
             entry = self._get_first((name, label), fallback)
-        elif not entry.with_roles and self._clock() >= entry.due:
+        elif not entry.asking and self._clock() >= entry.due:
             self._ask_again((name, label), entry)
         return entry.value
 
@@ -139,7 +139,7 @@ class Prompts:
         return _Entry(ServedPrompt(content, label, "fallback"), self._clock() + _FIRST_PAUSE, failures=1)
 
     def _ask_again(self, key: Key, entry: _Entry) -> None:
-        entry.with_roles = True
+        entry.asking = True
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="whet-prompts", daemon=True)
@@ -156,7 +156,7 @@ class Prompts:
                 pause = min(_FIRST_PAUSE * 2.0 ** min(entry.failures - 1, 10), _LONGEST_PAUSE)
                 entry.due = self._clock() + pause
                 log.warning("%s is not refreshed: %s The copy from before stays in use.", key[0], error)
-            entry.with_roles = False
+            entry.asking = False
 
     def _fetch(self, key: Key, entry: _Entry) -> None:
         """Bring an entry up to date. Raises UsageError or Unavailable and leaves it as it was."""

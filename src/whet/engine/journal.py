@@ -295,7 +295,8 @@ def check_row(path: Path, table: str, stored_sum: int | None, *parts: str | byte
 
 def changed_row(path: Path, table: str, row: object) -> StorageError:
     """The error of a row whose checksum is not that of what it holds."""
-    return damaged_journal(path, f"the row {str(row)[:40]} of its table {table} has changed")
+    reason = f"the row {str(row)[:40]} of its table {table} has changed"
+    return damaged_journal(path, reason)
 
 
 def call_sum(

@@ -101,7 +101,7 @@ def render_comparison(result: Mapping[str, Any], methods: Methods, folder: Path)
         el("h1", clip(str(result["task"]), 160)),
         el("p", what, class_="run-line"),
     )
-    links = [el("li", el("a", section.title, href=f"#{section.set_reference_policy}")) for section in shown]
+    links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in shown]
     contents = el("nav", el("ul", links), aria_label="Contents")
     body = (
         head,

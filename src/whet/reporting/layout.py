@@ -12,19 +12,19 @@ from whet.reporting.markup import Child, Html, el
 class Section:
     """A part of the page with its anchor and heading."""
 
-    set_reference_policy: str
+    anchor: str
     title: str
     body: Html
 
     def html(self) -> Html:
         """The section as markup."""
-        heading = el("h2", self.title, id=f"{self.set_reference_policy}-title")
+        heading = el("h2", self.title, id=f"{self.anchor}-title")
         return el(
             "section",
             heading,
             self.body,
-            id=self.set_reference_policy,
-            aria_labelledby=f"{self.set_reference_policy}-title",
+            id=self.anchor,
+            aria_labelledby=f"{self.anchor}-title",
         )
 
 

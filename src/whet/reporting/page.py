@@ -80,7 +80,7 @@ def document(title: str, *body: Child) -> str:
 
 def sections(record: Record, anchors: Collection[str]) -> list[Html]:
     """Some of the sections of the page, in its order."""
-    return [section.html() for section in _sections(record) if section.set_reference_policy in anchors]
+    return [section.html() for section in _sections(record) if section.anchor in anchors]
 
 
 def _sections(record: Record) -> list[Section]:
@@ -106,7 +106,7 @@ def _sections(record: Record) -> list[Section]:
 
 
 def _contents(shown: list[Section]) -> Html:
-    links = [el("li", el("a", section.title, href=f"#{section.set_reference_policy}")) for section in shown]
+    links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in shown]
     return el("nav", el("ul", links), aria_label="Contents")
 
 

@@ -112,7 +112,7 @@ def test_a_request_that_the_database_refuses_does_not_spoil_the_others(
         return found
 
     real = module.store_batch
-    monkeypatch.setattr(module, "store", store)
+    monkeypatch.setattr(module, "store_batch", store)
     held = Held(database)
     intake = Intake(held)
     futures: list[Future[Receipt]] = [intake.submit((), [thumb("first")])]

@@ -54,7 +54,7 @@ class Backbone:
     weights: Weights
     model: Any
     trainable: Tensors
-    set_reference_policy: Tensors | None
+    anchor: Tensors | None
     settings: LoraSettings
     ends: frozenset[int]
     fingerprint: str
@@ -79,7 +79,7 @@ class Backbone:
 
     def fix(self) -> None:
         """Make the present weights those of the reference policy."""
-        self.set_reference_policy = {name: weight.detach().clone() for name, weight in self.trainable.items()}
+        self.anchor = {name: weight.detach().clone() for name, weight in self.trainable.items()}
 
     @contextmanager
     def forward(self) -> Iterator[Any]:

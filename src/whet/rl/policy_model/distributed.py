@@ -238,7 +238,7 @@ class WorkerGroup:
         for (part, name), weight in new.items():
             parts.setdefault(part, {})[name] = weight
         for worker in self.workers:
-            worker.ask({"job": "load", "anchored": self._here.body.set_reference_policy is not None}, parts)
+            worker.ask({"job": "load", "anchored": self._here.body.anchor is not None}, parts)
         kept = {key: self._sent[key] for key in now.keys() - new.keys()}
         self._sent = kept | {key: weight.detach().clone() for key, weight in new.items()}
 
@@ -263,7 +263,7 @@ class WorkerGroup:
 
 def state(passes: PolicyPasses) -> blob.Parts:
     """Everything by which a replica differs from the model at its address."""
-    return {"weights": passes.body.trainable, "anchor": passes.body.set_reference_policy or {}}
+    return {"weights": passes.body.trainable, "anchor": passes.body.anchor or {}}
 
 
 def _split_evenly(items: Sequence[T], n: int) -> list[Sequence[T]]:

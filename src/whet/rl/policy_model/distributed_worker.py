@@ -71,8 +71,8 @@ def load_replica(replica: PolicyPasses, tensors: blob.Parts, *, anchored: bool) 
     """Take over weights and reference policy of the first process, as far as they changed."""
     body = replica.body
     if not anchored:
-        body.set_reference_policy = None
-    elif body.set_reference_policy is None:
+        body.anchor = None
+    elif body.anchor is None:
         body.fix()
     mine = state(replica)
     for part, weights in tensors.items():

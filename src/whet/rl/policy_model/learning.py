@@ -159,7 +159,7 @@ def last_hidden_states(body: Backbone, samples: Sequence[Sample]) -> list[Tensor
 @contextmanager
 def _network(body: Backbone, reference: bool) -> Iterator[Any]:
     """What to call with a forward pass's arguments: the policy, or the reference policy."""
-    anchor = body.set_reference_policy if reference else None
+    anchor = body.anchor if reference else None
     with body.forward() as model, _adapters_off(model, reference and anchor is None):
         yield model if anchor is None else lambda **inputs: functional_call(model, anchor, (), inputs)
 

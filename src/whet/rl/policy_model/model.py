@@ -43,7 +43,7 @@ class PolicyModel:
         self.notes: dict[str, Any] = {}
         self.seconds = {"sampling": 0.0, "update": 0.0}
         self.critic: Critic | None = None
-        self._base, self._anchored = body.set_reference_policy, False
+        self._base, self._anchored = body.anchor, False
         self._optimizer = Optimizer(body, seed)
         self._here = PolicyPasses(body, batch_tokens or tokens_at_once(body))
         self._all: PolicyPasses | WorkerGroup = self._here
@@ -227,7 +227,7 @@ class PolicyModel:
             "steps": self._optimizer.steps,
             "anchored": self._anchored,
         }
-        anchor = {"anchor": self.body.set_reference_policy or {}} if self._anchored else {}
+        anchor = {"anchor": self.body.anchor or {}} if self._anchored else {}
         critic: blobs.Parts = {}
         if self.critic is not None:
             facts["critic"], critic = self.critic.steps, self.critic.tensors()
@@ -245,10 +245,10 @@ class PolicyModel:
             self.critic.steps = facts["critic"]
         self._optimizer.load(stored, facts["steps"])
         self.notes, self._anchored = facts["notes"], bool(facts["anchored"])
-        self.body.set_reference_policy = self._base
+        self.body.anchor = self._base
         if self._anchored:
             self.set_reference_policy()
-            blobs.copy_tensors({"anchor": self.body.set_reference_policy or {}}, stored, "policy")
+            blobs.copy_tensors({"anchor": self.body.anchor or {}}, stored, "policy")
 
     def export(self, folder: Path, *, method: str = "") -> str:
         """Write a checkpoint folder for `open` and return the SHA-256 of its weights.
