@@ -48,7 +48,7 @@ def test_quick_runs_every_arm_within_the_same_limits(
             trials[arm, rules] for arm in ("start", CEILING, REWRITE, LEARN)
         )
         assert learned["share"] >= least
-        assert start["share"] < rewritten["share"] < ceiling["share"]
+        assert start["share"] < rewritten["share"] <= ceiling["share"]
         assert start["share"] < ceiling["share"] - 0.2
         for one in (ceiling, rewritten, learned):
             assert one["calls"]["task"] <= 100 + 2 * SPLITS["test"]
