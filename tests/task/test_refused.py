@@ -556,7 +556,8 @@ def test_bad_input_is_refused_with_place_and_remedy(name: str, make: Callable[..
 
 def test_a_missing_folder_is_refused_with_the_nearest_name(make: Callable[..., Path]) -> None:
     folder = make()
-    with pytest.raises(UsageError, match=r'mytaks: there is no such task folder\. Did you mean "mytask"\?'):
+    near = re.escape(f'Did you mean "{folder.parent / "mytask"}"?')
+    with pytest.raises(UsageError, match=rf"mytaks: there is no such task folder\. {near}"):
         load_task(folder.parent / "mytaks")
 
 

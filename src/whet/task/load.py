@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import re
@@ -11,7 +12,7 @@ from typing import Any
 
 from whet.arguments import check_path
 from whet.environments.program import Program
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError
 from whet.plugins import source_files
 from whet.prompt import Prompt
 from whet.rewards import (
@@ -211,8 +212,10 @@ def _open(place: Path) -> tuple[Node, Path]:
     path = place / "task.yaml" if place.is_dir() else place
     if not place.exists():
         siblings = sorted(p.name for p in place.parent.iterdir()) if place.parent.is_dir() else []
-        near = did_you_mean(place.name, siblings)
-        remedy = near if "Did you mean" in near else " Give the folder that holds task.yaml."
+        near = difflib.get_close_matches(place.name, siblings, n=1)
+        remedy = (
+            f' Did you mean "{place.parent / near[0]}"?' if near else " Give the folder that holds task.yaml."
+        )
         raise UsageError(f"{place}: there is no such task folder.{remedy}")
     if not path.exists():
         other = next((n for n in ("task.yml", "Task.yaml", "task.json") if (place / n).exists()), None)
