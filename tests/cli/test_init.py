@@ -553,6 +553,16 @@ def test_a_row_that_is_refused_is_named_by_its_place_in_the_source() -> None:
         assert not Path("mytask").exists()
 
 
+def test_too_few_rows_are_refused_without_a_place_in_a_file_that_is_not_written() -> None:
+    Path("one.csv").write_text("input,target\na,b\n")
+    arguments = ["init", "mytask", "--from", "one.csv", "--yes"]
+    assert str(CliRunner().invoke(cli, arguments).exception) == (
+        "Nothing is written, for it would not load: the splits validation and test would be empty: there is 1 row for train, "
+        "validation, test. Give rows with at least 3 different inputs."
+    )
+    assert not Path("mytask").exists()
+
+
 def test_what_a_request_loses_on_its_way_into_a_prompt_is_said(caplog: pytest.LogCaptureFixture) -> None:
     request = {"model": "m", "messages": [{"role": "developer", "content": "Sort {{body}}"}]}
     Path("request.json").write_text(json.dumps(request))

@@ -140,7 +140,7 @@ PROMPTS: Mapping[str, Case] = {
 DATA: Mapping[str, Case] = {
     "no rows": data("", "data.jsonl:1", "no rows"),
     "no rows but lines": data("\n\n", "data.jsonl:1", "no rows"),
-    "one row": data(rows(count=1), "empty", "1 rows"),
+    "one row": data(rows(count=1), "empty", "there is 1 row"),
     "two rows": data(rows(count=2), "empty", "2 rows"),
     "not JSON": row("{'input': 'a'}", "data.jsonl:13", "double quotes"),
     "half a row": row('{"input": "a"', "data.jsonl:13"),

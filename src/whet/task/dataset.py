@@ -108,10 +108,12 @@ def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequenc
         return
     rows = [e for part in parts for e in part]
     distinct, what = len(ranked(rows, 0)), "groups" if any(e.group is not None for e in rows) else "inputs"
+    there = (
+        "there is 1 row" if len(rows) == 1 else f"there are {len(rows)} rows with {distinct} different {what}"
+    )
     node.refuse(
-        f"the split {' and '.join(empty)} would be empty: there are {len(rows)} rows with {distinct} "
-        "different "
-        f"{what} for {', '.join(names)}. Give rows with at least {len(names)} different {what}."
+        f"the split{'s' * (len(empty) > 1)} {' and '.join(empty)} would be empty: {there} for {', '.join(names)}. Give rows with "
+        f"at least {len(names)} different {what}."
     )
 
 

@@ -79,6 +79,9 @@ def _write(
             for file, lines in places.items():
                 refusal = _named_by(refusal, f"{made / file}:", lines)
             refusal = refusal.replace(str(made), str(target))
+            unwritten = f"{target / 'task.yaml'}:"  # nobody can look at a line of a file that is not there
+            if refusal.startswith(unwritten):
+                refusal = refusal.removeprefix(unwritten).partition(": ")[2]
             raise UsageError(f"Nothing is written, for it would not load: {refusal}") from None
         if fingerprint not in (None, task.fingerprint):
             raise UsageError(f"The task {task.name} would not be the same when it is loaded from a folder.")
