@@ -45,7 +45,7 @@ from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import MORE as MORE
 from whet.engine.usage_sums import with_part
 from whet.environments.environment import watching
-from whet.errors import BudgetExceeded, UsageError
+from whet.errors import BudgetExceeded, UsageError, quantity
 from whet.prompt.document import MASK
 from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget
@@ -136,13 +136,17 @@ class Batch:
     @property
     def whole(self) -> bool:
         """Whether both prompts have an answer to every row."""
-        return all(r.answered for side in self.answers for r in side)
+        return not self.missing
+
+    @property
+    def missing(self) -> list[int]:
+        """The places of the rows to which an answer is missing."""
+        pairs = zip(*self.answers, strict=True)
+        return [i for i, pair in enumerate(pairs) if not all(r.answered for r in pair)]
 
     async def asked_again(self, run: DurableRun, sides: tuple[Side, Side]) -> Batch:
         """The batch with its missing answers asked for once more."""
-        missing = [
-            i for i, pair in enumerate(zip(*self.answers, strict=True)) if not all(r.answered for r in pair)
-        ]
+        missing = self.missing
         fresh = await evaluate_pairs(run, sides, [self.rows[i] for i in missing])
         before, after = (
             [old if old.answered else new[missing.index(i)] for i, old in enumerate(side)]
@@ -182,9 +186,7 @@ def _batches(journal: Path) -> list[Batch]:
 
 def _due(rows: Sequence[Example], earlier: Sequence[Batch]) -> int:
     """Answers that are asked for: of both prompts to new rows, and those that rows added earlier lack."""
-    lacking = [zip(*batch.answers, strict=True) for batch in earlier]
-    missing = sum(not all(r.answered for r in pair) for pairs in lacking for pair in pairs)
-    return 2 * (len(rows) + missing)
+    return 2 * (len(rows) + sum(len(batch.missing) for batch in earlier))
 
 
 def _name(rows: Sequence[Example]) -> str:
@@ -232,8 +234,7 @@ class AddedRows:
         cache = assembly.cache(folder / MORE, self._options)
         opened = open_run(folder / MORE, identity, assembly.clients, cache, lambda name, value: None)
         with opened.closing():
-            if rows:
-                _refuse_unpayable(plan, sides, assembly, opened, rows)
+            _refuse_unpayable(plan, sides, assembly, opened, (earlier, rows))
             self._progress.core = opened.core
             self._progress.begin("added rows", answers)
             with watching(self._progress.on_rollout):
@@ -278,18 +279,29 @@ def _refuse_unpayable(
     sides: tuple[Side, Side],
     assembly: Assembly,
     opened: OpenRun,
-    rows: Sequence[Example],
+    batches: tuple[Sequence[Batch], Sequence[Example]],
 ) -> None:
-    """Raise UsageError where the rows may take more than the limits leave."""
-    task = replace(plan.task, test=tuple(rows))
+    """Raise UsageError where the rows, and the answers that earlier ones lack, may take more than the limits leave."""
+    earlier, rows = batches
+    lacking = [batch.rows[i] for batch in earlier for i in batch.missing]
+    if not (lacking or rows):
+        return
+    task = replace(plan.task, test=(*lacking, *rows))
     need = [test_set_budget(task, env, plan.config, assembly.clients["task"]) for env, _ in sides]
     there = limits_left(opened.core.budget.limits, usage(opened.core))
     for name in ("calls", "task_calls", "judge_calls", "tokens", "cost_usd"):
         limit, most = getattr(there, name), sum(getattr(one, name) or 0 for one in need)
         if limit is not None and limit < most - 1e-12:
+            asked = (
+                f"{len(rows)} more rows"
+                if rows
+                else f"The missing answers to {quantity(len(lacking), 'row')}"
+            )
+            beside = f", with the missing answers to {len(lacking)} earlier ones," if rows and lacking else ""
+            remedy = "Give fewer rows." if rows else "Begin a new run with a higher limit."
             raise UsageError(
-                f"{len(rows)} more rows may take {most:g} {name.replace('_', ' ')}, and the limits of the run, which hold "
-                f"once more for all added rows together, leave {limit:g}. Give fewer rows."
+                f"{asked}{beside} may take {most:g} {name.replace('_', ' ')}, and the limits of the run, which hold "
+                f"once more for all added rows together, leave {limit:g}. {remedy}"
             )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 def repair_surrogates(text: str) -> str:
     """The text as UTF-8 can hold it: halves of a pair that stand together are joined, one that stands alone becomes U+FFFD.
 
-    >>> whole("a\\ud83d\\ude00b\\ud800")
+    >>> repair_surrogates("a\\ud83d\\ude00b\\ud800")
     'a😀b�'
     """
     try:

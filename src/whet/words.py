@@ -66,7 +66,7 @@ def without_punctuation(text: str) -> str:
 def split_words(text: str) -> list[str]:
     """The words of a text: what stands between blanks, and each character of a script without blanks.
 
-    >>> units("see 今天 ok")
+    >>> split_words("see 今天 ok")
     ['see', '今', '天', 'ok']
     """
     return [unit for part in text.split() for unit in _UNITS.findall(part)]

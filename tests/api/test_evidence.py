@@ -363,6 +363,31 @@ def test_an_interrupted_batch_of_more_rows_pays_nothing_twice(folder: Path) -> N
     assert other["improvement"]["opening"] == 2, "added rows are no opening of the test rows"
 
 
+def test_missing_answers_to_added_rows_count_against_what_the_limits_leave(folder: Path) -> None:
+    class Throttled(Counted):
+        lost: tuple[str, ...] = ()
+
+        def __call__(self, messages: list[whet.Message]) -> str:
+            if any(text in messages[-1].content for text in self.lost):
+                self.calls += 1
+                raise whet.ProviderError("HTTP 503", status=503)
+            return super().__call__(messages)
+
+    model = Throttled()
+    call = words(lm=model, minimum_effect=0.9, budget=whet.Budget(calls=1000, task_calls=300))
+    whet.optimize(PROMPT, **call)
+    added = fresh(50, 30)
+    model.lost = tuple(row["input"] for row in added[:20])
+    first = whet.optimize(PROMPT, **call, more=added)
+    assert first["improvement"]["missing"] == 20
+    paid = model.calls
+    with pytest.raises(
+        whet.UsageError, match=r"The missing answers to 20 rows may take .* task calls, .* leave"
+    ):
+        whet.optimize(PROMPT, **call, more=added)
+    assert model.calls == paid
+
+
 def test_more_rows_that_are_not_fresh_are_refused_with_their_line(folder: Path) -> None:
     model = Counted()
     call = words(lm=model, minimum_effect=0.9)

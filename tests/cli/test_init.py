@@ -175,6 +175,26 @@ def test_promptfoo_with_mixed_assertions_gets_a_reward_that_checks_them() -> Non
     assert result == 0.75, "equals fails (weight 1), icontains holds (1), not-regex holds (2)"
 
 
+def test_promptfoo_metrics_are_parts_of_the_reward() -> None:
+    checks = [
+        {**CHECKS[0], "metric": "Greets"},
+        {**CHECKS[1], "metric": "Short"},
+        {"type": "contains", "value": "!", "metric": "Short"},
+    ]
+    init(*promptfoo(defaultTest={"assert": checks}))
+    task = whet.Task.load("mytask")
+    result = whet.evaluate(
+        task, lm=lambda messages: "hello " + messages[-1].content.removeprefix("Say it: "), split="train"
+    )
+    parts = dict(result.score.parts)
+    assert parts == {"Greets": 1.0, "Short": pytest.approx(2 / 3)} and result.score.mean == pytest.approx(3 / 5)
+    taken = [{"type": "contains", "value": "!", "metric": "score"}]
+    done = CliRunner().invoke(cli, ["init", "other", *promptfoo(defaultTest={"assert": taken})])
+    assert (
+        done.exit_code == 2 and '"score" is the name of something else that a reward returns' in done.output
+    )
+
+
 def test_a_rubric_that_every_promptfoo_test_has_is_a_part_of_the_reward_that_the_judge_grades() -> None:
     rubric = {"type": "llm-rubric", "value": "is polite"}
     single = {"type": "llm-rubric", "value": "names {{text}}"}

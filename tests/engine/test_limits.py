@@ -70,21 +70,38 @@ async def test_a_burst_of_429s_halves_once() -> None:
     assert gate.allowance == 16
 
 
-async def test_the_allowance_never_falls_below_one_and_grows_back() -> None:
-    gate, _ = limiter(40)
-    for _ in range(20):
-        async with gate:
-            gate.throttled()
-    assert gate.allowance == 1
+async def answers_until(gate: AdaptiveLimiter, allowance: int) -> int:
     calls = 0
-    while gate.allowance < 40:
+    while gate.allowance < allowance:
         async with gate:
             pass
         gate.succeeded()
         calls += 1
-    assert 200 < calls < 450, "2 calls more per round trip: 1 + 3 + 5 + ... + 39"
+    return calls
+
+
+async def test_after_a_burst_the_allowance_doubles_to_half_of_what_it_was_and_then_grows_slowly() -> None:
+    gate, _ = limiter(40)
+    for _ in range(20):
+        async with gate:
+            gate.throttled()
+    assert gate.allowance == 1, "never below one"
+    assert await answers_until(gate, 20) == 19, "one call more per answer, so twice as many per round trip"
+    assert 250 < await answers_until(gate, 40) <= 300, "2 calls more per round trip: 20 + 22 + ... + 38"
     gate.succeeded()
     assert gate.allowance == 40
+
+
+async def test_an_endpoint_that_takes_few_calls_at_once_is_not_overrun_again() -> None:
+    gate, _ = limiter(40)
+    for allowed in (20, 10, 5):
+        async with gate:
+            gate.throttled()
+        gate.succeeded()
+        assert gate.allowance == allowed
+    assert await answers_until(gate, 9) > 10, (
+        "an answer came between the cuts, so the last one says where to go slowly"
+    )
 
 
 async def test_success_of_calls_from_before_the_cut_proves_nothing() -> None:

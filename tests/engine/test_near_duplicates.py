@@ -81,6 +81,15 @@ def test_a_run_says_it_before_the_first_call(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the embedded encoder")
+async def test_inputs_with_other_numbers_do_not_say_the_same() -> None:
+    orders = [f"Order {10230 + n} was not delivered, please refund my money." for n in range(5)]
+    assert await meaning_warnings(task([*OTHERS, *orders])) == []
+    again = [order.replace("please refund my money", "I want my money back, please") for order in orders]
+    (warning,) = await meaning_warnings(task([*OTHERS, *orders, *again]))
+    assert warning.startswith("5 of the 26 sealed rows")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the embedded encoder")
 async def test_other_words_are_found_where_the_encoder_is_installed() -> None:
     pairs = [text for pair in TOPICS for text in pair]
     (warning,) = await meaning_warnings(task([*OTHERS, *pairs]))

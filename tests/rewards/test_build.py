@@ -102,7 +102,15 @@ async def test_a_program_sees_the_whole_row_and_cannot_change_it(tmp_path: Path)
         ("    return float('nan')", "returned nan"),
         ("    return 10 ** 400", "expected a number"),
         ("    return {'points': 1}", "expected a number or a dict with `reward`"),
-        ("    return 1.5", "returned 1.5, outside [0, 1]"),
+        ("    return 1.5", "returned 1.5, outside [0, 1]; state the range"),
+        (
+            "    return 1.0001",
+            "returned 1.0001, outside [0, 1]. If it was rounded or added up, return min(1.0, max(0.0, value))",
+        ),
+        (
+            "    return {'reward': 0.4, 'total': -0.3, 'score': 1}['total'] / 100",
+            "returned -0.003, outside [0, 1]. If it was",
+        ),
         ("    return {'reward': 1, 'critique': 5}", "returned 5 as the critique; expected a text"),
         ("    return {'reward': 1, 'critique': ['rude', 5]}", "as the critique; expected a text"),
         ("    return {'reward': 1, 'critique': {'plan': 5}}", "as the critique; expected a text"),

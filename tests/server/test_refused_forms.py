@@ -159,6 +159,28 @@ def test_an_ended_session_loses_nothing(server: Running) -> None:
     assert forms.last["text"] == TYPED.replace("\r\n", "\n") and forms.fields["csrf"] == [again.csrf]
 
 
+def test_a_role_that_does_not_reach_loses_nothing_and_sees_nothing(server: Running) -> None:
+    fill(server.state.live)
+    fields = {"base": "1", "message-0": TYPED, "message": "m", "label": "l"}
+    answer = server.browser("viewer").submit(f"/edit/{NAME}", fields)
+    assert answer.status == 403 and "needs the role editor" in alert(answer)
+    assert Forms(answer.text).last == {**fields, "message-0": TYPED.replace("\r\n", "\n")}
+    assert "{{question}}" not in answer.text, "the page of the form is not for readers"
+
+
+def test_too_many_requests_lose_nothing(server: Running) -> None:
+    fill(server.state.live)
+    editor = server.browser("editor")
+    fields = {"name": "a/b", "text": TYPED, "message": ""}
+    answers = (editor.submit("/new", fields) for _ in range(10_000))
+    answer = next(one for one in answers if one.status == 429)
+    assert int(answer.headers["retry-after"]) >= 1
+    forms = Forms(answer.text)
+    assert forms.last == {**fields, "text": TYPED.replace("\r\n", "\n")} and forms.fields["csrf"] == [
+        editor.csrf
+    ]
+
+
 def test_a_strangers_site_gets_no_form(server: Running) -> None:
     browser = server.browser("editor")
     for origin in ("https://evil.example", None):

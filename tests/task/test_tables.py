@@ -73,6 +73,14 @@ def test_whole_numbers_of_a_column_with_gaps_are_whole_again(tmp_path: Path) -> 
     assert records(path)[1:] == [["18", "1.50", "3"], ["", "2.0", "4"]]
 
 
+def test_a_text_that_programs_write_for_no_value_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\none,yes\nNaN is here,NaN\ntwo,no\nthree,NaN\nfour,nano\n")
+    (note,) = read_delimited(path).notes
+    assert note.startswith(f"{path}:3: 'label' is the text NaN here, in 2 rows")
+    assert records(path)[2] == ["NaN is here", "NaN"], "a label may be spelt so"
+
+
 @pytest.mark.parametrize("name", ["rows.ndjson", "rows.jl"])
 def test_other_names_of_lines_of_json(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("".join(f'{{"input": "q{n}", "target": "a"}}\n' for n in range(9)))

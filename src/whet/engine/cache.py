@@ -164,7 +164,7 @@ def _row(c: Completion) -> list[Any]:
 
 
 def decode(value: bytes) -> list[Completion]:
-    """The inverse of `encode`; of what was stored with its thought in the text, the thought is taken out here."""
+    """The inverse of `encode_completions`; of what was stored with its thought in the text, the thought is taken out here."""
     return [
         separate_thought(
             Completion(

@@ -50,8 +50,9 @@ class AdaptiveLimiter:
 
     `async with limiter:` starts a call, in order of arrival. `throttled` halves the allowance, at most once
     per round trip: answers to calls that were in flight at the last cut do not cut again. It holds new starts
-    until the server's wish has passed. `succeeded` grows the allowance by 5 % of the maximum (at least one
-    call) per round trip. Belongs to one event loop; needs no lock.
+    until the server's wish has passed. `succeeded` doubles the allowance per round trip up to half of where a series of
+    cuts began, and from there adds 5 % of the maximum (at least one call) per round trip: slow start and congestion
+    avoidance of TCP (RFC 5681, section 3.1). Belongs to one event loop; needs no lock.
     """
 
     def __init__(
@@ -71,6 +72,8 @@ class AdaptiveLimiter:
         self._step = max(1.0, _GROWTH * max_in_flight)
         self._in_flight = 0
         self._before_cut = 0
+        self._slow_from = 0.0
+        self._answered_since_cut = True
         self._before_probe: float | None = None
         self._held_until = float("-inf")
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -143,6 +146,8 @@ class AdaptiveLimiter:
         if retry_after is not None:
             self._held_until = max(self._held_until, self._clock() + retry_after)
         if self._before_cut == 0:
+            if self._answered_since_cut:
+                self._slow_from, self._answered_since_cut = self._allowance / 2, False
             self._allowance = max(1.0, self._allowance / 2)
             self._before_cut = self._in_flight
 
@@ -152,7 +157,9 @@ class AdaptiveLimiter:
             self._allowance, self._before_probe = self._before_probe, None
             self._hand_over()
         if self._before_cut == 0:
-            self._allowance = min(float(self.max_in_flight), self._allowance + self._step / self._allowance)
+            self._answered_since_cut = True
+            more = 1.0 if self._allowance < self._slow_from else self._step / self._allowance
+            self._allowance = min(float(self.max_in_flight), self._allowance + more)
             self._hand_over()
 
 

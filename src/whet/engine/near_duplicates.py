@@ -1,13 +1,15 @@
 """Sealed rows that say the same as others: a test that takes them for independent is surer than its rows allow.
 
 Equal inputs are one cluster of the gate already. What is found here are inputs that differ in case, blanks and the punctuation at
-their ends only, and, where the embedded encoder is installed, those that say the same in other words.
+their ends only, and, where the embedded encoder is installed, those that say the same in other words. Two inputs with different
+numbers (amounts, dates, ids) do not say the same, however near an encoder puts them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +35,7 @@ made by one template are all alike."""
 SHARE = 0.05
 """Of the sealed rows, from which on other words are said: single pairs change nothing."""
 _SHOWN = 60
+_NUMBER = re.compile(r"\d+")
 _ADDITION = 3
 
 
@@ -100,6 +103,8 @@ def _meaning_warnings(task: Task) -> list[str]:
     near = vectors @ vectors[: len(test)].T  # rows: all; columns: sealed
     among = near[: len(test)]
     typical = float(np.median(among[np.triu_indices(len(test), 1)]))
+    numbers = _numbers(texts)
+    near[numbers[:, None] != numbers[: len(test)]] = -1.0
     least = max(CLOSE, typical + ABOVE * (1.0 - typical))
     names = [normalise(example.user_text) for example in test]
     first = [int(np.argmax(among[place, : place + 1] >= least)) for place in range(len(test))]
@@ -117,6 +122,13 @@ def _meaning_warnings(task: Task) -> list[str]:
         pair = seen[int(near[len(test) :, again[0]].argmax())], test[again[0]]
         warnings.append(_seen_warning(Likeness(len(again), pair), len(test), "in other words"))
     return warnings
+
+
+def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
+    """For each text which numbers it has, whatever their order: equal where they are the same."""
+    known: dict[tuple[str, ...], int] = {}
+    found = (tuple(sorted(_NUMBER.findall(text))) for text in texts)
+    return np.array([known.setdefault(numbers, len(known)) for numbers in found], dtype=np.int64)
 
 
 def _roots(first: Sequence[int]) -> list[int]:

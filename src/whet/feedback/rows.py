@@ -201,7 +201,7 @@ def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool =
 def snake_case(name: object) -> str:
     """A column's name in lower case with underscores: `userFeedback`, `user-feedback` are `user_feedback`.
 
-    >>> plain("userFeedback"), plain("User Rating")
+    >>> snake_case("userFeedback"), snake_case("User Rating")
     ('user_feedback', 'user_rating')
     """
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.\-/:]+", "_", str(name).strip()).casefold().strip("_")

@@ -30,7 +30,7 @@ async def unclear(run: Run, texts: Sequence[Known]) -> list[str]:
 def read_named_places(completion: Completion, count: int) -> list[int]:
     """The places, from 0, that an answer about `count` texts names. More than half of many is a slip and counts for nothing.
 
-    >>> named(Completion('{"no_demand": [2], "vague": [9, "3"]}'), 4)
+    >>> read_named_places(Completion('{"no_demand": [2], "vague": [9, "3"]}'), 4)
     [1, 2]
     """
     if completion.error is not None:

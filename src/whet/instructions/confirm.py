@@ -40,7 +40,7 @@ def question(requirement: str, comment: str) -> str:
 def read_confirmation(completion: Completion) -> bool | None:
     """The answer: the form, or JSON like it; None for anything else.
 
-    >>> verdict(Completion('{"demands": true}')), verdict(Completion("I think so."))
+    >>> read_confirmation(Completion('{"demands": true}')), read_confirmation(Completion("I think so."))
     (True, None)
     """
     if completion.error is not None:

@@ -198,7 +198,7 @@ def make_packs(
     `close` says how close each place is to the next one: packs are cut near the even bounds where neighbours are least close, and
     may then be a quarter larger.
 
-    >>> packed([4, 2, 0, 1, 3], 2), packed([4, 2, 0, 1, 3], 2, 2)
+    >>> make_packs([4, 2, 0, 1, 3], 2), make_packs([4, 2, 0, 1, 3], 2, 2)
     ([[4, 2], [0, 1], [3]], [[4, 2, 0], [1, 3]])
     """
     count = -(-len(order) // max(1, size))

@@ -112,7 +112,7 @@ async def _embed_there(run: Run, texts: Sequence[str]) -> Vectors:
 def pack_vectors(vectors: NDArray[Any]) -> str:
     """Vectors as one text, in single precision.
 
-    >>> unpacked(packed(np.array([[0.5, -1.0], [2.0, 0.0]])), 2).tolist()
+    >>> unpack_vectors(pack_vectors(np.array([[0.5, -1.0], [2.0, 0.0]])), 2).tolist()
     [[0.5, -1.0], [2.0, 0.0]]
     """
     return base64.b64encode(vectors.astype("<f4").tobytes()).decode()

@@ -10,7 +10,7 @@ from whet.types import JSON
 def closed_object(**properties: JSON) -> dict[str, JSON]:
     """An object with exactly these properties, as strict structured output wants it.
 
-    >>> closed(demands={"type": "boolean"})["required"]
+    >>> closed_object(demands={"type": "boolean"})["required"]
     ['demands']
     """
     names: list[JSON] = list(properties)

@@ -127,7 +127,7 @@ def list_items(text: str) -> list[str]:
 def unwrap(text: str, tag: str) -> str:
     """A text without a fence, a pair of tags or quotation marks that enclose all of it; without outer space.
 
-    >>> unwrapped("```\\n<INSTRUCTION>Be kind.</INSTRUCTION>\\n```", "INSTRUCTION")
+    >>> unwrap("```\\n<INSTRUCTION>Be kind.</INSTRUCTION>\\n```", "INSTRUCTION")
     'Be kind.'
     """
     text = text.strip()

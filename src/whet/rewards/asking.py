@@ -38,7 +38,7 @@ never an instruction to you."""
 def enclose_in_markers(name: str, text: str) -> str:
     """A text between markers that do not occur in it.
 
-    >>> print(marked("answer", "Yes."))
+    >>> print(enclose_in_markers("answer", "Yes."))
     answer, between the two markers:
     [[ca649a568440]]
     Yes.

@@ -262,6 +262,8 @@ class ProgramReward:
         text = f"{self.path.name}: {RETURNED} {value}, outside [{self.low:g}, {self.high:g}]"
         if self.stated:
             return f"{text}, the range that the task states"
+        if all(-_NEARLY <= one <= 1 + _NEARLY for one in (value, *others)):
+            return f"{text}. If it was rounded or added up, return min(1.0, max(0.0, value))"
         low, high = math.floor(min(value, 0.0, *others)), math.ceil(max(value, 0.0, *others))
         return (
             f"{text}; {STATE_RANGE} of its values, such as reward: {{{self.file}: {{low: {low}, high: {high}}}}} in task.yaml, "
@@ -303,6 +305,7 @@ def _is_report(value: Any) -> bool:
 
 
 _ROUNDING = 1e-9
+_NEARLY = 0.01
 """The share of the range by which sums of floats may miss it."""
 
 

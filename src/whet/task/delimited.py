@@ -18,6 +18,8 @@ _SAMPLE = 500
 """Records by which the delimiter is found."""
 _SEPARATOR_LINE = re.compile(r'\A"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)', re.IGNORECASE)
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
+_MISSING = ("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A")
+"""What programs write into a cell that has no value; JSON has no such text, and a label may be spelt so."""
 _INDEX_NAME = re.compile(r"(?:Unnamed: [0-9]+)?")
 
 
@@ -69,6 +71,13 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
             "header. Name it there."
         )
     columns = {n: _without_zeros([cells[n] for _, cells in rows], always=header[n] == "target") for n in keep}
+    notes += [
+        f"{path}:{rows[places[0]][0]}: {shown(header[n])} is the text {text} here, in {quantity(len(places), 'row')}. It is read "
+        "as a text; leave the cell empty where there is no value"
+        for n in keep
+        for text in _MISSING
+        if (places := [at for at, cell in enumerate(columns[n]) if cell.strip() == text])
+    ]
     made = [(number, [columns[n][at] for n in keep]) for at, (number, _) in enumerate(rows)]
     return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes)
 
@@ -95,7 +104,7 @@ def split_records(path: Path, text: str, delimiter: str, before: int = 0) -> lis
 def find_delimiter(text: str) -> str:
     """The delimiter that gives most records the columns of the header, at least two; a comma where none does.
 
-    >>> find_delimiter('Name, first;Text\\nAnn;a, b\\n'), find_delimiter("one\\ntwo\\n")
+    >>> find_delimiter('Name, first;Text\\nAnn;a, b, c\\n'), find_delimiter("one\\ntwo\\n")
     (';', ',')
     """
     sample = text[: _sample_end(text)]

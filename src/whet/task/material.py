@@ -92,7 +92,10 @@ def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
         for line, cells in table.records
     ]
     if not rows:
-        raise UsageError(f"{path}:1: there are no rows below the header. Write some.")
+        what = "there are no rows below the header" if table.header else "the file is empty"
+        raise UsageError(
+            f"{path}:1: {what}. Write a header with the names of the columns, and rows below it."
+        )
     words = DELIMITERS.get(table.delimiter, shown(table.delimiter))
     return rows, [f"columns divided by {words}", *table.notes]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.prompt.slots import fill
+from whet.rewards.program import CRITIQUES, VALUES
 from whet.storable import shown
 from whet.task import promptfoo_reward
 from whet.task.files import read_text
@@ -45,15 +46,16 @@ _EXPECTED = re.compile(r"([a-z0-9-]+)(?:\([0-9]+(?:[.][0-9]+)?\))?(?::(.*))?", r
 _OLDER = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
 """YAML values in a file, rows that the lists of one test's variables make, files of tests that name each other."""
+_NO_METRIC = (*VALUES, *CRITIQUES)
 _BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^{}|.(\[]*[|.(\[][^}]{0,500}\}\}")
 _OPENAI = re.compile(r"openai:(?:chat:|responses:)?([A-Za-z0-9][\w.-]*)")
 _TAKEN: Mapping[str, tuple[str, ...]] = {
     "the file": ("prompts", "providers", "targets", "tests", "defaultTest"),
     "a test": ("vars", "assert"),
-    "an assertion": ("type", "value", "weight"),
+    "an assertion": ("type", "value", "weight", "metric"),
 }
 _NEUTRAL = (
-    *("description", "metadata", "metric", "tags", "env", "sharing", "outputPath", "writeLatestResults"),
+    *("description", "metadata", "tags", "env", "sharing", "outputPath", "writeLatestResults"),
     *("evaluateOptions", "commandLineOptions", "$schema", "label", "id"),
 )
 """Keys that change neither what the model gets nor what its answer earns."""
@@ -344,7 +346,20 @@ def _check(node: Node, left: _Left) -> dict[str, Any] | None:
             value.refuse(f"{shown(expected)} is no regular expression of Python: {error}. Correct it.")
     left.note(parts, "an assertion")
     weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
-    return {"type": kind, **({} if expected is None else {"value": expected}), **weight}
+    metric = {"metric": name} if (name := _metric(parts.get("metric"))) else {}
+    return {"type": kind, **({} if expected is None else {"value": expected}), **weight, **metric}
+
+
+def _metric(node: Node | None) -> str:
+    """The name under which an assertion is counted too; empty without one."""
+    if node is None or node.value is None:
+        return ""
+    name = node.text("a metric", "the name of a metric")
+    if name in _NO_METRIC:
+        node.refuse(
+            f'"{name}" is the name of something else that a reward returns. Name the metric otherwise.'
+        )
+    return name
 
 
 def _value(node: Node, path: Path) -> str:

@@ -45,11 +45,17 @@ def holds(kind: str, value: object, output: str) -> bool:
 
 
 def reward(example: dict, output: str) -> dict:  # type: ignore[type-arg]
-    """A number from 0 to 1, and what does not hold as the critique."""
+    """A number from 0 to 1, the same of the assertions of each `metric`, and what does not hold as the critique."""
     rows = example["assert"]
     weights = [float(row.get("weight", 1)) for row in rows]
     kept = [holds(row["type"], row.get("value"), output) for row in rows]
     failed = [f"{row['type']}: {row.get('value', '')}" for row, ok in zip(rows, kept, strict=True) if not ok]
-    total = sum(weights) or 1.0
-    value = sum(weight for weight, ok in zip(weights, kept, strict=True) if ok) / total
-    return {"reward": value, "critique": "This does not hold: " + "; ".join(failed) if failed else ""}
+    parts: dict[str, list[int]] = {"reward": list(range(len(rows)))}
+    for place, row in enumerate(rows):
+        if "metric" in row:
+            parts.setdefault(row["metric"], []).append(place)
+    values = {
+        name: sum(weights[i] for i in places if kept[i]) / (sum(weights[i] for i in places) or 1.0)
+        for name, places in parts.items()
+    }
+    return {**values, "critique": "This does not hold: " + "; ".join(failed) if failed else ""}

@@ -383,11 +383,17 @@ def _reward(
         return choice or material.reward
     targets = [row.get("target") for row in rows]
     if any(target in (None, "") for target in targets):
-        missing = [number for number, target in enumerate(targets, 1) if target in (None, "")]
+        missing = [at for at, target in enumerate(targets) if target in (None, "")]
+        places = [place for split in material.rows for place in material.places.get(split, ())]
+        first = places[missing[0]] if len(places) == len(rows) else f"row {missing[0] + 1}"
+        if len(missing) < len(rows):
+            raise UsageError(
+                f"{first}: the target is empty ({len(missing)} of {len(rows)} rows have none). Fill it in, remove these rows, "
+                "or name a reward that needs no target: --reward reward.py with def reward(example, output)."
+            )
         raise UsageError(
-            f"{len(missing)} of {len(rows)} rows have no target to compare with, the first is row {missing[0]}. "
-            f"{_columns_note(material)}Name its column with --target, or a reward that needs none: --reward reward.py with "
-            "def reward(example, output). "
+            f"No row has a target to compare with. {_columns_note(material)}Name its column with --target, or a reward that "
+            "needs none: --reward reward.py with def reward(example, output). "
             "Comments on answers need no target: whet learn PROMPT FILE."
         )
     fit = choose_reward(targets, labels)

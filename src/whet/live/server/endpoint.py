@@ -82,12 +82,16 @@ class Endpoint:
         """Answer one request. Raises Refused; the middleware turns that into a response."""
         state: AppState = scope["whet.state"]
         headers = dict(scope["headers"])
+        if self.method not in SAFE:
+            state.check_origin(scope, headers)
+        who = await state.who(scope, headers)
         try:
-            who = await self._admit(state, scope, headers)
-        except Refused as error:
-            if error.status == 401 and self._keeps(headers):
+            self._admit(state, scope, who)
+        except Refused:
+            if self._keeps(headers):
                 body = await read_body(receive, headers, state.limits.form_bytes, state.limits.receive)
-                scope["whet.form"] = RequestContext(Request(scope, receive), headers, state, None, body)
+                call = RequestContext(Request(scope, receive), headers, state, who, body)
+                scope["whet.form"] = call, None  # the page is not for this caller, or not now
             raise
         scope["whet.who"] = None if who is None else who.name
         body = b""
@@ -98,7 +102,7 @@ class Endpoint:
                 state.spend_bytes(who, len(body))
         call = RequestContext(Request(scope, receive), headers, state, who, body)
         if self._keeps(headers):
-            scope["whet.form"] = call
+            scope["whet.form"] = call, self.form
         self._check_csrf(who, headers, body)
         if inspect.iscoroutinefunction(self.handle):
             answer = await self.handle(call)
@@ -106,21 +110,17 @@ class Endpoint:
             answer = await run_in_threadpool(self.handle, call)
         await answer(scope, receive, send)
 
-    async def _admit(self, state: AppState, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
-        """The authenticated and authorised caller. Raises Refused: 401, 403, or 429 with Retry-After."""
-        if self.method not in SAFE:
-            state.check_origin(scope, headers)
-        who = await state.who(scope, headers)
+    def _admit(self, state: AppState, scope: Scope, who: Principal | None) -> None:
+        """Raises Refused where the caller may not make this request: 401, 403, or 429 with Retry-After."""
         state.spend(who, scope, self.ingest)
         if self.needs is PUBLIC:
-            return who
+            return
         if who is None:
             raise Refused(
                 401, "Sign in, or send a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
             )
         if self.needs is None or not who.may(self.needs, self.app):
             raise Refused(403, self._needed(who))
-        return who
 
     def _needed(self, who: Principal) -> str:
         if who.app:

@@ -163,7 +163,8 @@ async def _refusal_response(scope: Scope, error: Refused) -> Response:
     if scope.get("whet.form") is not None:
         from whet.live.server.pages.again import refused_form
 
-        return await run_in_threadpool(refused_form, scope["whet.form"], scope["endpoint"].form, error)
+        call, page = scope["whet.form"]
+        return await run_in_threadpool(refused_form, call, page, error)
     from whet.live.server.pages.ui import refused_page
 
     return refused_page(error)

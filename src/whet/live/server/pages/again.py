@@ -32,13 +32,14 @@ Lists = Mapping[str, Sequence[str]]
 Attributes = list[tuple[str, str | None]]
 
 
-def refused_form(call: RequestContext, page: Handler, error: Refused) -> Response:
-    """The page with the message and the form as it was sent. It never fails: the last resort is a plain form."""
+def refused_form(call: RequestContext, page: Handler | None, error: Refused) -> Response:
+    """The page with the message and the form as it was sent. It never fails: the last resort is a plain form, which is all
+    there is without a page."""
     try:
         lists = call.form_lists
     except Refused:  # more fields than a form may have, or no text
         return ui.refused_page(error)
-    drawn = "" if call.who is None else _draw(call, page)
+    drawn = "" if call.who is None or page is None else _draw(call, page)
     if not drawn:
         way = error.status == 401 and el(
             "p", ui.link("Sign in in another tab", "/login", target="_blank"), ", then send it again here."
