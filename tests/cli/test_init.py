@@ -186,8 +186,7 @@ def test_promptfoo_metrics_are_parts_of_the_reward() -> None:
     result = whet.evaluate(
         task, lm=lambda messages: "hello " + messages[-1].content.removeprefix("Say it: "), split="train"
     )
-    parts = dict(result.score.parts)
-    assert parts == {"Greets": 1.0, "Short": pytest.approx(2 / 3)} and result.score.mean == pytest.approx(3 / 5)
+    assert result.parts == {"Greets": 1.0, "Short": pytest.approx(2 / 3)} and result.score.mean == pytest.approx(3 / 5)
     taken = [{"type": "contains", "value": "!", "metric": "score"}]
     done = CliRunner().invoke(cli, ["init", "other", *promptfoo(defaultTest={"assert": taken})])
     assert (
