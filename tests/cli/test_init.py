@@ -186,12 +186,13 @@ def test_promptfoo_metrics_are_parts_of_the_reward() -> None:
     result = whet.evaluate(
         task, lm=lambda messages: "hello " + messages[-1].content.removeprefix("Say it: "), split="train"
     )
-    assert result.parts == {"Greets": 1.0, "Short": pytest.approx(2 / 3)} and result.score.mean == pytest.approx(3 / 5)
+    assert result.parts == {
+        "Greets": 1.0,
+        "Short": pytest.approx(2 / 3),
+    } and result.score.mean == pytest.approx(3 / 5)
     taken = [{"type": "contains", "value": "!", "metric": "score"}]
     done = CliRunner().invoke(cli, ["init", "other", *promptfoo(defaultTest={"assert": taken})])
-    assert (
-        done.exit_code == 2 and '"score" is the name of something else that a reward returns' in done.output
-    )
+    assert "is the name of something else that a reward returns" in str(done.exception)
 
 
 def test_a_rubric_that_every_promptfoo_test_has_is_a_part_of_the_reward_that_the_judge_grades() -> None:
