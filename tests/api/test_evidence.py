@@ -564,3 +564,35 @@ def test_added_rows_that_nobody_answered_are_asked_for_again_and_open_nothing_mo
     )
     assert again["more"]["best"]["answered"] == again["more"]["best"]["of"] == 240
     assert whet.optimize(PROMPT, **call, more=rows_to_add) == again and model.calls == 80
+
+
+def test_the_copy_of_a_prompt_without_markers_is_the_prompt_that_the_run_compared(folder: Path) -> None:
+    result = whet.optimize(PROMPT, **words(data=SPLIT))
+    assert result.promoted
+    (folder / "prompt.txt").write_text(result.best.prompt.plain + "\n")
+    call = {"data": SPLIT, "reward": right, "lm": Counted(), "split": "test"}
+    copied = whet.evaluate(PROMPT, prompt=folder / "prompt.txt", **call)
+    assert not [text for text in copied.warnings if "opening" in text]
+    other = whet.evaluate(PROMPT, prompt="Another one, careful.\nReview: {{input}}", **call)
+    assert any("opening 2 of them" in text for text in other.warnings)
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        ({"lm": "embedded/encoder", "method": "bootstrap"}, r"cannot generate text.*Give labels="),
+        (
+            {"optimizer_lm": "embedded/encoder"},
+            r"has the role optimizer and cannot generate text.*optimizer_lm=",
+        ),
+    ],
+)
+def test_a_model_that_writes_nothing_is_refused_before_there_is_a_run(
+    folder: Path, models: dict[str, Any], said: str
+) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(whet.UsageError, match=said):
+        whet.optimize(PROMPT, **words(**models))
+    with pytest.raises(whet.UsageError, match="cannot generate text"):
+        whet.evaluate(PROMPT, data=rows(), reward=right, lm="embedded/encoder")
+    assert not list(folder.glob("**/journal.sqlite")) and whet.runs() == []

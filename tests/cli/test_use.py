@@ -75,7 +75,7 @@ def test_the_facts_the_prompt_and_how_to_use_it(show: Show) -> None:
     shown = show("runs/good")
     assert "Promoted: better by" in shown.stdout and "SIMULATED" in shown.stdout
     assert "whet show runs/good --plain > prompt.txt" in shown.stdout and "Review: {{input}}" in shown.stdout
-    assert 'render(whet.Example("", {"input": ...}))' in shown.stdout and "whet:begin" not in shown.stdout
+    assert 'fill_slots({"input": ...})' in shown.stdout and "whet:begin" not in shown.stdout
 
 
 def test_several_messages_are_json_that_an_api_and_a_task_take(show: Show, tmp_path: Path) -> None:

@@ -166,14 +166,14 @@ def test_a_withheld_verdict_gives_its_opening_back(tmp_path: Path) -> None:
 
 def test_the_mean_of_one_prompt_is_no_opening_and_that_of_a_second_one_is(tmp_path: Path) -> None:
     ledger = SealedTestLedger()
-    assert ledger.look("start", 0.05, rows(range(9))) is None
-    assert ledger.look("start", 0.05, rows(range(9))) is None
+    assert ledger.look(["start"], 0.05, rows(range(9))) is None
+    assert ledger.look(["start"], 0.05, rows(range(9))) is None
     compared = SealedComparison("run", tmp_path, rows(range(9)), prompts=("start", "best"))
     assert ledger.settle(compared, 0.05).number == 1
-    assert ledger.look("best", 0.05, rows(range(9))) is None, "the run has compared it"
-    third = ledger.look("by hand", 0.05, rows(range(9)))
+    assert ledger.look(["best"], 0.05, rows(range(9))) is None, "the run has compared it"
+    third = ledger.look(["by hand"], 0.05, rows(range(9)))
     assert third is not None and third.number == 2
-    assert ledger.look("by hand", 0.05, rows(range(9))) == third, "the same look again is no other"
+    assert ledger.look(["by hand"], 0.05, rows(range(9))) == third, "the same look again is no other"
 
 
 def test_an_opening_that_was_cut_off_leaves_no_half_of_itself(tmp_path: Path) -> None:

@@ -200,3 +200,20 @@ def test_an_edit_may_move_a_slot_inside_its_region() -> None:
     assert (
         "https://shop.example/{{id}}" in Prompt.parse(linked).edit("Read https://shop.example/{{id}}.").source
     )
+
+
+def test_slots_are_filled_with_values_and_nothing_else() -> None:
+    prompt = Prompt.parse("<!-- whet:begin -->Be brief.<!-- whet:end -->\n{{Review Text}}")
+    assert prompt.fill_slots({"Review Text": "{{x}}"}) == [{"role": "user", "content": "Be brief.\n{{x}}"}]
+    assert Prompt.parse("Be brief.").fill_slots({"input": "Hi."}) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi."},
+    ]
+    for values, said in (
+        ({}, r"The slot \{\{Review Text\}\} of the prompt has no value"),
+        ({"review": "x"}, r"The slot \{\{Review Text\}\} of the prompt has no value; there are \['review'\]"),
+        ({"Review Text": "x", "Revue Text": "y"}, 'has no slot "Revue Text". Did you mean "Review Text"?'),
+        ({"Review Text": 5}, "must be a text; this is 5"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            prompt.fill_slots(values)  # type: ignore[arg-type]

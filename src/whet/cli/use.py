@@ -126,7 +126,7 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     else:
         names = sorted(result.best.prompt.slots - {MASK}) or ["input"]
         slots = ", ".join(f'"{name}": ...' for name in names)
-        yield f'Python  whet.Prompt.parse(open("{file}").read()).render(whet.Example("", {{{slots}}}))'
+        yield f'Python  messages = whet.Prompt.parse(open("{file}").read()).fill_slots({{{slots}}})'
     yield f"live    whet prompts import {run} --name NAME --label production, then whet serve"
 
 

@@ -105,6 +105,7 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     clients = {"task": _client(model, spec, options)} | _other_clients(task, options, method, models, spec)
     clients |= _second_client(task, options, models, clients.get("judge"))
     clients |= _embedding_client(task, options, method, spec)
+    _check_writers(clients, scores)
     _check_prices(clients, limits)
     addresses = {role: client.model.address for role, client in clients.items()}
     if policy is not None:
@@ -118,6 +119,23 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
         **_identities(clients),
     }
     return Assembly(method, env, clients, addresses, how, policy, models)
+
+
+def _check_writers(clients: Mapping[str, ModelClient], scores: bool) -> None:
+    """Raise UsageError for a model that cannot write the texts of its role; before a run has a folder."""
+    for role, client in clients.items():
+        if client.model.can_generate or role == EMBEDDING or (role == "task" and scores):
+            continue
+        if role == "task":
+            labels = task_setting("Give labels=[...]", "Add `labels:` to task.yaml")
+            raise UsageError(
+                f"{client.model.address} cannot generate text: it scores given answers. {labels}, or name a model that "
+                f"generates, for example {parameter('lm', 'openai/NAME')} or {parameter('lm', 'hf/PATH')}."
+            )
+        raise UsageError(
+            f"{client.model.address} has the role {role} and cannot generate text: it scores given answers. Name a model that "
+            f"generates, for example {parameter(f'{role}_lm', 'openai/NAME')}."
+        )
 
 
 def _identities(clients: Mapping[str, ModelClient]) -> dict[str, Any]:

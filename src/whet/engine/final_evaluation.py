@@ -132,7 +132,9 @@ async def final_evaluation(
         prompt = best.candidate.prompt
         if best is not start:
             comparison = replace(
-                comparison, digest=_digest(start, best), prompts=(start.candidate.id, best.candidate.id)
+                comparison,
+                digest=_digest(start, best),
+                prompts=(*start.candidate.names, *best.candidate.names),
             )
             opening = await _settle(final.branch(f"opening{again}"), task.alpha, ledger, comparison)
         clusters = example_clusters(((env, start.candidate.prompt), (env, prompt)), task.test)
@@ -433,7 +435,7 @@ async def execute_evaluation(
     opening, uncounted = None, list[str]()
     if split == "test":
         try:
-            opening = ledger.look(task.prompt.id, task.alpha, examples)
+            opening = ledger.look(task.prompt.names, task.alpha, examples)
         except LedgerUnavailable as error:
             uncounted.append(f"This look at the test rows is not counted: {error}")
             progress.warn(uncounted[0])

@@ -59,7 +59,7 @@ class SealedTestAccess:
 @dataclass(frozen=True)
 class SealedComparison:
     """What a run compares on sealed rows: its id, where its folder lies, the rows, and those that it has learned from. `digest`:
-    that of the prompts and their answers, once these are known."""
+    that of the prompts and their answers, and `prompts` the names of both (`Prompt.names`), once these are known."""
 
     run: str
     place: Path
@@ -167,18 +167,18 @@ class SealedTestLedger:
         """The opening `run` of the rows, reserved and settled at once. Raises LedgerUnavailable."""
         return self.settle(SealedComparison(run, Path(), sealed), alpha)
 
-    def look(self, prompt: str, alpha: float, sealed: Sequence[Example]) -> SealedTestAccess | None:
-        """Write down that the mean of one prompt on the rows is looked at. None where that compares nothing: no other prompt was
-        looked at, or a run has compared this one. Raises LedgerUnavailable."""
+    def look(self, prompt: Sequence[str], alpha: float, sealed: Sequence[Example]) -> SealedTestAccess | None:
+        """Write down that the mean of one prompt, known by these names, on the rows is looked at. None where that compares
+        nothing: no other prompt was looked at, or a run has compared this one. Raises LedgerUnavailable."""
         hashes = row_hashes(sealed)
-        name = content_hash(["look", prompt, sorted(hashes)])
+        name = content_hash(["look", prompt[0], sorted(hashes)])
         sql = "SELECT run FROM rows WHERE hash = ? AND split = ?"
         with _writing() as db:
             opened = db.execute("SELECT 1 FROM openings WHERE run = ?", (name,)).fetchone()
             known = {str(run) for one in hashes for (run,) in db.execute(sql, (one, LOOKED))}
-            looked = [(one, prompt, LOOKED) for one in hashes]
+            looked = [(one, known_as, LOOKED) for one in hashes for known_as in prompt]
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", looked)
-        if not opened and (prompt in known or not known):
+        if not opened and (not known.isdisjoint(prompt) or not known):
             return None
         return self.open(name, alpha, sealed)
 

@@ -113,6 +113,12 @@ class Prompt:
         """First 12 hex digits of the content hash."""
         return content_hash([[m.role, m.content] for m in self.messages])[:12]
 
+    @cached_property
+    def names(self) -> tuple[str, str]:
+        """The id, and that of what models receive: equal for a prompt and a copy of it without markers or blank ends."""
+        shown = content_hash([[m.role, m.content.strip()] for m in self.clean])[:12]
+        return self.id, f"shown-{shown}"
+
     def _repr_html_(self) -> str:
         """The prompt in a notebook, each message under its role where it has several."""
         several = len(self.messages) > 1
@@ -262,6 +268,30 @@ class Prompt:
         if self._is_filled_by(example):
             return rendered
         return (*rendered, Message("user", example.user_text))
+
+    def fill_slots(self, values: Mapping[str, str]) -> list[dict[str, str]]:
+        """The messages for one input as chat APIs take them: `{"role": ..., "content": ...}`, without markers.
+
+        `values`: the text for each slot; for a prompt without slots `{"input": text}`, which follows it as the user's message.
+        Raises UsageError for a slot without a value, and for a value without a slot.
+        """
+        slots = sorted(self.slots - {MASK}) or ["input"]
+        given = {canonical_name(name): name for name in values}
+        wanted = {canonical_name(name) for name in slots}
+        call = f"Write fill_slots({{{', '.join(f'{name!r}: ...' for name in slots)}}})."
+        for name in slots:
+            if canonical_name(name) not in given:
+                raise UsageError(
+                    f"The slot {{{{{name}}}}} of the prompt has no value; there are {shown(list(values))}. {call}"
+                )
+        for key, name in given.items():
+            if key not in wanted:
+                raise UsageError(f'The prompt has no slot "{name}".{did_you_mean(name, slots)} {call}')
+            if not isinstance(values[name], str):
+                raise UsageError(
+                    f"The value of {{{{{name}}}}} must be a text; this is {shown(values[name])}."
+                )
+        return [{"role": m.role, "content": m.content} for m in self.render(Example("", dict(values)))]
 
     def _is_filled_by(self, example: Example) -> bool:
         """Whether the example has a value for a slot."""

@@ -37,6 +37,11 @@ class Candidate:
         return self.prompt.id if self.system is None else f"{self.prompt.id}+{self.system[:12]}"
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What a look at its prompt alone goes by; with trained weights, a prompt alone is another candidate."""
+        return self.prompt.names if self.system is None else (self.id,)
+
+    @property
     def mean(self) -> float:
         """Mean training reward; minus infinity before it is known."""
         return float("-inf") if self.score is None else self.score.mean

@@ -174,19 +174,23 @@ class _Sample:
         size, n = float(self.sizes.mean()), len(self.sums)
         mean = float(self.sums.mean()) / size
         spread = math.sqrt(float(np.sum((self.sums / size - mean * self.sizes / size) ** 2)) / max(1, n - 1))
-        return clusters_for_power(mean - minimum_effect, spread, alpha)
+        return clusters_for_power(mean - minimum_effect, spread, alpha, exact=self.flips is None)
 
 
-def clusters_for_power(effect: float, spread: float, alpha: float) -> int | None:
+def clusters_for_power(effect: float, spread: float, alpha: float, *, exact: bool = False) -> int | None:
     """Clusters at which the test shows a mean difference `effect` above its minimum with a probability of about 80 %.
 
-    ((z + 0.84) spread / effect)^2 + z^2 / 2 with the z of alpha / 2 (Guenther 1981), where `spread` is the standard deviation of
-    the clusters' differences; None where that is no number up to `MOST_CLUSTERS`.
+    With the z of alpha / 2 and `spread`, the standard deviation of the clusters' differences: n = ((z + 0.84) spread / effect)^2
+    and z^2 / 2 more (Guenther 1981). For the exact test of differences of -1, 0 and 1: n (1 + sqrt(1 + 4 / (n effect)))^2 / 4,
+    which solves n effect - 1 = (z + 0.84) spread sqrt(n), the correction for continuity of McNemar's test (Edwards 1948).
+    None where that is no number up to `MOST_CLUSTERS`.
     """
     z = NormalDist().inv_cdf(1 - alpha / 2)
     if effect <= 0 or (z + 0.8416) * spread > effect * math.sqrt(MOST_CLUSTERS):
         return None
-    return max(fewest_clusters(alpha), math.ceil(((z + 0.8416) * spread / effect) ** 2 + z * z / 2))
+    n = ((z + 0.8416) * spread / effect) ** 2
+    more = n * (1 + math.sqrt(1 + 4 / (n * effect))) ** 2 / 4 if exact and n else n + z * z / 2
+    return max(fewest_clusters(alpha), math.ceil(more))
 
 
 def fewest_clusters(alpha: float) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from whet.stats.paired import Array, clusters_for_power
 
 POWER = 0.8
-_MOST_EXACT = 150
+_MOST_EXACT = 400
 _STEPS = 14
 
 
@@ -28,12 +28,12 @@ def power(rows: int, gain: float, worse: float, alpha: float) -> float:
 
 def smallest_gain(rows: int, alpha: float, worse: float = 0.0) -> float | None:
     """The smallest gain, a share of the reward's range in (0, 1], that so many independent rows show with a power of 80 %; None
-    where they show none. Above 150 rows by the normal approximation."""
+    where they show none. Above 400 rows by the normal approximation."""
 
     def shown(gain: float) -> bool:
         if rows <= _MOST_EXACT:
             return power(rows, gain, worse, alpha) >= POWER
-        needed = clusters_for_power(gain, _spread(gain, worse), alpha)
+        needed = clusters_for_power(gain, _spread(gain, worse), alpha, exact=True)
         return needed is not None and needed <= rows
 
     low, high = 0.0, 1.0 - 2 * worse
@@ -46,8 +46,13 @@ def smallest_gain(rows: int, alpha: float, worse: float = 0.0) -> float | None:
 
 
 def rows_for_gain(gain: float, alpha: float, worse: float = 0.0) -> int | None:
-    """About how many independent rows show a gain with a power of 80 %, by the normal approximation; None above a million."""
-    return clusters_for_power(gain, _spread(gain, worse), alpha)
+    """How many independent rows show a gain with a power of 80 %; above 400 by the normal approximation, None above a million."""
+    rows = clusters_for_power(gain, _spread(gain, worse), alpha, exact=True)
+    while rows is not None and rows <= _MOST_EXACT and power(rows, gain, worse, alpha) < POWER:
+        rows += 1
+    while rows is not None and 1 < rows <= _MOST_EXACT and power(rows - 1, gain, worse, alpha) >= POWER:
+        rows -= 1
+    return rows
 
 
 def _spread(gain: float, worse: float) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.errors import UsageError, parameter, task_setting
+from whet.errors import UsageError
 from whet.models.embedded.weights import tokenizer
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
@@ -69,9 +69,7 @@ class EmbeddedModel:
     async def generate(self, request: Request) -> list[Completion]:
         """Always raises UsageError: these models compare given answers and write none."""
         raise UsageError(
-            f"{self.address} cannot generate text: it scores given answers. "
-            f"{task_setting('Give labels=[...]', 'Add `labels:` to task.yaml')}, or name a model that generates, for "
-            f"example {parameter('lm', 'openai/NAME')} or {parameter('lm', 'hf/PATH')}."
+            f"{self.address} cannot generate text: it scores given answers. Name a model that generates."
         )
 
     async def score(
