@@ -105,6 +105,23 @@ async def test_an_answer_without_use_loses_nothing(answer: Any) -> None:
     assert {r.text for r in (await consolidate(run, PROPOSALS, [])).requirements} == {EURO, EUROS, DATE}
 
 
+async def test_a_group_of_nearly_everything_counts_where_it_is_merged_in_its_own_words() -> None:
+    """Each of six requests brought the whole instruction once more; a capable reader called them doubles and merged them."""
+    tails = ("the ending", "the case", "the number", "the gender", "the tense", "the prefix")
+    fresh = [
+        Known(f"i{n}", f"Answer with the opposite of the word and nothing else; keep {tail}.")
+        for n, tail in enumerate(tails)
+    ]
+    answer = groups([k.id for k in fresh], best="i0")
+    assert (await compare(run_with(constant(answer))[0], fresh, [])).groups == ()
+    merged = f"Answer with the opposite of the word and nothing else; keep {', '.join(tails)}."
+    answer["duplicates"][0]["merged"] = merged
+    compared = await compare(run_with(constant(answer))[0], fresh, [])
+    assert compared.groups == (tuple(k.id for k in fresh),) and [*compared.merged.values()] == [merged]
+    answer["duplicates"][0]["merged"] = "Answer well."
+    assert (await compare(run_with(constant(answer))[0], fresh, [])).groups == ()
+
+
 async def test_a_group_of_nearly_everything_is_a_slip() -> None:
     many = [Requirement(f"Do the thing number {n} in its own way.", (n,)) for n in range(8)]
     run, _ = run_with(constant(groups([f"n{n}" for n in range(1, 8)])))

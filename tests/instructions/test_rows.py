@@ -7,6 +7,7 @@ from collections import Counter
 
 from tests.instructions.optimizer import constant, entry, form, run_with
 
+from whet.instructions.answers import Known
 from whet.instructions.critiques import collect_critiques
 from whet.instructions.questions import Critique, confusions, question
 from whet.instructions.reader import read_critiques
@@ -83,6 +84,37 @@ async def test_an_instruction_made_of_rows_may_list_and_tell_apart_all_right_ans
     run, _ = run_with(constant(form(entry((1,), None, text))))
     assert len(text) > 400
     assert [r.text for r in (await read_critiques(run, rows({"entity": 2}), [])).requirements] == [text]
+
+
+DEFINED = (
+    "Answer with one word, the section of the item, and nothing else. "
+    + "Sports: matches, teams and their coaches. " * 25
+)
+
+
+async def test_a_wording_of_many_sentences_takes_the_place_of_the_text_that_it_rewords() -> None:
+    text = " ".join(DEFINED.split())
+    assert 1000 < len(text) < 1200
+    known = [Known("t1", "Answer.", managed=False)]
+    run, _ = run_with(constant(form(entry((1, 2), "t1", text))))
+    (one,) = (await read_critiques(run, rows({"entity": 2}), known, manages=True)).requirements
+    assert one.text == text and one.violates == "t1"
+
+
+async def test_a_wording_that_is_no_instruction_is_named_with_the_reason() -> None:
+    run, _ = run_with(constant(form(entry((1,), None, DEFINED * 3), entry((2,), None, "Use {{input}}."))))
+    await read_critiques(run, rows({"entity": 2}), [], manages=True)
+    reasons = [value["reason"] for name, value in run.logged if name == "untested"]
+    assert "one demand has at most 3000" in reasons[0] and "slot" in reasons[1]
+
+
+async def test_rows_without_labels_are_one_request_too() -> None:
+    """Each request would bring the whole instruction once more, in other words."""
+    examples = [Example(f"w{n}", {"input": f"word {n}"}, f"answer {n}", {}, f"word {n}") for n in range(40)]
+    shown = collect_critiques([Rollout("p", one.id, "no", 0.0) for one in examples], examples, 1.0).critiques
+    run, optimizer = run_with(constant(form(entry((1,), None, "Write the opposite."))))
+    await read_critiques(run, shown, [], manages=True, most=20)
+    assert len(optimizer.seen) == 1
 
 
 async def test_the_words_of_the_question_do_not_become_an_instruction() -> None:

@@ -24,7 +24,7 @@ TAGS = "<INSTRUCTION>", "</INSTRUCTION>"
 """Around an instruction in an answer without a form."""
 PLACEHOLDERS = "one imperative sentence", "the new wording"
 """What stands in the forms for a text."""
-LONGEST, LONGEST_OF_ROWS = 400, 1000
+LONGEST, LONGEST_OF_ROWS = 400, 3000
 """Characters of an instruction at most: a longer text is no single demand. What is made of whole rows may list right answers and
 tell them apart."""
 _ALIKE, _ALIKE_WORDS = 0.5, 4
@@ -89,6 +89,22 @@ def understood(
     requirements = join_equal(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
     stated = {place for one in requirements for place in one.critiques}
     return requirements, {place: why for place, why in dismissed.items() if place not in stated}
+
+
+def refused_texts(completion: Completion, longest: int = LONGEST) -> list[tuple[str, str]]:
+    """The texts of an answer that are no instruction, each with the reason."""
+    whole = completion.error is None and completion.finish != "length"
+    entries = _entries(json_values(completion.text, whole=whole)[:1], {})
+    texts = (entry[key] for entry in entries for key in _TEXT if isinstance(entry.get(key), str))
+    reasons = (
+        (text, reason_to_refuse(text.strip()) or _too_long(text, longest)) for text in texts if text.strip()
+    )
+    return [(text, reason) for text, reason in reasons if reason]
+
+
+def _too_long(text: str, longest: int) -> str | None:
+    over = len(text.strip()) > longest
+    return f"the text has {len(text.strip())} characters; one demand has at most {longest}" if over else None
 
 
 def join_equal(requirements: Iterable[Requirement]) -> list[Requirement]:

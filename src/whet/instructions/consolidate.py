@@ -22,7 +22,7 @@ from whet.instructions.answers import (
     join_equal,
     resolve_id,
 )
-from whet.instructions.neighbours import Embed, arrange_by_nearest, nearest, trigrams
+from whet.instructions.neighbours import Embed, arrange_by_nearest, containment, nearest, trigrams
 from whet.instructions.questions import one_line
 from whet.instructions.reader import ask_model, make_packs
 from whet.replies import array, closed_object, json_values, records
@@ -34,6 +34,8 @@ MOST, WIDEST = 100, 200
 _NEAR = 2
 _ALIKE = 0.7
 _LEVELS = 2
+_HELD = 0.6
+"""The share of the trigrams of each text that a wording for more than half of a long list holds."""
 _LISTS, _MERGED = ("unclear", "improper"), "merged"
 
 
@@ -171,21 +173,26 @@ async def _ask(run: Run, shown: Sequence[Known]) -> Comparison:
 
 def _understood(completion: Completion, shown: Sequence[Known]) -> Comparison:
     """What an answer says, wherever it stands in it. A group or a list that swallows more than half of a long list is a slip and
-    counts for nothing."""
+    counts for nothing, unless the answer merges the group in a wording that holds much of each of its members."""
     values = json_values(completion.text, whole=completion.finish != "length")[:1]
     form = _form(values)
     entries = _items(form.get("duplicates")) or [entry for entry in records(values) if entry is not form]
     listed = entries or _items(values[0] if values else ())
     by_entry = [(_group(entry, shown), entry) for entry in listed]
-    by_entry = [
-        (g, e) for g, e in by_entry if len(g) > 1 and not (len(shown) > 5 and 2 * len(g) > len(shown))
-    ]
     merged = {
         frozenset(group): text
         for group, entry in by_entry
         if isinstance(entry, dict)
         and (text := clean_instruction(str(entry.get(_MERGED) or ""), LONGEST_OF_ROWS))
     }
+    texts = {k.id: k.text for k in shown}
+
+    def counts(group: Sequence[str]) -> bool:
+        long = len(shown) > 5 and 2 * len(group) > len(shown)
+        whole = merged.get(frozenset(group), "")
+        return len(group) > 1 and (not long or min(containment(texts[key], whole) for key in group) >= _HELD)
+
+    by_entry = [(group, entry) for group, entry in by_entry if counts(group)]
     pairs = [_ids(pair, shown) for pair in _items(form.get("contradictions"))]
     lists = (tuple(_ids(form.get(name), shown)) for name in _LISTS)
     unclear, improper = (ids if 2 * len(ids) <= len(shown) else () for ids in lists)

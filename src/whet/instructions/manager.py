@@ -252,14 +252,14 @@ class InstructionManager:
         return by_part["read"], compared, by_part.get("rewrite"), by_part.get("clarity")
 
     def _remember(self, judged: CritiqueBatch, reading: Reading, trial: bool) -> None:
-        """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row of a task with
-        labels, for the next roll-out brings fresh ones."""
+        """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row, for the next
+        roll-out brings fresh ones."""
         self.slips += reading.manages is None and bool(reading.requirements)
         self.manages = False if self.slips > 1 else reading.manages
         self.dismissed.update(judged.critiques[place].text for place in reading.dismissed)
         if not trial:
             carried = (judged.critiques[n] for n in reading.unread if judged.answers[n])
-            kept = (c for c in carried if not (c.row and (c.labels or self.manages is False)))
+            kept = (c for c in carried if not c.row)
             self.unread = list(kept)[:_CARRIED]
         if reading.requirements:
             self.numbers += 1 if any(r.critiques for r in reading.requirements) else -1
@@ -396,7 +396,14 @@ class InstructionManager:
         requirements = self._beside_lines(run, judged, reading, at)
         fit = merge_equal(r for r in requirements if r.text and not r.violates and not r.copied)
         fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, prompt, len(r.critiques))]
-        fit = [r for r in fit if not judged.quotes_single_input(r.text, r.critiques)]
+        whole = mostly_rows(
+            judged.critiques
+        )  # a long text of several rows shares words with one of them by chance
+        fit = [
+            r
+            for r in fit
+            if (whole and len(r.critiques) > _SEVERAL) or not judged.quotes_single_input(r.text, r.critiques)
+        ]
         misread = {comparable(i.text) for i in self.ledger.instructions.values() if i.reason == MISREAD}
         fit = [r for r in fit if comparable(r.text) not in misread]
         replaces = self.contradictions.replaces

@@ -169,8 +169,8 @@ Return one entry for each thing that the instructions lack or get wrong:
 - "instruction": a new instruction, or the new wording of the one that "violates" names, for a model that never saw these \
 rows. It may be several sentences. State what to do with an input, the form of the answer, and how to tell right answers apart \
 that were confused: name them. A list of all right answers stands in one instruction only, complete and spelt exactly; a \
-reworded instruction keeps everything that is right in the old one. Describe kinds of inputs; do not quote an input. null if \
-the current wording is good enough.
+reworded instruction keeps everything that is right in the old one. Describe kinds of inputs: do not quote an input, and do not \
+spell out the answer to a single one. At most 200 words. null if the current wording is good enough.
 - "contradicts": the id of a current instruction, or "context" for the text around them, if no answer can follow both; else \
 null.
 

@@ -22,6 +22,7 @@ from whet.instructions.answers import (
     copies_example,
     is_form,
     read_listed,
+    refused_texts,
     restated_texts,
     understood,
 )
@@ -32,7 +33,6 @@ from whet.instructions.questions import (
     SCHEMA,
     Critique,
     confusions,
-    labels_of_rows,
     mostly_rows,
     number_lines,
     plain_question,
@@ -155,9 +155,10 @@ async def _packs(
     run: Run, critiques: Sequence[Critique], size: int, most: int | None, plain: bool, embed: Embed | None
 ) -> list[list[int]]:
     """Which critiques go out together: fewer where they are long, or where the model manages no form; then of whole rows only
-    as many as a draft shows. Rows with labels go out in one pack, those of different labels by turns: rows that are much alike
-    teach rules for one label alone, and each pack would write a list of labels of its own."""
-    if mostly_rows(critiques) and (plain or labels_of_rows(critiques)):
+    as many as a draft shows. Rows go out in one pack, those of different labels by turns: each pack would write the whole
+    instruction once more in other words, and rows that are much alike teach rules for one label alone. Other rows come with the
+    next roll-out."""
+    if mostly_rows(critiques):
         return [
             _drafted_from(critiques)
             if plain
@@ -254,6 +255,8 @@ async def _ask(
     else:
         completion = await ask_model(run, "read", question, SCHEMA, sample=sample)
         own, dismissed = understood(completion, known, len(shown), longest)
+        for text, reason in refused_texts(completion, longest):
+            run.log("untested", {"at": "read", "text": text, "reason": reason})
         values = json_values(completion.text)
         copies = copies_example(completion.text, values, len(shown))
         usable = bool(own or dismissed or (is_form(values) and not copies))

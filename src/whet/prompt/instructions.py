@@ -33,7 +33,7 @@ from whet.prompt.events import (
 from whet.prompt.fence import LOOKS_LIKE_MARKER
 from whet.prompt.slots import SLOT
 
-LONGEST = 1000
+LONGEST = 4000
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 
