@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from whet.environments.environment import Environment
 from whet.instructions.critiques import CritiqueBatch
 from whet.run import Run
-from whet.search.plan import payable_rollouts
+from whet.search.plan import payable_rollouts, validation_rows
 
 LEAST = 8
 """Answers of a round at least, where they can be paid."""
@@ -132,14 +132,16 @@ class LearningBudget:
 
 
 def budget_of(run: Run, env: Environment, batch: int, rounds: int) -> LearningBudget:
-    """The budget of a run. A validation takes 5 % of the roll-outs; below 200 only the start and the result are validated."""
+    """The budget of a run. From 200 roll-outs on, a validation has the rows of the plan, and the start, the best and the newest
+    prompt are validated; below, the start and the result, on 5 % of the roll-outs."""
     total = payable_rollouts(run, env, writes=True)
     limits = [run.limits.optimizer_calls, None if run.limits.calls is None else run.limits.calls // 5]
     asks = min((limit for limit in limits if limit is not None), default=None)
     if total is None:
         return LearningBudget(env, None, asks, batch, rounds)
     affords = total >= _AMPLE
-    rows = min(len(env.validation), max(1, int(total * _VALIDATION_SHARE)))
+    few = min(len(env.validation), max(1, int(total * _VALIDATION_SHARE)))
+    rows = validation_rows(total, env) if affords else few
     env = replace(env, validation=env.validation[:rows])
     left = max(1, total - (2 + affords) * rows)
     return LearningBudget(env, left, asks, batch, rounds, affords=affords)
