@@ -97,6 +97,21 @@ def test_the_reward_fits_the_targets(targets: list[Any], reward: Any) -> None:
     assert whet.Task.load("mytask").document["reward"] == reward
 
 
+def test_a_model_that_scores_labels_gets_a_prompt_with_a_place_for_them() -> None:
+    init(
+        "--from",
+        table("a.csv", ","),
+        "--input",
+        "Subject,Body",
+        "--target",
+        "team",
+        "--lm",
+        "embedded/encoder",
+    )
+    task = whet.Task.load("mytask")
+    assert task.prompt.slots == {"Subject", "Body", "mask"} and "Answer with" not in task.prompt.text
+
+
 def test_a_slot_of_the_prompt_names_its_column() -> None:
     Path("rows.jsonl").write_text("".join(json.dumps({"text": "no", **q}) + "\n" for q in QUESTIONS))
     Path("own.md").write_text("Solve: {{question}}\n")

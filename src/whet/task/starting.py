@@ -13,6 +13,7 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
+from whet.prompt.document import MASK
 from whet.prompt.slots import canonical_name, name_slot
 from whet.rewards import choose_reward
 from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few
@@ -179,7 +180,8 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     labels = _labels(every, choices.labels, chosen)
     reward = _reward(every, labels, choices.reward, material, files, chosen)
     if prompt is None:
-        prompt = Prompt.parse(_first_prompt(every[0]["input"], labels))
+        scored = bool(labels) and (choices.lm or "").startswith("embedded/")
+        prompt = Prompt.parse(_first_prompt(every[0]["input"], labels, scored=scored))
         chosen.append("prompt: a first one; write there what you know of the task")
     name, files_prompt = prompt_file(prompt)
     document: dict[str, Any] = {"name": choices.name or _name(target), "prompt": name}
@@ -405,8 +407,12 @@ def _columns_note(material: ImportedData) -> str:
     return f"The columns: {describe_columns(material)}. " if material.columns else ""
 
 
-def _first_prompt(value: Any, labels: Sequence[str]) -> str:
+def _first_prompt(value: Any, labels: Sequence[str], *, scored: bool = False) -> str:
+    """A prompt to begin with: an instruction, or for a model that scores labels a text in which a label takes the place of the
+    mask."""
     names = list(value) if isinstance(value, Mapping) else ["input"]
     filled = "{{" + names[0] + "}}" if len(names) == 1 else "\n".join(f"{n}: {{{{{n}}}}}" for n in names)
+    if scored:
+        return f"{filled}\n<!-- whet:begin -->It is about<!-- whet:end --> {{{{{MASK}}}}}\n"
     end = f"\n\nAnswer with one of: {', '.join(labels)}." if labels else ""
     return f"<!-- whet:begin -->\nGive the right answer.\n<!-- whet:end -->\n\n{filled}{end}\n"
