@@ -161,3 +161,38 @@ async def test_an_evaluation_without_any_answer_is_no_result(task: Any, tmp_path
     async with odd_server(task=sorter) as (url, _calls):
         again = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
     assert again.score.mean == 1.0 and again.failed == 0
+
+
+def losing(*rows: str, status: int) -> Any:
+    """The task model, which never answers some rows."""
+
+    def handle(body: dict[str, Any], number: int) -> Any:
+        lost = any(row in str(body["messages"]) for row in rows)
+        return failing(status)(body, number) if lost else sorter(body, number)
+
+    return handle
+
+
+@pytest.mark.parametrize("status", [500, 502])
+async def test_rows_that_a_server_never_answers_end_as_rows_without_an_answer(
+    status: int, tmp_path: Path
+) -> None:
+    """It answers the others in between, so it is there: these requests are the reason, not the server."""
+    rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(60)]
+    data = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}
+    words: dict[str, Any] = {"data": data, "reward": right, "lm": "openai/task", "concurrency": 4}
+    lost = [f"Dish 1{i:02} " for i in range(2, 40, 6)]
+    async with odd_server(task=losing(*lost, status=status)) as (url, _calls):
+        result = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
+    assert (result.score.n, result.score.of, result.score.mean) == (51, 58, 1.0)
+
+
+async def test_rows_at_the_end_that_a_server_never_answers_are_rows_without_an_answer_too(
+    tmp_path: Path,
+) -> None:
+    rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(20)]
+    data = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}
+    words: dict[str, Any] = {"data": data, "reward": right, "lm": "openai/task", "concurrency": 1}
+    async with odd_server(task=losing("Dish 118 ", "Dish 119 ", status=500)) as (url, _calls):
+        result = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
+    assert (result.score.n, result.score.of) == (16, 18)

@@ -164,6 +164,21 @@ async def test_an_error_inside_a_200_keeps_its_words_and_its_status(
 async def test_a_choice_that_ended_with_an_error_is_no_answer() -> None:
     error = await failed(http(body("half an answ", finish_reason="error")))
     assert "finish_reason error" in str(error) and error.retryable
+    for reason in ("network_error", "insufficient_system_resource", "Abort"):
+        for text in ("half an answ", ""):
+            error = await failed(http(body(text, finish_reason=reason)))
+            assert f"finish_reason {reason}" in str(error) and error.retryable
+
+
+@pytest.mark.parametrize("reason", ["SAFETY", "RECITATION", "sensitive", "refusal", "guardrail_intervened"])
+async def test_an_answer_that_a_filter_ended_is_a_refusal(reason: str) -> None:
+    found = await answered(http(body("half", finish_reason=reason)))
+    assert found.error == "model: refused (stopped by a content filter)"
+
+
+async def test_an_answer_that_the_context_ended_is_a_cut_one() -> None:
+    found = await answered(http(body("half", finish_reason="model_context_window_exceeded")))
+    assert (found.finish, found.error) == ("length", None)
     both = body("fine")
     both["choices"].append(
         {"message": {"content": "half"}, "finish_reason": "error", "error": {"message": WORDS}}

@@ -219,7 +219,7 @@ class CallExecutor:
                 wait = None
                 if error.status != 500 or alike < ALIKE or client.answers == answers:
                     last = error.billed and alike >= ALIKE
-                    wait = self._judge_failure(client, error, MAX_ATTEMPTS if last else attempt)
+                    wait = self._judge_failure(client, digest, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
                     return await self._give_up(role, client, digest, error)
                 await asyncio.sleep(wait)
@@ -329,12 +329,14 @@ class CallExecutor:
             [self._call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)]
         )
 
-    def _judge_failure(self, client: ModelClient, error: ProviderError, attempt: int) -> float | None:
+    def _judge_failure(
+        self, client: ModelClient, digest: str, error: ProviderError, attempt: int
+    ) -> float | None:
         """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
         if error.fatal:
             client.failed = error
             raise error
-        client.failures_since_success += 1
+        client.failures_since_success += client.health.tells(digest, error)
         client.note_wait(error, self.budget.whole_seconds)
         unreached = error.status is None and error.refused
         gone = unreached and client.rounds >= MAX_ATTEMPTS

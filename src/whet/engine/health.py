@@ -25,7 +25,7 @@ class EndpointHealth:
     requests that were lost when an earlier session ended.
 
     `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
-    were not billed. `blank` are answers that hold no usable text, by digest, as long as there was no other answer.
+    were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are answers that hold no usable text, by digest, as long as there was no other answer.
     """
 
     trusted: bool = False
@@ -34,6 +34,7 @@ class EndpointHealth:
     lost: dict[str, ProviderError] = field(default_factory=dict)
     failures: int = 0
     attempts: list[int] = field(default_factory=list)
+    odd: set[str] = field(default_factory=set)
     blank: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -43,11 +44,18 @@ class EndpointHealth:
     def failed(self, digest: str, error: ProviderError) -> None:
         """Note a failed attempt."""
         self.lost[digest] = error
-        self.failures += 1
+        self.failures += digest not in self.odd
+
+    def tells(self, digest: str, error: ProviderError) -> bool:
+        """Whether a failed attempt says that the model may be gone: not where it answered others after this request had failed
+        before, and not where a server that is there fails again what an earlier session lost."""
+        again = digest in self.suspects and error.status is not None and error.status not in _GONE
+        return not (again or digest in self.odd)
 
     def answered(self, digest: str, completions: Sequence[Completion]) -> bool:
         """Note an answer. Whether it holds a usable text."""
         self.failures = 0
+        self.odd = (self.odd | self.lost.keys()) - {digest}
         self.lost.clear()
         self.attempts.clear()
         errors = [c.error for c in completions if c.error is not None]
@@ -72,17 +80,18 @@ class EndpointHealth:
         """
         if self._never and self.blank:
             return self._blank_error(address)
-        if not self.lost:
+        lost = {d: error for d, error in self.lost.items() if d not in self.odd}
+        if not lost:
             return None
-        last = list(self.lost.values())[-1]
-        alike = {d for d, error in self.lost.items() if error.retryable and error.status != 429}
+        last = list(lost.values())[-1]
+        alike = {d for d, error in lost.items() if error.retryable and error.status != 429}
         often = len(alike) > 1 or (alike and self.failures >= LOST_ATTEMPTS)
         again = last.status not in _GONE and alike <= self.suspects
         if not self._never and (not often or again):
             return None
         whole = "" if self._never else "the last "
         return ProviderError(
-            f"{address} has not answered {whole}{len(self.lost)} request(s); the last error: {str(last).rstrip('.')}. "
+            f"{address} has not answered {whole}{len(lost)} request(s); the last error: {str(last).rstrip('.')}. "
             "What was learned is kept: run the same command again when it answers.",
             fatal=True,
             status=last.status,

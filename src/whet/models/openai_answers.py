@@ -44,7 +44,28 @@ _WORDS = ("text", "thinking", "reasoning", "summary", "content")
 _STATUSES = {str(status) for status in range(400, 600)}
 _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
-_AT_LIMIT = {"length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length"}
+_AT_LIMIT = {
+    *("length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length"),
+    "model_context_window_exceeded",
+}
+_FILTERED = {
+    *(
+        "content_filter",
+        "content_filtered",
+        "safety",
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+    ),
+    *("sensitive", "refusal", "guardrail_intervened"),
+}
+"""Words of providers (OpenAI, Anthropic, Google, Amazon, Zhipu) for an answer that a filter ended."""
+_BROKEN = {
+    *("error", "network_error", "insufficient_system_resource", "server_error", "internal_error", "timeout"),
+    *("abort", "aborted", "cancelled", "canceled"),
+}
+"""Words of providers for an answer that their own fault ended: no answer of the model."""
 _KINDS = (
     (bool, "a truth value"),
     (int | float, "a number"),
@@ -151,9 +172,13 @@ def decode_answer(raw: bytes) -> dict[str, Any]:
 
 def _error_of(choice: Any) -> dict[str, Any] | None:
     """The error of a choice that is none, as a body reports one."""
-    if not isinstance(choice, dict) or not (choice.get("error") or choice.get("finish_reason") == "error"):
+    if not isinstance(choice, dict):
         return None
-    return {"error": choice.get("error") or "the choice ended with finish_reason error"}
+    reason = choice.get("finish_reason")
+    broken = isinstance(reason, str) and reason.casefold() in _BROKEN
+    if not (choice.get("error") or broken):
+        return None
+    return {"error": choice.get("error") or f"the choice ended with finish_reason {reason}"}
 
 
 def _failure_inside_200(data: Mapping[str, Any]) -> Failure:
@@ -188,14 +213,15 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
 
 
 def finish_of(reason: Any) -> str:
-    """Why an answer ended, `length` for the token limit in the words of any provider.
+    """Why an answer ended: `length` for a limit on tokens and `content_filter` for a filter, in the words of any provider.
 
-    >>> finish_of("MAX_TOKENS"), finish_of(None), finish_of("content_filter")
+    >>> finish_of("MAX_TOKENS"), finish_of(None), finish_of("SAFETY")
     ('length', 'stop', 'content_filter')
     """
     if not isinstance(reason, str) or not reason:
         return "stop"
-    return "length" if reason.casefold() in _AT_LIMIT else reason
+    word = reason.casefold()
+    return "length" if word in _AT_LIMIT else "content_filter" if word in _FILTERED else reason
 
 
 def _instead(message: Mapping[str, Any], finish: str) -> str:
