@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -405,19 +406,25 @@ def _asks(run: Path, plan: RunPlan, question: str) -> bool:
     return not rows or rows[0][0] == question
 
 
-def _clear_evaluation(run: Path, result: Mapping[str, Any] | None) -> None:
-    """Make room for a fresh evaluation where another one is; nothing else is touched. A `result` that stays is marked as not
-    the last word.
+_EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
+"""The files of an evaluation."""
 
-    Raises RunLocked while another process works on it.
-    """
+
+def _clear_evaluation(run: Path) -> None:
+    """Make room for an evaluation where another one is; nothing else is touched. Raises RunLocked while another process works
+    on it."""
     header = read_header(run)
-    if header is None or evaluated_split(header) is None:
-        return
-    names = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", *(() if result else (RESULT,)))
-    Journal(run / names[0]).close([run / name for name in names])
-    if result:
-        write_result(run, {**{k: v for k, v in result.items() if k != "run"}, "status": "stopped"})
+    if header is not None and evaluated_split(header) is not None:
+        Journal(run / _EVALUATED[0]).close([run / name for name in _EVALUATED])
+
+
+def _put_in_place(run: Path, fresh: Path) -> None:
+    """Let a fresh evaluation that is finished take the place of the one in `run`. Raises RunLocked."""
+    _clear_evaluation(run)
+    for name in _EVALUATED:
+        if (fresh / name).exists():
+            (fresh / name).replace(run / name)
+    shutil.rmtree(fresh)
 
 
 def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
@@ -474,9 +481,11 @@ async def evaluate_task(
         if finished is not None and same and not opts.fresh:
             plain = {key: value for key, value in finished.items() if key != "run"}
             return _mark_as_recorded(run, plain, assembly.clients, progress)
-        if finished is not None or not same:
-            _clear_evaluation(run, finished if same else None)
-        run = run.absolute()
+        place = run.absolute()
+        kept = finished is not None and evaluated_split(read_header(place) or {}) is not None
+        run = place.with_name(f"{place.name}.fresh") if kept else place
+        if not _asks(run, plan, question):
+            _clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
         opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
         with opened.closing():
@@ -492,6 +501,8 @@ async def evaluate_task(
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         result = {**result, "plan": foreseen}
         write_result(run, result)
+        if run != place:
+            _put_in_place(place, run)
         return result
     finally:
         await assembly.close()

@@ -196,3 +196,22 @@ async def test_rows_at_the_end_that_a_server_never_answers_are_rows_without_an_a
     async with odd_server(task=losing("Dish 118 ", "Dish 119 ", status=500)) as (url, _calls):
         result = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
     assert (result.score.n, result.score.of) == (16, 18)
+
+
+async def test_a_fresh_evaluation_that_fails_leaves_the_finished_one_as_it_is(tmp_path: Path) -> None:
+    rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(8)]
+    data = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}
+    words: dict[str, Any] = {"data": data, "reward": right, "lm": "openai/task", "run": tmp_path / "run"}
+    async with odd_server(task=sorter) as (url, _calls):
+        first = await whet.aevaluate("Sort: {{input}}", **words, base_url=url)
+        stored = (tmp_path / "run" / "result.json").read_bytes()
+    async with odd_server(task=failing(401)) as (url, _calls):
+        with pytest.raises(ProviderError):
+            await whet.aevaluate("Sort: {{input}}", **words, base_url=url, fresh=True)
+    assert (tmp_path / "run" / "result.json").read_bytes() == stored
+    assert first.score.mean == 1.0
+    async with odd_server(task=lambda body, number: said("unclear")) as (url, calls):
+        changed = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, fresh=True)
+        recorded = await whet.aevaluate("Sort: {{input}}", **words, base_url=url)
+    assert changed.score.mean == recorded.score.mean == 0.0 and calls["task"] == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

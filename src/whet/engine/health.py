@@ -25,7 +25,8 @@ class EndpointHealth:
     requests that were lost when an earlier session ended.
 
     `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
-    were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are answers that hold no usable text, by digest, as long as there was no other answer.
+    were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are
+    answers that hold no usable text, by digest, as long as there was no other answer.
     """
 
     trusted: bool = False
