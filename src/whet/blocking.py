@@ -25,14 +25,20 @@ def blocking(coroutine: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
     @functools.wraps(coroutine)
     def wait(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(coroutine(*args, **kwargs))
-        return _in_thread(lambda: coroutine(*args, **kwargs))
+        if _is_loop_running():
+            return _in_thread(lambda: coroutine(*args, **kwargs))
+        return asyncio.run(coroutine(*args, **kwargs))
 
     wait.__name__ = wait.__qualname__ = coroutine.__name__.removeprefix("a")
     return wait
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class LoopThread(threading.Thread):

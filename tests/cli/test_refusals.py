@@ -89,8 +89,9 @@ def test_a_refusal_leaves_the_run_that_a_folder_held(task: Path) -> None:
     whet.optimize(task, **asked, budget=Budget(calls=40))
     before = read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects")
     assert before
-    with pytest.raises(UsageError, match="differs in"):
+    with pytest.raises(UsageError, match=r"differs in limits\.calls: 40 -> 41\. Choose another") as refused:
         whet.optimize(task, **asked, budget=Budget(calls=41))
+    assert refused.value.__context__ is None, "no other exception stands before it"
     assert read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects") == before
     assert (task / "run" / "result.json").is_file()
 

@@ -42,7 +42,7 @@ from whet.methods import BLOCKS, Method
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS
 from whet.sources import source_hash
-from whet.storable import to_json
+from whet.storable import shown, to_json
 from whet.task import Task
 from whet.task.spec import ALPHA
 from whet.version import __version__
@@ -239,15 +239,24 @@ def check_folder(folder: Path) -> None:
 
 
 def differing_entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Header entries in which two runs differ, as `name: old -> new`; of the task what was edited."""
+    """Header entries in which two runs differ, as `name: old -> new`; of a mapping its entries, of the task what was edited."""
     plain = orjson.loads(to_json(new))
     names = [k for k in {**old, **plain} if k != PARTS and old.get(k) != plain.get(k)]
     return [
         _describe_edits(old.get(PARTS, {}), plain.get(PARTS, {}))
         if k == "fingerprint"
-        else f"{k}: {old.get(k)!r} -> {plain.get(k)!r}"
+        else _describe_change(k, old.get(k), plain.get(k))
         for k in names
     ]
+
+
+def _describe_change(name: str, old: Any, new: Any) -> str:
+    """An entry of a header before and after; of two mappings what differs in them."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        before, after = ("none" if value is None else shown(value, 200) for value in (old, new))
+        return f"{name}: {before} -> {after}"
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return ", ".join(_describe_change(f"{name}.{key}", old.get(key), new.get(key)) for key in keys)
 
 
 def _describe_edits(old: Mapping[str, str], new: Mapping[str, str]) -> str:
@@ -308,7 +317,7 @@ def open_run(
         elif changed := differing_entries(orjson.loads(pinned), header):
             raise ReplayDiverged(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "
-                f"Choose another {parameter('run')}, or reuse its paid answers in a new run with {parameter('fork')}."
+                f"Choose another {parameter('run')}; a run of optimize may reuse its paid answers with {parameter('fork')}."
             )
         return replace(_load(journal, folder, plan, clients, cache, on_event, fork), made=made)
     except (sqlite3.DatabaseError, ValueError, TypeError, LookupError, AttributeError) as error:
