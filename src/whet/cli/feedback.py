@@ -156,7 +156,7 @@ def _show_import(summary: Mapping[str, Any]) -> None:
 )  # fmt: skip
 def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: bool) -> dict[str, Any]:
     """Store the answers and the feedback of FILES (.jsonl, .json, .csv)."""
-    from whet.live.traffic import read_files, store_imported
+    from whet.live.traffic import earlier_ids, read_files, store_imported
 
     batch = read_files(files, prompt, version)
     summary: dict[str, Any] = {
@@ -167,6 +167,8 @@ def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: b
     if dry_run:
         return summary
     with open_here() as live:
+        if earlier := earlier_ids(live.traffic):
+            batch = read_files(files, prompt, version, earlier)
         outcome = store_imported(live.traffic, batch)
     clashes = [{"id": c.id, "stored": c.stored, "given": c.sent} for c in outcome.conflicts]
     return {

@@ -22,6 +22,7 @@ from whet.live.traffic import Traffic
 from whet.live.traffic.behaviour import BehaviourModel
 from whet.live.traffic.dataset import behaviour_of
 from whet.prompt import Prompt
+from whet.types import content_hash
 
 
 @pytest.fixture
@@ -174,3 +175,18 @@ def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
 def test_a_kind_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match=r'there is no kind "ratng" of feedback\. Did you mean "rating"\?'):
         feedback.main(["list", "--kind", "ratng"], standalone_mode=False)
+
+
+def test_an_answer_that_was_imported_under_an_earlier_id_is_no_second_answer(
+    run: Any, traffic: Traffic, tmp_path: Path
+) -> None:
+    id = "import-" + content_hash(["q", "a", None, None])[:32]
+    traffic.add([Inference("support", 2, id=id, inputs={"input": "q"}, output="a")])
+    table = tmp_path / "table.csv"
+    table.write_text("question,answer,rating\nq,a,5\n", "utf-8")
+    assert "1 are new, 1 stood there already" in run(
+        "import", str(table), "--prompt", "support", "--version", "2"
+    )
+    assert "2 are new, 0 stood there already" in run(
+        "import", str(table), "--prompt", "support", "--version", "3"
+    )

@@ -13,7 +13,9 @@ from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
 from whet.live.database import Database
 from whet.live.traffic import Traffic
-from whet.live.traffic.importers import ParsedFiles, read_files, store_imported
+from whet.live.traffic.importers import ParsedFiles, earlier_ids, read_files, store_imported
+from whet.live.traffic.traffic_tables import erased
+from whet.types import content_hash
 
 TIME = "2026-01-02T03:04:05Z"
 MICROS = 1_767_323_045_000_000
@@ -336,6 +338,63 @@ def test_the_same_files_twice_change_nothing(tmp_path: Path, database: Database)
     changed = {**GENERATION, "output": "Restart it.", "scores": []}
     third = store_imported(traffic, read(tmp_path, changed, {"question": "q", "answer": "b", "rating": 5}))
     assert (third.accepted, [clash.id for clash in third.conflicts]) == (2, ["obs-1"])
+
+
+TABLE = (
+    {"question": "q", "answer": "a", "rating": 5},
+    {"question": "p", "answer": "b", "rating": 3, "user": "u"},
+)
+
+
+def placed(traffic: Traffic) -> list[tuple[str, int, int]]:
+    """Prompt and version of all ratings, and how many there are."""
+    return sorted((one.prompt, one.version, one.n) for one in traffic.counts() if one.kind == "rating")
+
+
+def test_one_text_may_be_the_answer_of_two_versions_and_of_two_prompts(
+    tmp_path: Path, database: Database
+) -> None:
+    traffic = Traffic(database)
+    places = [("support", 1), ("support", 2), ("shop", 2)]
+    for prompt, version in [*places, *places]:
+        stored = store_imported(traffic, read(tmp_path, *TABLE, prompt=prompt, version=version))
+        assert stored.conflicts == []
+    named = ({**row, "prompt_name": "shop", "prompt_version": 2} for row in TABLE)
+    assert store_imported(traffic, read(tmp_path, *named)).duplicates == 2, (
+        "the same answers of the same version"
+    )
+    assert [row[:2] for row in placed(traffic)] == sorted(places)
+    assert {row[2] for row in placed(traffic)} == {2, 4}
+
+
+@pytest.mark.parametrize("kind", ["episode", "session", "response"])
+def test_one_text_may_be_the_answer_in_two_places(kind: str, tmp_path: Path, database: Database) -> None:
+    traffic = Traffic(database)
+    found = read(
+        tmp_path, *({"question": "q", "answer": "a", "rating": n, f"{kind}_id": f"t{n}"} for n in (1, 5))
+    )
+    assert [getattr(one, kind) for one in found.inferences] == ["t1", "t5"]
+    store_imported(traffic, found)
+    assert placed(traffic) == [("support", 4, 2)], "no rating waits for its answer"
+
+
+def test_a_file_that_was_imported_under_earlier_ids_changes_nothing(
+    tmp_path: Path, database: Database
+) -> None:
+    traffic = Traffic(database)
+    before = "import-" + content_hash(["q", "a", None, None])[:32]
+    gone = "import-" + content_hash(["p", "b", None, None])[:32]
+    traffic.add([Inference("support", 4, id=before, inputs={"input": "q"}, output="a")])
+    with database.begin() as connection:
+        connection.execute(erased.insert(), [{"seq": 9, "id": gone, "what": "inference"}])
+    again = store_imported(traffic, read(tmp_path, *TABLE, earlier=earlier_ids(traffic)))
+    assert (again.duplicates, again.erased, again.conflicts) == (1, 2, []), (
+        "one answer is there, one was erased"
+    )
+    assert placed(traffic) == [("support", 4, 1)]
+    other = store_imported(traffic, read(tmp_path, *TABLE, version=5, earlier=earlier_ids(traffic)))
+    assert (other.accepted, other.erased) == (2, 2)
+    assert placed(traffic) == [("support", 4, 1), ("support", 5, 1)]
 
 
 def test_different_feedback_under_one_id_is_kept_apart(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from whet.lazy import lazy
 if TYPE_CHECKING:
     from whet.live.traffic.behaviour import BehaviourModel, Estimate
     from whet.live.traffic.dataset import behaviour_of
-    from whet.live.traffic.importers import read_files, store_imported
+    from whet.live.traffic.importers import earlier_ids, read_files, store_imported
     from whet.live.traffic.schema import MOST_ROWS, RefusedRow, RowsRefused, parse_feedback, read_inferences
 
 from whet.live.traffic.erase import Erased
@@ -48,6 +48,7 @@ __all__ = [
     "Traffic",
     "TrafficEvent",
     "behaviour_of",
+    "earlier_ids",
     "parse_feedback",
     "read_files",
     "read_inferences",
@@ -59,7 +60,7 @@ __getattr__ = lazy(
     {
         "whet.live.traffic.behaviour": "BehaviourModel Estimate",
         "whet.live.traffic.dataset": "behaviour_of",
-        "whet.live.traffic.importers": "read_files store_imported",
+        "whet.live.traffic.importers": "earlier_ids read_files store_imported",
         "whet.live.traffic.schema": "MOST_ROWS RefusedRow RowsRefused parse_feedback read_inferences",
     },
 )

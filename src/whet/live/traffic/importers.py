@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
+from sqlalchemy import select
 
 from whet.client.records import (
     LONGEST_ID,
@@ -22,8 +23,9 @@ from whet.client.records import (
     checked_inference,
 )
 from whet.errors import UsageError
-from whet.feedback.rows import LONGEST, read_row, snake_case, table_rows
+from whet.feedback.rows import LONGEST, FeedbackRow, read_row, snake_case, table_rows
 from whet.instructions.guard import visible
+from whet.live.traffic import traffic_tables as tables
 from whet.live.traffic.adapters import as_number, convert_content, moment, read_moment, target_of
 from whet.live.traffic.exports import (
     UNNAMED,
@@ -68,8 +70,41 @@ class ImportOutcome:
     conflicts: list[Clash]
 
 
-def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: int = 0) -> ParsedFiles:
-    """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt.
+EarlierIds = Mapping[str, tuple[str, int] | None]
+"""The ids of answers that were imported when an id said nothing of the prompt: prompt and version of each, None where the answer
+was erased."""
+
+
+class _Naming(NamedTuple):
+    """Prompt and version of rows that name none, and the ids that stay as they are."""
+
+    prompt: str | None
+    version: int
+    earlier: EarlierIds
+
+
+def earlier_ids(traffic: Traffic) -> EarlierIds:
+    """Such ids in a database. The same file again brings neither a second answer nor one that was erased."""
+    mine, gone = tables.inferences.c, tables.erased.c.id
+    with traffic.database.read() as connection:
+        stored = connection.execute(
+            select(mine.id, mine.prompt, mine.version).where(mine.id.startswith("import-"))
+        )
+        earlier: dict[str, tuple[str, int] | None] = {id: (prompt, version) for id, prompt, version in stored}
+        earlier.update(
+            dict.fromkeys(connection.execute(select(gone).where(gone.startswith("import-"))).scalars())
+        )
+    return earlier
+
+
+def read_files(
+    paths: Iterable[str | Path],
+    prompt: str | None = None,
+    version: int = 0,
+    earlier: EarlierIds | None = None,
+) -> ParsedFiles:
+    """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt, `earlier` are the
+    `earlier_ids` of the database that the rows are for.
 
     A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`, or one trace of
     Langfuse. Raises UsageError with file and line for a file that cannot be read, for a time that is none, when a row with an
@@ -78,14 +113,15 @@ def read_files(paths: Iterable[str | Path], prompt: str | None = None, version: 
     """
     inferences: dict[str, Inference] = {}
     feedback: list[tuple[str, Feedback]] = []
+    naming = _Naming(prompt, version, earlier or {})
     skipped: list[tuple[str, str]] = []
     columns = ""
     for path in paths:
         for row in _rows(Path(path)):
             columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
             try:
-                exported = _read(row.value, row.where)
-                named = [_name_inference(one, prompt, version, row.where) for one in exported.inferences]
+                exported = _read(row.value, row.where, naming)
+                named = [_name_inference(one, naming, row.where) for one in exported.inferences]
                 kept = [checked_inference(one, row.where) for one in named]
                 more = [checked_feedback(one, row.where) for one in exported.feedback]
             except _Unusable as error:
@@ -126,7 +162,7 @@ class _Unusable(Exception):
     """A row that holds nothing."""
 
 
-def _read(row: Mapping[str, Any], where: str) -> ExportedRow:
+def _read(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedRow:
     for key, value in row.items():
         if snake_case(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
             raise UsageError(
@@ -139,18 +175,18 @@ def _read(row: Mapping[str, Any], where: str) -> ExportedRow:
             if not exported.inferences and not exported.feedback:
                 raise _Unusable("it is neither an answer of a model nor feedback")
             return exported
-    return _plain_row(row, where)
+    return _plain_row(row, where, naming)
 
 
-def _name_inference(one: Inference, prompt: str | None, version: int, where: str) -> Inference:
+def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
     if one.prompt != UNNAMED:
         return one
-    if prompt is None:
+    if naming.prompt is None:
         raise UsageError(f"{where}: the row names no prompt. Say which one answered: --prompt NAME.")
-    return replace(one, prompt=prompt, version=version)
+    return replace(one, prompt=naming.prompt, version=naming.version)
 
 
-def _plain_row(row: Mapping[str, Any], where: str) -> ExportedRow:
+def _plain_row(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedRow:
     """A row of a plain table, or of feedback in another tool's words."""
     target = target_of(row)
     try:
@@ -164,7 +200,8 @@ def _plain_row(row: Mapping[str, Any], where: str) -> ExportedRow:
     if content.output is not None or target is None:
         if content.input is None and content.output is None:
             raise _Unusable("it does not say which answer it is about")
-        inference = _answer(row, content.input, content.output, target)
+        inference = _name_inference(_answer(row, content.input, content.output, target), naming, where)
+        inference = replace(inference, id=inference.id or _row_id(row, inference, content, naming.earlier))
         target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
     parts = (
@@ -180,23 +217,42 @@ def _answer(
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
     version = as_number(named.get("prompt_version"))
-    texts = {"inputs": inputs, "output": output}
-    cut = [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
-    whole = [dict(row)] if cut else [inputs, output]
-    mark = content_hash([*whole, named.get("user_id"), named.get("session_id")])[:32]
+    cut = _cut(inputs, output)
     return Inference(
         prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
         version=int(version) if version is not None and version >= 0 else 0,
-        id=(own or f"import-{mark}")[:LONGEST_ID],
+        id=own[:LONGEST_ID],
         inputs=as_inputs(inputs),
         output=as_output(output),
         model=short(named.get("model"), LONGEST_ID),
         session=short(named.get("session_id"), LONGEST_ID),
         episode=target[1][:LONGEST_ID] if target is not None and target[0] == "episode" else None,
+        response=target[1][:LONGEST_ID] if target is not None and target[0] == "response" else None,
         user=short(named.get("user_id"), LONGEST_ID),
         time=time,
         metadata={"cut": cut} if cut else {},
     )
+
+
+def _cut(inputs: str | None, output: str | None) -> list[str]:
+    """Which texts were too long to be kept whole."""
+    texts = {"inputs": inputs, "output": output}
+    return [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
+
+
+def _row_id(row: Mapping[str, Any], one: Inference, content: FeedbackRow, earlier: EarlierIds) -> str:
+    """An id for an answer whose row gives none: of its texts, of who asked, and of what it belongs to.
+
+    Two versions of a prompt may give one answer.
+    """
+    named = {snake_case(key): value for key, value in row.items()}
+    whole = [dict(row)] if _cut(content.input, content.output) else [content.input, content.output]
+    parts = [*whole, named.get("user_id"), named.get("session_id")]
+    before = f"import-{content_hash(parts)[:32]}"
+    alone = one.episode is None and one.response is None
+    if alone and before in earlier and earlier[before] in (None, (one.prompt, one.version)):
+        return before
+    return f"imported-{content_hash([*parts, one.prompt, one.version, one.episode, one.response])[:32]}"
 
 
 def _merge_rows(one: Inference, other: Inference) -> Inference:
