@@ -292,7 +292,7 @@ def _refuse_unpayable(
     for name in ("calls", "task_calls", "judge_calls", "tokens", "cost_usd"):
         limit, most = getattr(there, name), sum(getattr(one, name) or 0 for one in need)
         if limit is not None and limit < most - 1e-12:
-            asked = (
+            subject = (
                 f"{len(rows)} more rows"
                 if rows
                 else f"The missing answers to {quantity(len(lacking), 'row')}"
@@ -300,7 +300,7 @@ def _refuse_unpayable(
             beside = f", with the missing answers to {len(lacking)} earlier ones," if rows and lacking else ""
             remedy = "Give fewer rows." if rows else "Begin a new run with a higher limit."
             raise UsageError(
-                f"{asked}{beside} may take {most:g} {name.replace('_', ' ')}, and the limits of the run, which hold "
+                f"{subject}{beside} may take {most:g} {name.replace('_', ' ')}, and the limits of the run, which hold "
                 f"once more for all added rows together, leave {limit:g}. {remedy}"
             )
 

@@ -151,8 +151,7 @@ async def final_evaluation(
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *zero_warnings(core), *search_warnings(core, low, high)]
     warnings += [*optimizer_warnings(core, prompt, search.reason), *copy_warnings(task, prompt)]
-    warnings += added_warnings(task, prompt)
-    warnings += barren_warnings(core, start.candidate.id, search.best.id)
+    warnings += [*added_warnings(task, prompt), *barren_warnings(core, start.candidate.id, search.best.id)]
     answers = [*start.test, *(() if best is start else best.test)]
     warnings += cut_warnings(answers, env.generation.max_tokens)
     warnings += [*thought_warnings(answers), *label_warnings(answers)]

@@ -127,8 +127,8 @@ def _meaning_warnings(task: Task) -> list[str]:
 def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
     """For each text which numbers it has, whatever their order: equal where they are the same."""
     known: dict[tuple[str, ...], int] = {}
-    found = (tuple(sorted(_NUMBER.findall(text))) for text in texts)
-    return np.array([known.setdefault(numbers, len(known)) for numbers in found], dtype=np.int64)
+    numbers_of = (tuple(sorted(_NUMBER.findall(text))) for text in texts)
+    return np.array([known.setdefault(numbers, len(known)) for numbers in numbers_of], dtype=np.int64)
 
 
 def _roots(first: Sequence[int]) -> list[int]:

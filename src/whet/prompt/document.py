@@ -276,15 +276,15 @@ class Prompt:
         Raises UsageError for a slot without a value, and for a value without a slot.
         """
         slots = sorted(self.slots - {MASK}) or ["input"]
-        given = {canonical_name(name): name for name in values}
+        names = {canonical_name(name): name for name in values}
         wanted = {canonical_name(name) for name in slots}
         call = f"Write fill_slots({{{', '.join(f'{name!r}: ...' for name in slots)}}})."
         for name in slots:
-            if canonical_name(name) not in given:
+            if canonical_name(name) not in names:
                 raise UsageError(
                     f"The slot {{{{{name}}}}} of the prompt has no value; there are {shown(list(values))}. {call}"
                 )
-        for key, name in given.items():
+        for key, name in names.items():
             if key not in wanted:
                 raise UsageError(f'The prompt has no slot "{name}".{did_you_mean(name, slots)} {call}')
             if not isinstance(values[name], str):
