@@ -180,7 +180,7 @@ def comparison_folder(options: Options, task: Task) -> Path:
 @checked
 async def alearn(
     prompt: str | Path | Prompt,
-    feedback: Sequence[str | Path | Mapping[str, Any]] = (),
+    feedback: str | Path | Sequence[str | Path | Mapping[str, Any]] = (),
     *,
     optimizer_lm: RoleModel = None,
     base_url: str | None = None,
@@ -195,7 +195,7 @@ async def alearn(
     root: str | Path = "runs",
     progress: Progress | bool | None = None,
 ) -> LearnResult:
-    """Teach a prompt what feedback (files or rows) demands; the proposal with its `status`.
+    """Teach a prompt what feedback (a file, or files and rows) demands; the proposal with its `status`.
 
     `prompt` is the file of a prompt, which is written with its ledger beside it (or to `out`), or, as a text or a Prompt, a
     prompt in memory: `result.prompt` is what it becomes. `optimizer_lm` reads the comments and writes instructions, at most
@@ -206,6 +206,7 @@ async def alearn(
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
+    feedback = [feedback] if isinstance(feedback, str | Path) else feedback
     target, path = None if out is None else Path(out), prompt_path(prompt)
     for name, value in (("the prompt", path), (parameter("out"), out), (parameter("root"), root)):
         check_path(name, value)

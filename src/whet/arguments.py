@@ -31,6 +31,7 @@ _WORDS: Mapping[Any, str] = {
 }
 
 
+_EXAMPLES = {"budget": "whet.Budget(calls=500)"}
 _OTHER_NAMES: Mapping[str, Collection[str]] = {
     "lm": ("model", "models", "llm", "task_lm", "task_model", "language_model"),
     "optimizer_lm": ("optimizer_model", "prompt_model", "reflection_lm", "optimizer"),
@@ -135,7 +136,9 @@ def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) 
         if value is None and signature.parameters[name].default is not inspect.Parameter.empty:
             bound.arguments[name] = signature.parameters[name].default
         elif (wrong := _wrong(hint, value)) is not None:
-            raise UsageError(f"{parameter(name)} must be {_words(hint)}; {wrong}.")
+            example = _EXAMPLES.get(name)
+            remedy = f" Write {name}={example}." if example else ""
+            raise UsageError(f"{parameter(name)} must be {_words(hint)}; {wrong}.{remedy}")
     return bound
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -44,7 +45,15 @@ from whet.engine.run_folder import read_result as read_result
 from whet.engine.trained_policy import check_policy
 from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import CONTROL, usage_of_run, usage_without_control, with_part
-from whet.errors import BudgetExceeded, ProviderError, StorageError, UsageError, did_you_mean, parameter
+from whet.errors import (
+    BudgetExceeded,
+    ProviderError,
+    StorageError,
+    UsageError,
+    did_you_mean,
+    parameter,
+    quantity,
+)
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
 from whet.prompt import Prompt
 from whet.reporting import write_report
@@ -516,7 +525,23 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
         if (folder / "journal.sqlite").is_file():
             return folder
     known = [str(p.parent.relative_to(root)) for p in Path(root).glob("**/journal.sqlite") if p.is_file()]
-    raise UsageError(f'There is no run "{run}".{did_you_mean(str(run), known)}')
+    for folder in (Path(run), Path(root) / str(run)):
+        if (folder / "comparison.html").is_file():
+            inside = sorted(
+                name
+                for name in known
+                if Path(root) / name in {p.parent for p in folder.glob("*/journal.sqlite")}
+            )
+            raise UsageError(
+                f"{folder} is a comparison of {quantity(len(inside), 'run')}: {', '.join(inside)}. Its page is "
+                f"{folder / 'comparison.html'}; name one of the runs."
+            )
+    close = difflib.get_close_matches(str(run), known, n=3)
+    meant = f" Did you mean {' or '.join(close)}?" if close else ""
+    raise UsageError(
+        f'There is no run "{run}" in {Path(root).absolute()} ({quantity(len(known), "run")} there).{meant} '
+        f"{parameter('root', 'FOLDER')} names another folder of runs, and `whet runs` lists them."
+    )
 
 
 def _spent_so_far(folder: Path) -> dict[str, Any]:

@@ -387,7 +387,7 @@ def test_a_terminal_is_asked_for_what_no_option_says(monkeypatch: pytest.MonkeyP
 
 BAD = {
     "no source": ([], "--from"),
-    "unknown kind": (["--from", "rows.xlsx"], "Convert"),
+    "unknown kind": (["--from", "prompt.docx"], "Convert"),
     "no such file": (["--from", "absent.csv"], "absent.csv"),
     "no such column": (["--from", "a.csv", "--target", "teams"], 'Did you mean "team"'),
     "no target": (["--from", "a.csv", "--input", "Subject,Body,team"], "--target"),
@@ -413,6 +413,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_used_is_refused_and_nothing_is_written(case: str) -> None:
     table("a.csv", ";")
+    Path("prompt.docx").write_bytes(b"PK")
     Path("one.csv").write_text("text\na\nb\n")
     Path("uneven.csv").write_text("a;b\n1;2\n3\n")
     Path("blocks.yaml").write_text(json.dumps({**PROMPTFOO, "prompts": ["{% if text %}x{% endif %}"]}))
@@ -605,3 +606,24 @@ def test_what_a_request_loses_on_its_way_into_a_prompt_is_said(caplog: pytest.Lo
     assert whet.Task.load("mytask").prompt.messages[0].role == "system"
     lost, role = caplog.messages
     assert "request.json" in lost and "model -> address" in lost and "read as system" in role
+
+
+def test_few_rows_are_said_with_what_a_promotion_needs() -> None:
+    Path("few.csv").write_text("input,target\n" + "".join(f"word {n},answer {n}\n" for n in range(7)))
+    (warning,) = (line for line in init("--from", "few.csv")["warnings"] if "sealed test" in line)
+    assert warning.startswith("2 rows in the sealed test: a promotion needs at least 6 there")
+
+
+def test_a_file_that_is_not_there_is_said_before_its_kind() -> None:
+    Path("complaints.csv").write_text("input,target\na,b\n")
+    done = CliRunner().invoke(cli, ["init", "mytask", "--from", "complaints.cvs"])
+    assert 'there is no file complaints.cvs. Did you mean "complaints.csv"?' in str(done.exception)
+
+
+def test_the_folder_of_a_task_is_named_with_a_dot_from_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    init("--from", "example")
+    monkeypatch.chdir("mytask")
+    done = CliRunner().invoke(cli, ["evaluate", "mytask"])
+    assert "there is no such task folder. It is the folder you are in: name it with a dot (.)" in str(
+        done.exception
+    )

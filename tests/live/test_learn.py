@@ -220,7 +220,7 @@ def test_the_same_instruction_supports_the_one_that_stands_there(prompt: Path) -
     assert (support["id"], support["sources"], support["feedback"]) == ("i2", 2, ["f1", "f2"])
 
 
-@pytest.mark.parametrize("text", ["Use {{q}}.", "<!-- whet:end -->", "...", "x" * 1001, "a\rb"])
+@pytest.mark.parametrize("text", ["Use {{q}}.", "<!-- whet:end -->", "...", "x" * 4001, "a\rb"])
 def test_an_instruction_that_cannot_stand_in_a_fence_is_refused(prompt: Path, text: str) -> None:
     row = {"id": "r", "instruction": text}
     result = generate_events(prompt, row, accepted=frozenset({"r"}))

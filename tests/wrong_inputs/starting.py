@@ -51,7 +51,7 @@ INIT: Mapping[str, Case] = {
     "source nowhere": init("--from row.csv", 'Did you mean "rows.csv"'),
     "source a folder": init("--from task", "task is a folder", "Name the file"),
     "source of Excel": init("--from x.xlsx", "x.xlsx", "Convert", x__xlsx=b"PK"),
-    "source of no kind": init("--from rows", "rows come from .csv", "Convert"),
+    "source of no kind": init("--from rows.txt", "rows come from .csv", "Convert", rows__txt=b"a"),
     "source in a network": init("--from https://example.com/x.csv", "Download the file"),
     "source empty": init("--from ''", "--from is empty"),
     "data set without a name": init("--from datasets:", "datasets:NAME"),
@@ -211,7 +211,7 @@ LOOKS: Mapping[str, Case] = {
     "runs a file": Case(("--root", "no folder feedback.jsonl"), "runs --root feedback.jsonl"),
     "runs with an argument": Case(("unexpected extra argument",), "runs task"),
     "report of a journal that is a folder": Case(
-        ('no run "a".',), "report a", files={"runs/a/journal.sqlite/x": ""}
+        ('no run "a" in',), "report a", files={"runs/a/journal.sqlite/x": ""}
     ),
     "show nothing": Case(("Missing argument 'RUN'",), "show"),
     "show a task": Case(('no run "task"',), "show task"),

@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "learn None": (learn(None), "prompt must be a text, a path or a whet.Prompt; this is None"),
     "learn a number": (learn(5), "this is 5"),
     "learn with NUL": (learn("a\0.md"), "the prompt must name"),
-    "learn from a text": (learn(feedback="p.md"), "feedback must be a list"),
+    "learn from a text": (learn(feedback="p.md"), "p.md: feedback files end in .jsonl"),
     "learn from None": (learn(feedback=[None]), "one is None"),
     "learn a rating": (learn(feedback=[{"comment": "a", "rating": HUGE}]), "rating"),
     "learn by nobody": (

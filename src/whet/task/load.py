@@ -213,8 +213,13 @@ def _open(place: Path) -> tuple[Node, Path]:
     if not place.exists():
         siblings = sorted(p.name for p in place.parent.iterdir()) if place.parent.is_dir() else []
         near = difflib.get_close_matches(place.name, siblings, n=1)
+        here = (Path("task.yaml")).is_file() and place.name == Path.cwd().name
         remedy = (
-            f' Did you mean "{place.parent / near[0]}"?' if near else " Give the folder that holds task.yaml."
+            " It is the folder you are in: name it with a dot (.)."
+            if here
+            else f' Did you mean "{place.parent / near[0]}"?'
+            if near
+            else " Give the folder that holds task.yaml."
         )
         raise UsageError(f"{place}: there is no such task folder.{remedy}")
     if not path.exists():

@@ -12,6 +12,7 @@ from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
 from whet.storable import shown
 from whet.task.delimited import DELIMITERS, read_delimited
+from whet.task.files import read_bytes
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows
 from whet.task.sources import load_split
 
@@ -63,6 +64,7 @@ def read_material(source: str) -> ImportedData:
         ".py": _program,
     }
     if path.suffix.lower() not in readers:
+        read_bytes(path, "")  # a file that is not there is said first
         raise UsageError(
             f"{source}: rows come from {', '.join(readers)}, {DATASETS}NAME or example. Convert the file."
         )

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, quantity
 from whet.prompt import Prompt
 from whet.prompt.document import MASK
 from whet.prompt.slots import canonical_name, name_slot
 from whet.rewards import choose_reward
 from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few
+from whet.stats import fewest_clusters, opening_alpha
 from whet.task.examples import LEAK, fold_text
 from whet.task.files import read_text
 from whet.task.load import load_task
@@ -25,7 +26,7 @@ from whet.task.memory import LONGEST_PATH, names_prompt_file
 from whet.task.prompts import load_prompt, prompt_file
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES
 from whet.task.save import check_folder, write_folder
-from whet.task.spec import Task
+from whet.task.spec import ALPHA, Task
 from whet.task.tree import write_yaml
 
 NO_LABELS = "none"
@@ -197,7 +198,13 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     files["task.yaml"] = write_yaml(document).encode()
     places = {f"{split or 'data'}.jsonl": lines for split, lines in material.places.items()}
     write_folder(target, files, places=places)
-    return StartedTask(load_task(target), target, chosen, warnings)
+    task, fewest = load_task(target), fewest_clusters(opening_alpha(ALPHA, 1))
+    if len(task.test) < fewest:
+        warnings.append(
+            f"{quantity(len(task.test), 'row')} in the sealed test: a promotion needs at least {fewest} there, and about 60 to "
+            "show a gain of 0.2. Give more rows."
+        )
+    return StartedTask(task, target, chosen, warnings)
 
 
 def _text_of(value: Any) -> str:
