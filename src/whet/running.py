@@ -495,7 +495,7 @@ async def evaluate_task(
         run = place.with_name(f"{place.name}.fresh") if kept else place
         if not _asks(run, plan, question):
             _clear_evaluation(run)
-        opened = open_run(run, plan, assembly.clients, assembly.cache(run, opts), lambda name, value: None)
+        opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
         opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
         with opened.closing():
             result = await execute_evaluation(

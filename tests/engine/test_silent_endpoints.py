@@ -213,5 +213,7 @@ async def test_a_fresh_evaluation_that_fails_leaves_the_finished_one_as_it_is(tm
     async with odd_server(task=lambda body, number: said("unclear")) as (url, calls):
         changed = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, fresh=True)
         recorded = await whet.aevaluate("Sort: {{input}}", **words, base_url=url)
+        other = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, seed=1)
+    assert other.score.mean == 0.0, "what was asked afresh is what the cache holds"
     assert changed.score.mean == recorded.score.mean == 0.0 and calls["task"] == 6
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
