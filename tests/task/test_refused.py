@@ -389,7 +389,7 @@ ROWS = {
     ),
     "program value": Case(
         "data.py:1",
-        ("row 1", "set", "Yield"),
+        ("row 1", "set", "Rows hold texts"),
         files=data("data.py", data_py="def rows():\n    return [{'input': {1}}]\n"),
     ),
 }

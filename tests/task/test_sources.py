@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import whet
@@ -88,6 +89,55 @@ def test_the_same_in_python_and_saved_as_rows(folder: Path, monkeypatch: pytest.
     task = whet.Task.of("Answer.", data=data, reward="exact_match")
     saved = task.save(folder / "saved")
     assert (saved / "data.jsonl").is_file() and whet.Task.load(saved).fingerprint == task.fingerprint
+
+
+def parquet(folder: Path, columns: dict[str, Any]) -> None:
+    """A data set of 30 rows in a file of Parquet; `columns`: the type and the value of each beside `text` and `label`."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    made = {name: pa.array([value] * 30, kind(pa)) for name, (kind, value) in columns.items()}
+    texts = {"text": [f"text {i}" for i in range(30)], "label": ["ab"[i % 2] for i in range(30)]}
+    (folder / "frame").mkdir()
+    pq.write_table(pa.table({**texts, **made}), folder / "frame" / "train.parquet")
+
+
+NARROW: dict[str, tuple[Any, Any]] = {
+    "score": (lambda pa: pa.float32(), 0.1),
+    "half": (lambda pa: pa.float16(), np.float16(0.1)),
+    "many": (lambda pa: pa.list_(pa.float32()), [0.1, 0.2]),
+    "deep": (lambda pa: pa.struct([("a", pa.float32()), ("b", pa.float64())]), {"a": 0.1, "b": 0.1}),
+    "objects": (lambda pa: pa.list_(pa.struct([("a", pa.float32())])), [{"a": 1e20}]),
+}
+READ = {
+    "score": 0.1,
+    "half": 0.1,
+    "many": [0.1, 0.2],
+    "deep": {"a": 0.1, "b": 0.1},
+    "objects": [{"a": 1e20}],
+}
+
+
+def test_numbers_of_32_and_16_bits_are_the_decimals_that_were_written(folder: Path) -> None:
+    parquet(folder, NARROW)
+    rest = ", ".join(f"{name}: {name}" for name in NARROW)
+    task = load(folder, f"{{datasets: frame, columns: {{input: text, target: score, {rest}}}}}")
+    example = task.train[0]
+    assert example.target == 0.1 and {name: example.row[name] for name in NARROW} == READ
+    score = whet.evaluate(task, lm=lambda messages: "0.1", split="train").score
+    assert score.mean == 1.0, "the right answer is right"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_narrow_numbers_of_a_data_frame_are_the_same(folder: Path, kept: bool) -> None:
+    pd = pytest.importorskip("pandas")
+    parquet(folder, NARROW)
+    types = {"dtype_backend": "pyarrow"} if kept else {}
+    frame = pd.read_parquet(folder / "frame" / "train.parquet", **types)
+    frame = frame.rename(columns={"text": "input", "label": "target"})
+    row = whet.Task.of("Say {{input}}", data=frame, reward="exact_match").train[0].row
+    lost = () if kept else ("deep", "objects")  # pandas makes objects of plain numbers of them
+    assert {name: row[name] for name in READ if name not in lost} == {
+        name: value for name, value in READ.items() if name not in lost
+    }
 
 
 @pytest.mark.parametrize(

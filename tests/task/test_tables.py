@@ -8,8 +8,10 @@ import errno
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import whet
@@ -111,6 +113,11 @@ class NAType:
         (decimal.Decimal("1.10"), 1.1),
         (decimal.Decimal("0.1000000000000000000001"), "0.1000000000000000000001"),
         (datetime.timedelta(hours=1), "1:00:00"),
+        (np.float32(0.1), 0.1),
+        ([np.float16(0.1)], [0.1]),
+        ({"deep": np.array([[0.1, 123456.7]], np.float32)}, {"deep": [[0.1, 123456.7]]}),
+        (np.float64(0.1), 0.1),
+        (np.float32(16777216), 16777216.0),
         ({"at": datetime.date(2024, 1, 31), "gone": NAType()}, {"at": "2024-01-31", "gone": None}),
     ],
 )
@@ -196,6 +203,35 @@ def test_an_input_that_is_the_target_is_warned_of_when_a_task_is_loaded() -> Non
     assert any(
         'The input "team" is equal to the target in 20 of 20 rows' in warning for warning in task.warnings
     )
+
+
+class Kind(SimpleNamespace):
+    """As a type of polars."""
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Frame(list[Any]):
+    """As a data frame of polars: its rows hold plain numbers, and its schema says what they are."""
+
+    columns = ("input", "target", "many", "deep")
+    schema = {  # noqa: RUF012
+        "input": Kind(name="String"),
+        "target": Kind(name="Float32"),
+        "many": Kind(name="List(Float32)", inner=Kind(name="Float32")),
+        "deep": Kind(name="Struct", fields=[SimpleNamespace(name="a", dtype=Kind(name="Float32"))]),
+    }
+
+    def to_dicts(self) -> list[Any]:
+        return list(self)
+
+
+def test_the_schema_of_a_frame_says_how_many_bits_its_numbers_have() -> None:
+    wide = float(np.float32(0.1))
+    rows = [{"input": f"q{n}", "target": wide, "many": [wide], "deep": {"a": wide}} for n in range(9)]
+    row = whet.Task.of("Say {{input}}", data=Frame(rows), reward="exact_match").train[0].row
+    assert (row["target"], row["many"], row["deep"]) == (0.1, [0.1], {"a": 0.1})
 
 
 class Table:

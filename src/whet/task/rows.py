@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from whet.errors import UsageError
 from whet.prompt.slots import canonical_name
 from whet.rewards.program import importing, load_module, place_of
@@ -34,6 +36,11 @@ TARGET_NAMES = (
     *("targets", "expected_output", "expected", "answer", "answers", "label", "output", "gold", "reference"),
     *("solution", "completion", "response", "y"),
 )
+_FEW_BITS = {
+    **{"float16": "f2", "Float16": "f2", "halffloat": "f2"},
+    **{"float32": "f4", "Float32": "f4", "float": "f4"},
+}
+"""How numpy, torch and datasets, pandas and polars, and Arrow call numbers of 16 and 32 bits, and how numpy makes one."""
 _FIXED = "Seed its random numbers and fix what it reads: rows of a run must be the same at every start."
 _EXAMPLE = '{"input": "...", "target": "..."}'
 
@@ -305,7 +312,7 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
         raw = json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{where}{maker} cannot be stored as JSON: {error}. Yield texts, numbers, lists and objects."
+            f"{where}{maker} cannot be stored as JSON: {error}. Rows hold texts, numbers, lists and objects; leave it out."
         ) from None
     return _row(_decode(raw, 0, where)[0], where, raw)
 
@@ -313,6 +320,21 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
 def is_missing(value: Any) -> bool:
     """Whether a value is what pandas writes where there is none (NA, NaT)."""
     return type(value).__name__ in ("NAType", "NaTType")
+
+
+def shortest(value: Any, kind: str) -> Any:
+    """A value of the type that a library calls `kind`: a number of 16 or 32 bits, in lists too, becomes the shortest decimal that
+    stands for it there, which is what people wrote.
+
+    >>> shortest([0.10000000149011612], "float32"), shortest(0.10000000149011612, "float64")
+    ([0.1], 0.10000000149011612)
+    """
+    bits = _FEW_BITS.get(kind.rpartition(".")[2])
+    if bits is None:
+        return value
+    if isinstance(value, list | tuple):
+        return [shortest(inner, kind) for inner in value]
+    return float(str(np.dtype(bits).type(value))) if isinstance(value, float) else value
 
 
 def _storable(value: Any, key: str) -> Any:
@@ -336,12 +358,12 @@ def _storable(value: Any, key: str) -> Any:
     if callable(getattr(value, "tolist", None)):  # numbers and arrays of numpy and its kin
         inner = value.tolist()
         if type(inner) is not type(value):
-            return _storable(inner, key)
+            return _storable(shortest(inner, str(getattr(value, "dtype", ""))), key)
     if isinstance(value, str | int | float):
         return value
     if isinstance(value, bytes | bytearray | memoryview) or type(value).__module__.startswith("PIL."):
         what = "an image" if type(value).__module__.startswith("PIL.") else "bytes"
-        raise TypeError(f'"{key}" holds {what}, and rows hold text')
+        raise TypeError(f'"{key}" holds {what}')
     raise TypeError(f'"{key}" is {shown(value)}, of the type {type(value).__name__}')
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from whet.errors import UsageError, did_you_mean
 from whet.task.rows import KINDS, SourceRow, read_rows
 from whet.task.spec import ALIASES, SPLITS, by_split
-from whet.task.table import Table, cleaned, name_classes, tidy_columns
+from whet.task.table import Table, as_typed, cleaned, tidy_columns
 from whet.task.tree import Node
 from whet.types import content_hash
 
@@ -84,7 +84,7 @@ def load_split(
     if chosen not in loaded:
         raise UsageError(f'{where}: {name} has no split "{chosen}". Known: {", ".join(loaded)}.')
     features = loaded[chosen].features
-    rows = (name_classes(row, features) for row in loaded[chosen])
+    rows = (as_typed(row, features) for row in loaded[chosen])
     return chosen, [{key: value for key, value in row.items() if value is not None} for row in rows]
 
 

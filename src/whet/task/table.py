@@ -11,7 +11,7 @@ from typing import Any
 from whet.errors import UsageError
 from whet.prompt.slots import canonical_name
 from whet.storable import shown
-from whet.task.rows import TARGET_NAMES, SourceRow, csv_row, is_missing, row_of
+from whet.task.rows import TARGET_NAMES, SourceRow, csv_row, is_missing, row_of, shortest
 
 _WANTED = (
     "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
@@ -66,6 +66,7 @@ def table_of(data: Any, place: str) -> Table:
     names = [str(name) for name in getattr(data, "columns", ())] if columns else []
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise UsageError(f'{place}: the column "{twice}" appears twice. Rename one.')
+    types = _types_of(data)
     if callable(getattr(data, "to_dicts", None)):
         data = data.to_dicts()
     elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):
@@ -79,10 +80,29 @@ def table_of(data: Any, place: str) -> Table:
                 f'{place}: the column "{name}" holds {kind.lower()}s, and whet sends text. Take it out: '
                 f"data.remove_columns({name!r})."
             )
-    values = tuple(name_classes(row, features) for row in data) if features else tuple(data)
+    values = tuple(as_typed(row, features or types) for row in data)
     if not columns:
         return Table(tuple(map(_as_dict, values)), place, columns)
     return Table(tidy_columns([cleaned(row) for row in values]), place, columns)
+
+
+def _types_of(data: Any) -> dict[Any, Any] | None:
+    """The types of the columns of a data frame, as `as_typed` takes them; None for what is no data frame."""
+    named = [getattr(data, name, None) for name in ("dtypes", "schema")]
+    types = next((one for one in named if callable(getattr(one, "items", None))), None)
+    return None if types is None else {name: _feature(kind) for name, kind in types.items()}
+
+
+def _feature(kind: Any) -> Any:
+    """A type of pandas, Arrow or polars in the form of those of datasets: an object, a list of one, or a name."""
+    kind = getattr(kind, "pyarrow_dtype", kind)
+    inner = getattr(kind, "inner", None) or getattr(kind, "value_type", None)
+    if inner is not None:
+        return [_feature(inner)]
+    fields = getattr(kind, "fields", None)
+    if fields is None:
+        return str(kind)
+    return {one.name: _feature(getattr(one, "dtype", None) or getattr(one, "type", None)) for one in fields}
 
 
 def _as_dict(row: Any) -> Any:
@@ -97,23 +117,23 @@ def cleaned(row: Any) -> Any:
     return {key: value for key, value in cells.items() if not _is_missing(value)}
 
 
-def name_classes(value: Any, feature: Any) -> Any:
-    """A value of a Hugging Face data set with the names of its classes for their numbers, inside lists and objects too; -1, which
-    means none, is None."""
+def as_typed(value: Any, feature: Any) -> Any:
+    """A value of a data set or data frame as the type of its column means it, inside lists and objects too: the names of classes
+    for their numbers (-1, which means none, is None), and numbers of 16 or 32 bits as the decimals that they stand for."""
     names = getattr(feature, "names", None)
     if names is not None and isinstance(value, int) and not isinstance(value, bool):
         return names[value] if 0 <= value < len(names) else None
     if isinstance(feature, Mapping):
         inner = value.items() if isinstance(value, Mapping) else ()
-        return {key: name_classes(one, feature.get(key)) for key, one in inner} if inner else value
+        return {key: as_typed(one, feature.get(key)) for key, one in inner} if inner else value
     item = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
     if item is None:
-        return value
+        return shortest(value, str(getattr(feature, "dtype", feature)))
     if isinstance(value, Mapping) and isinstance(
         item, Mapping
     ):  # a sequence of objects is stored as an object of lists
-        return {key: name_classes(one, [item.get(key)]) for key, one in value.items()}
-    return [name_classes(one, item) for one in value] if isinstance(value, list | tuple) else value
+        return {key: as_typed(one, [item.get(key)]) for key, one in value.items()}
+    return [as_typed(one, item) for one in value] if isinstance(value, list | tuple) else value
 
 
 def tidy_columns(rows: Sequence[Any]) -> tuple[Any, ...]:
@@ -140,7 +160,9 @@ def tidy_columns(rows: Sequence[Any]) -> tuple[Any, ...]:
 
 def _plain(value: Any) -> Any:
     item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+    if not callable(item) or getattr(value, "ndim", None) != 0:
+        return value
+    return shortest(item(), str(getattr(value, "dtype", "")))
 
 
 def _is_missing(value: Any) -> bool:
