@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import datetime
+import decimal
 import json
 import sys
 from collections.abc import Mapping
@@ -16,6 +18,7 @@ from click.testing import CliRunner
 import whet
 from whet.cli import start
 from whet.cli.main import cli
+from whet.errors import UsageError
 
 TICKETS = [(f"Ticket {i}", f"body, {i}", ["billing", "login"][i % 2]) for i in range(30)]
 QUESTIONS = [{"question": f"What is {i} and {i}?", "answer": str(2 * i)} for i in range(12)]
@@ -362,6 +365,62 @@ def test_a_data_set_of_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda name: loaded))
     assert "the split train of some/reviews" in init("--from", "datasets:some/reviews")["chosen"]
     assert set(whet.Task.load("mytask").labels) == {"neg", "pos"}
+
+
+def parquet(**columns: Any) -> None:
+    """A data set of 20 rows in a file of Parquet, with a value in each of the columns."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("datasets")
+    rows = {"text": [f"film {i}" for i in range(20)], "label": ["ab"[i % 2] for i in range(20)]}
+    Path("frame").mkdir()
+    made = {name: value if isinstance(value, pa.Array) else [value] * 20 for name, value in columns.items()}
+    pq.write_table(pa.table({**rows, **made}), "frame/train.parquet")
+
+
+DAY = datetime.datetime(2024, 3, 1)
+TIMES: list[tuple[Any, Any]] = [
+    (DAY.date(), "2024-03-01"),
+    (DAY, "2024-03-01"),
+    (DAY.replace(hour=12), "2024-03-01T12:00:00"),
+    (datetime.time(1, 2), "01:02:00"),
+    (datetime.timedelta(hours=1), "1:00:00"),
+    (decimal.Decimal("1.10"), 1.1),
+    ({"at": DAY.date(), "sums": [decimal.Decimal("2.00")]}, {"at": "2024-03-01", "sums": [2]}),
+]
+
+
+def test_columns_of_a_data_set_are_written_as_a_task_reads_them() -> None:
+    parquet(**{f"c{n}": value for n, (value, _) in enumerate(TIMES)})
+    init("--from", "datasets:frame")
+    wanted = {f"c{n}": written for n, (_, written) in enumerate(TIMES)}
+    assert json.loads(Path("mytask/data.jsonl").read_text().splitlines()[0]).items() >= wanted.items()
+    data = "data: {datasets: ../frame, columns: {input: text, target: label, %s}}\n"
+    names = ", ".join(f"{name}: {name}" for name in wanted)
+    Path("mytask/task.yaml").write_text("name: t\nprompt: prompt.md\nreward: exact_match\n" + data % names)
+    assert whet.Task.load("mytask").train[0].row.items() >= wanted.items()
+
+
+def test_numbers_of_32_bits_are_written_as_people_wrote_them() -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet(y=pa.array([n / 10 for n in range(20)], pa.float32()))
+    init("--from", "datasets:frame", "--target", "y")
+    targets = [json.loads(line)["target"] for line in Path("mytask/data.jsonl").read_text().splitlines()]
+    assert targets == [n / 10 for n in range(20)]
+
+
+def test_bytes_of_a_data_set_are_refused_with_row_and_column() -> None:
+    parquet(raw=b"x")
+    done = CliRunner().invoke(cli, ["init", "mytask", "--from", "datasets:frame", "--yes"])
+    assert not Path("mytask").exists() and isinstance(done.exception, UsageError)
+    assert 'datasets:frame: train[0] cannot be stored as JSON: "raw" holds bytes.' in str(done.exception)
+
+
+def test_examples_in_python_are_written_as_a_task_reads_them() -> None:
+    lines = ["import datetime, numpy", "day, x = datetime.date(2024, 3, 1), numpy.float32(0.1)"]
+    row = "{'input': f'q{n}', 'target': 'ab'[n % 2], 'day': day, 'x': x}"
+    Path("examples.py").write_text("\n".join([*lines, f"rows_of_mine = [{row} for n in range(20)]", ""]))
+    init("--from", "examples.py")
+    assert whet.Task.load("mytask").train[0].row.items() >= {"day": "2024-03-01", "x": 0.1}.items()
 
 
 def test_a_reward_of_ones_own_needs_no_target() -> None:

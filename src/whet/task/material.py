@@ -13,8 +13,9 @@ from whet.rewards.program import load_module
 from whet.storable import shown
 from whet.task.delimited import DELIMITERS, read_delimited
 from whet.task.files import read_bytes
-from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows
+from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows, row_of
 from whet.task.sources import load_split
+from whet.task.table import cleaned, tidy_columns
 
 DATASETS = "datasets:"
 _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "test"}
@@ -164,7 +165,8 @@ def _program(path: Path) -> ImportedData:
     by_split: dict[str, list[dict[str, Any]]] = {}
     for name, values in lists.items():
         split = next((split for start, split in _SPLITS.items() if name.lower().startswith(start)), "")
-        by_split.setdefault(split, []).extend(map(_plain, values))
+        made = [row_of(_plain(value), f"{path}: {name}[{at}]").value for at, value in enumerate(values)]
+        by_split.setdefault(split, []).extend(made)
     if not {"train", "test"} <= by_split.keys() or "" in by_split:
         by_split = {"": [row for rows in by_split.values() for row in rows]}
     return ImportedData(by_split, notes=[f"rows of {', '.join(lists)}"], inputs=inputs)
@@ -187,5 +189,8 @@ def _datasets(name: str) -> ImportedData:
             f"{DATASETS}{name} is no data set. Write {DATASETS}NAME, {DATASETS}NAME:SPLIT or {DATASETS}NAME:CONFIG:SPLIT."
         )
     config, split = parts[1] if len(parts) == 3 else None, parts[-1] if len(parts) > 1 else None
-    chosen, rows = load_split(parts[0], config, split, f"{DATASETS}{name}")
-    return ImportedData({"": rows}, notes=[f"the split {chosen} of {parts[0]}"])
+    chosen, values = load_split(parts[0], config, split, f"{DATASETS}{name}")
+    columns = tidy_columns([cleaned(value) for value in values])
+    rows = [row_of(value, f"{DATASETS}{name}: {chosen}[{at}]") for at, value in enumerate(columns)]
+    notes = [f"the split {chosen} of {parts[0]}"]
+    return ImportedData({"": [row.value for row in rows]}, notes=notes, places=_places(rows))

@@ -208,13 +208,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
 
 
 def _text_of(value: Any) -> str:
-    return (
-        value
-        if isinstance(value, str)
-        else ""
-        if value is None
-        else json.dumps(value, ensure_ascii=False, default=str)
-    )
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _folded(value: Any) -> str:
