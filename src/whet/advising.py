@@ -273,27 +273,26 @@ def _verdict(
 ) -> tuple[str, bool | None]:
     """One sentence, and True, False or None (it depends on what was not measured)."""
     if reward["problem"] is not None:
-        return f"Not yet: the reward cannot guide a search, {reward['problem']}.", False
+        return f"A search cannot pay yet: the reward cannot guide it, because {reward['problem']}.", False
     gain = test["gain"]["none_worse"]
     if not test["possible"] or gain is None:
         return (
-            f"Not yet: {test['rows']} independent test rows cannot promote anything; {test['needed']} can promote a change "
-            "that is better on every row.",
+            f"A search cannot pay yet: with {test['rows']} independent test rows nothing can be promoted. With "
+            f"{test['needed']} rows a prompt that is better on every one can.",
             False,
         )
-    shown = f"a gain of {gain:.2f} or more, of a range from {reward['low']:g} to {reward['high']:g}"
+    scale = f"rewards go from {reward['low']:g} to {reward['high']:g}"
+    shown = f"The test rows can only show a gain of {gain:.2f} or more"
     if start is None:
-        return f"It pays if the prompt can be better by as much as the test can show: {shown}.", None
-    room = reward["high"] - start["mean"]
-    if room < gain:
         return (
-            f"Hardly: the start prompt has {start['mean']:.2f} already, which leaves {room:.2f}, and the test shows {shown}.",
-            False,
+            f"A search may pay if the prompt can gain {gain:.2f} or more ({scale}): the test rows show no less.",
+            None,
         )
-    return (
-        f"It may: the start prompt has {start['mean']:.2f}, which leaves {room:.2f}, and the test shows {shown}.",
-        True,
-    )
+    room = reward["high"] - start["mean"]
+    reached = f"the start prompt reaches {start['mean']:.2f} of {reward['high']:g}, so it can gain {room:.2f} at most ({scale})"
+    if room < gain:
+        return f"A search will hardly pay: {reached}. {shown}: give more test rows, or harder ones.", False
+    return f"A search may pay: {reached}. {shown}.", True
 
 
 def _first(
@@ -312,17 +311,17 @@ def _first(
     worth, rows, enough = test["worth"], test["rows"], test["rows_for_worth"]
     if test["opening"] > 1:
         steps.append(
-            f"Fresh test rows: a run would be opening {test['opening']:,} of these, tested at alpha {test['alpha']:.2g}; fresh "
-            "rows begin at opening 1 again."
+            f"Give fresh test rows: these were opened before, so a run would be opening {test['opening']:,} and would test at "
+            f"alpha {test['alpha']:.2g}. Fresh rows begin at opening 1 again."
         )
     if not test["possible"]:
         steps.append(
-            f"Give at least {test['needed'] - rows} more independent test rows, or the test a larger share (`splits`)."
+            f"Add at least {test['needed'] - rows} independent test rows, or give the test a larger share of the rows (`splits`)."
         )
     if enough is not None and rows < enough:
         steps.append(
-            f"More test rows: about {enough} independent ones show a gain of {worth:.2f} where one row of twenty gets worse; "
-            f"there are {rows}."
+            f"Add test rows: there are {rows} independent ones, and about {enough} would show a gain of {worth:.2f} even if one "
+            "row in twenty gets worse."
         )
     if not facts.critiques and facts.optimizer and task.world is None:
         steps.append(
@@ -335,7 +334,7 @@ def _first(
             f"The targets look like labels: add labels: [{names}] to task.yaml, so that answers are read as one of them."
         )
     if not facts.optimizer:
-        steps.append("With a model that writes (--optimizer-lm openai/NAME) more methods fit.")
+        steps.append("Name a model that writes (--optimizer-lm openai/NAME): more methods fit then.")
     if model is None and not named:
         steps.append("Name the task model: --lm provider/name, or `models: {task: ...}` in task.yaml.")
     elif missing is not None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
 
 _PARAMETER = re.compile("\x00([a-z_.]+)(?:=([^\x00]*))?\x00")
 
@@ -33,19 +35,36 @@ def task_setting(python: str, folder: str) -> str:
     return f"\x00\x01{python}\x01{folder}\x00"
 
 
+Spell: TypeAlias = Callable[[str, str | None], str]
+_SPELL: ContextVar[Spell | None] = ContextVar("spell", default=None)
+
+
+@contextmanager
+def spelling(spell: Spell) -> Iterator[None]:
+    """Meanwhile the text of every error names parameters as `spell` writes name and value, settings as in a task folder."""
+    token = _SPELL.set(spell)
+    try:
+        yield
+    finally:
+        _SPELL.reset(token)
+
+
 class WhetError(Exception):
-    """Root of every error that whet raises on purpose. Its text names parameters as Python programs write them."""
+    """Root of every error that whet raises on purpose. Its text names parameters as Python programs write them, or as the
+    `spelling` that holds says."""
 
     exit_code = 1
 
     def __str__(self) -> str:
+        if (spell := _SPELL.get()) is not None:
+            return self.spelled(spell)
         text = _FACES.sub(lambda match: match[1], super().__str__())
         return _PARAMETER.sub(lambda match: match[1] if match[2] is None else f"{match[1]}={match[2]}", text)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
-    def spelled(self, spell: Callable[[str, str | None], str]) -> str:
+    def spelled(self, spell: Spell) -> str:
         """The message for the command line: parameters as `spell` writes name and value, settings as in a task folder."""
         text = _FACES.sub(lambda match: match[2], super().__str__())
         return _PARAMETER.sub(lambda match: spell(match[1], match[2]), text)

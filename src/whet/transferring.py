@@ -264,7 +264,9 @@ class _Trials:
         if self.same:
             self.warnings.append("The run found no better prompt: start and best are the same one.")
         elif not self.result["improvement"]["promoted"]:
-            self.warnings.append(f"The best prompt of this run is not promoted: {self.folder}/report.html.")
+            self.warnings.append(
+                f"The run did not promote this prompt: its gain on the sealed test is not proven ({self.folder}/report.html)."
+            )
         home = {side: self.result[side][self.split] for side in ("baseline", "best") if self.split != "train"}
         return {
             "task": self.task.name,

@@ -35,15 +35,17 @@ def test_a_task_folder_is_judged_without_a_call_and_without_a_file(
     before = sorted(tmp_path.rglob("*"))
     done = CliRunner().invoke(cli, ["advise", str(tmp_path / "task"), "--json"])
     found = json.loads(done.stdout)
-    assert found["pays"] is False and "2 independent test rows cannot promote anything" in found["verdict"]
+    assert (
+        found["pays"] is False and "with 2 independent test rows nothing can be promoted" in found["verdict"]
+    )
     assert found["rows"] == {"train": 3, "validation": 2, "test": 2}
-    assert "Give at least 4 more independent test rows" in found["first"][0]
+    assert "Add at least 4 independent test rows" in found["first"][0]
     assert found["start"] is None and found["plan"]["price_unknown"] == {
         "task": "openai/test",
         "optimizer": "openai/test",
     }
     screen = CliRunner().invoke(cli, ["advise", str(tmp_path / "task")]).stdout
-    assert "prices unknown" in screen and "not without" in screen and len(screen.splitlines()) < 30
+    assert "prices unknown" in screen and "  need " in screen and len(screen.splitlines()) < 30
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -51,8 +53,8 @@ def test_more_test_rows_show_smaller_gains_and_the_verdict_waits_for_the_start_p
     few, many = (whet.advise(task_of(count=n)) for n in (40, 1000))
     gains = [one["test"]["gain"]["none_worse"] for one in (few, many)]
     assert gains[0] > gains[1] and few.pays is None and many.pays is None
-    assert any("More test rows: about 162" in step for step in few.first)
-    assert not any("More test rows" in step for step in many.first)
+    assert any("about 162 would show" in step for step in few.first)
+    assert not any("Add test rows" in step for step in many.first)
     assert any("Name the task model" in step for step in few.first)
 
 
@@ -64,6 +66,18 @@ def test_a_missing_key_is_what_to_do_and_hides_nothing_else(
     found = whet.advise(tmp_path / "task")
     assert found["plan"] is None and found["test"]["rows"] == 2 and found.methods
     assert any(step.startswith("Before a run: ") and "OPENAI_API_KEY" in step for step in found.first)
+
+
+def test_the_command_line_names_options_and_python_names_parameters() -> None:
+    """What a task lacks is told in the spelling of who asks."""
+    with CliRunner().isolated_filesystem():
+        write_task(Path("bare"))
+        text = Path("bare/task.yaml").read_text("utf-8")
+        Path("bare/task.yaml").write_text(text.replace("models: {task: openai/test}\n", ""), "utf-8")
+        asked = json.loads(CliRunner().invoke(cli, ["advise", "bare", "--json"]).stdout)
+        known = whet.advise(Path("bare"))
+    assert "--lm openai/NAME" in asked["plan_missing"] and "lm=" not in asked["plan_missing"]
+    assert "lm=openai/NAME" in known["plan_missing"]
 
 
 def test_the_gain_is_in_units_of_the_reward() -> None:
@@ -148,7 +162,7 @@ def test_a_model_that_costs_nothing_is_asked_and_no_other(
 
     right.simulated = True  # type: ignore[attr-defined]
     found = whet.advise(task_of(), lm=right)
-    assert found.pays is False and "has 1.00 already, which leaves 0.00" in found.verdict
+    assert found.pays is False and "reaches 1.00 of 1, so it can gain 0.00 at most" in found.verdict
     assert found["start"]["n"] == 18 and found["start"]["simulated"]
     assert whet.advise(task_of(), lm=costs)["start"] is None
     assert not list(tmp_path.iterdir())

@@ -56,7 +56,7 @@ def test_a_table_with_any_delimiter(name: str, delimiter: str, word: str) -> Non
     assert f"columns divided by {word}" in values["chosen"]
     task = whet.Task.load("mytask")
     assert set(task.labels) == {"billing", "login"} and task.prompt.slots == {"Subject", "Body"}
-    assert any("the target has 2 values in 30 rows" in line for line in values["chosen"])
+    assert any("the 30 rows have 2 different targets" in line for line in values["chosen"])
     assert any(line.startswith("reward: exact_match") for line in values["chosen"])
     assert task.train[0].values["Body"].startswith("body, ")
     right = {e.values["Subject"]: str(e.target) for e in task.train}

@@ -208,7 +208,7 @@ def test_fewer_validation_rows_are_said_with_the_reason(tmp_path: Path) -> None:
     used = done["plan"]["validation"]
     assert used["rows"] < used["of"] == 48 and used["rows"] == done.best.validation.n
     line, warning = [line for line in plan_lines(done["plan"]) if "validation rows" in line]
-    assert "hardly tell prompts apart: at least 20 should" in warning
+    assert "hardly tell prompts apart: use at least 20" in warning
     assert f"on {used['rows']} of the 48 validation rows" in line and "the limits pay for no more" in line
     assert f"{used['rows']} of 48 validation rows" in (done.run / "report.html").read_text("utf-8")
     assert all(point.n == used["rows"] for point in done.history)

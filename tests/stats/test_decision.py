@@ -35,7 +35,7 @@ def test_promoted() -> None:
     assert (found.clusters, found.alpha, found.method) == (200, 0.05, "exact McNemar test")
     assert found.reason == (
         "Promoted: better by 0.12 on average over 200 examples (40 better, 16 worse, 144 equal; "
-        "95% interval 0.043 to 0.196; exact McNemar test, p = 0.000921 of 0.025)."
+        "95% interval 0.043 to 0.196; exact McNemar test, p = 0.000921, needs 0.025 or less)."
     )
 
 
@@ -45,7 +45,7 @@ def test_the_anytime_valid_rule_needs_more() -> None:
     assert anytime.promoted
     assert anytime.reason == (
         "Promoted: better by 0.12 on average over 200 examples (40 better, 16 worse, 144 equal; "
-        "95% interval 0.00889 to 0.237; confidence sequence, p = 0.012 of 0.025)."
+        "95% interval 0.00889 to 0.237; confidence sequence, p = 0.012, needs 0.025 or less)."
     )
     few = [0.0] * 7, [1.0] * 7
     assert decide(*few, 0, 1).promoted

@@ -15,6 +15,7 @@ from whet.cli.common import (
     json_option,
     judge_options,
     model_options,
+    name_options,
     optimizer_options,
     print_result,
     role_choices,
@@ -51,6 +52,7 @@ def advise(task: str, as_json: bool, **options: Any) -> None:
     """
     from whet.advising import aadvise
 
+    name_options()
     print_result(run(aadvise(Path(task), **role_choices(options))), as_json, show)
 
 
@@ -62,11 +64,11 @@ def show(values: Mapping[str, Any]) -> None:
     if test["possible"] and test["gain"]["some_worse"] is not None:
         gain, some = test["gain"]["none_worse"], test["gain"]["some_worse"]
         say(
-            f"test     {test['rows']:,} independent rows, at opening {test['opening']:,} of them (alpha {test['alpha']:.2g}), "
-            f"show in 4 of 5 cases a gain of {gain:.2f} where no row gets worse, {some:.2f} where one of twenty does"
+            f"test     {test['rows']:,} independent rows, opening {test['opening']:,} of them (alpha {test['alpha']:.2g}): in "
+            f"4 of 5 cases they show a gain of {gain:.2f} if no row gets worse, or of {some:.2f} if one row in twenty does"
         )
     else:
-        say(f"test     {test['rows']} independent rows; at least {test['needed']} promote anything")
+        say(f"test     {test['rows']} independent rows; a promotion needs at least {test['needed']}")
     kind = f", {len(reward['labels'])} labels" if reward["labels"] else ""
     say(
         f"reward   {reward['name']}, {reward['low']:g} to {reward['high']:g}{kind}; {_CRITIQUES[reward['critiques']]}"
@@ -75,7 +77,7 @@ def show(values: Mapping[str, Any]) -> None:
         simulated = " (SIMULATED)" if start["simulated"] else ""
         say(f"start    {start['mean']:.3f} on {start['n']} validation rows, by {values['model']}{simulated}")
     say(f"a run    {_run(values['plan'])}")
-    say("\nmethods that fit, the first first:")
+    say("\nmethods that fit, the best first:")
     for row in values["methods"][:BEST]:
         say(f"  {row['name']:<16} {row['why']}")
     if rest := values["methods"][BEST:]:
@@ -84,8 +86,8 @@ def show(values: Mapping[str, Any]) -> None:
     for row in values["unfit"]:
         lacking.setdefault(row["lacks"], []).append(row["name"])
     for what, names in lacking.items():
-        say(f"  not without {what}: {', '.join(names)}")
-    say("\nfirst:")
+        say(f"  need {what}: {', '.join(names)}")
+    say("\nbefore a run:")
     for number, step in enumerate(values["first"], 1):
         say(f"  {number}. {visible(step)}")
     for warning in values["warnings"]:
@@ -97,7 +99,11 @@ def _run(plan: Mapping[str, Any] | None) -> str:
     if plan is None:
         return "cannot be planned yet"
     most = [f"{ends['most']:,} {role}" for role, ends in plan["calls"].items() if ends["most"] is not None]
-    calls = f"at most {', '.join(most)} calls" if most else "no limit on calls: models in this process"
+    calls = (
+        f"at most {', '.join(most)} calls"
+        if most
+        else "no limit on calls, because the models run in this process"
+    )
     cost = plan["cost_usd"]
     if plan["price_unknown"]:
         return f"{plan['method']}: {calls}; prices unknown"

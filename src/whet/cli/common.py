@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.errors import UsageError, quantity
+from whet.errors import UsageError, quantity, spelling
 from whet.variables import TRUSTED_HOSTS
 
 if TYPE_CHECKING:
@@ -44,6 +44,23 @@ _REASON = click.option("--reason", default="", metavar="TEXT", help="Why; it is 
 by_options = options(_AS, _REASON)
 deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not ask."))
 actor_option = _AS
+
+
+OPTION_NAMES = {"run": "out", "accepted": "accept-flagged", "budget.cost_usd": "max-cost"}
+"""Parameters whose option has another name; the limits of a budget begin with `max`."""
+
+
+def option_of(parameter: str, value: str | None) -> str:
+    """The option of a parameter, with its value; a field of the method's config is set by `--set`."""
+    if parameter.startswith("config."):
+        return f"--set {parameter.removeprefix('config.')}={'VALUE' if value is None else value}"
+    name = OPTION_NAMES.get(parameter, parameter.replace("budget.", "max-").replace("_", "-"))
+    return f"--{name}" if value is None else f"--{name} {value}"
+
+
+def name_options() -> None:
+    """Until the command ends, texts of errors that it prints as findings name parameters by their options."""
+    click.get_current_context().with_resource(spelling(option_of))
 
 
 class DatabaseGroup(click.Group):

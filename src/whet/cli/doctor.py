@@ -15,6 +15,7 @@ from whet.cli.common import (
     json_option,
     judge_options,
     model_options,
+    name_options,
     optimizer_options,
     role_choices,
     visible,
@@ -67,6 +68,7 @@ def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **op
     Exit code 0 when a run can begin, 2 when something failed. A model behind an endpoint gets a few short calls; each finding
     is printed when it is known.
     """
+    name_options()
     loaded = None if task is None else Task.load(Path(task))
     words = role_choices(options)
     endpoints = endpoints_of(loaded, words["lm"], words["base_url"], words["optimizer_lm"], words["judge_lm"])

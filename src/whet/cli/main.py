@@ -21,6 +21,7 @@ from whet.cli.common import (
     limit_options,
     model_options,
     optimizer_options,
+    option_of,
     options,
     options_of_role,
     output,
@@ -207,7 +208,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     default="validation",
     show_default=True,
     metavar="S",
-    help="train, validation or test (test is counted).",
+    help="train, validation or test (each use of test is an opening, which is counted).",
 )
 @_ALPHA
 @judge_options(JUDGES)
@@ -276,7 +277,11 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @click.option("--dry-run", is_flag=True, help="Show the proposal, write nothing.")
 @click.option(
-    "--accept-flagged", "accepted", multiple=True, metavar="ID", help="Apply a flagged row or instruction."
+    "--accept-flagged",
+    "accepted",
+    multiple=True,
+    metavar="ID",
+    help="Apply a flagged row or instruction all the same, by its id (repeatable).",
 )
 @click.option("--undo", is_flag=True, help="Take the last learned step back.")
 @click.option("--out", metavar="FILE", help="Write the new prompt here (default: in place).")
@@ -371,22 +376,10 @@ def main() -> None:
         error.show()
         code = 2
     except WhetError as error:
-        code = _say(f"whet: {error.spelled(_option)}", error.exit_code)
+        code = _say(f"whet: {error.spelled(option_of)}", error.exit_code)
     except BrokenPipeError:
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
-
-
-OPTION_NAMES = {"run": "out", "accepted": "accept-flagged", "budget.cost_usd": "max-cost"}
-"""Parameters whose option has another name; the limits of a budget begin with `max`."""
-
-
-def _option(parameter: str, value: str | None) -> str:
-    """The option of a parameter, with its value; a field of the method's config is set by `--set`."""
-    if parameter.startswith("config."):
-        return f"--set {parameter.removeprefix('config.')}={'VALUE' if value is None else value}"
-    name = OPTION_NAMES.get(parameter, parameter.replace("budget.", "max-").replace("_", "-"))
-    return f"--{name}" if value is None else f"--{name} {value}"
 
 
 def _say(message: str, code: int) -> int:

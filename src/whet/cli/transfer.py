@@ -41,7 +41,7 @@ from whet.cli.show import interval
     default="validation",
     show_default=True,
     metavar="S",
-    help="train, validation or test (test is counted, for each model).",
+    help="train, validation or test (each use of test is an opening, counted for each model).",
 )
 @click.option("--task", metavar="DIR", help="The run's task folder, where it has moved.")
 @judge_options("Model that judges (default: the judge of the run).")

@@ -328,9 +328,8 @@ def fit(
 def describe_cut(rows: int, whole: int, beside: str = "") -> str:
     """How many of all validation rows are used, and why no more."""
     return (
-        f"prompts are validated on {rows:,} of the {whole:,} validation rows{beside}: one validation may take "
-        f"{VALIDATION_SHARE:.0%} of what the sealed test leaves, up to {SMALL_SHARE:.1%} where that is few, and the limits pay "
-        "for no more"
+        f"prompts are validated on {rows:,} of the {whole:,} validation rows{beside}: the limits pay for no more (one validation "
+        f"may take {VALIDATION_SHARE:.0%} of what is left beside the sealed test, or up to {SMALL_SHARE:.1%} of a small rest)"
     )
 
 
@@ -339,8 +338,8 @@ def warn_of_few_rows(rows: int, least: int) -> list[str]:
     if rows >= least:
         return []
     return [
-        f"{rows:,} validation rows hardly tell prompts apart: at least {least:,} should (20, or 3 for each right answer where "
-        "these are few). Raise the limit, or give the test fewer rows (`splits`)."
+        f"{rows:,} validation rows hardly tell prompts apart: use at least {least:,} (20 rows, or 3 for each right answer if "
+        "that is more). Raise the limit, or give the test fewer rows (`splits`)."
     ]
 
 

@@ -184,10 +184,11 @@ def _more_rows(record: Record) -> Iterator[Child]:
         )
     elif isinstance(more := gain.get("more_examples"), int):
         yield (
-            f"Add rows: about {more:,} more test rows would show a gain like this one. Put fresh ones into a file and run the "
+            f"Add rows: about {more:,} more test rows would show a gain like this one. Put fresh rows into a file and run the "
             "same command with ",
             el("code", "--more FILE"),
-            ", which takes somewhat more of them than a new run.",
+            ": this tests the same two prompts on them, without a new search. Allow for a few more rows than that, because the "
+            "test then looks twice.",
         )
     openings = record.result.get("test_openings")
     if isinstance(openings, int) and openings > 1:

@@ -258,7 +258,7 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
     data = (
         f"{_examples(verdict)} ({verdict.wins} better, {verdict.losses} worse, {verdict.ties} equal; "
         f"{percent(1 - verdict.alpha)}% interval {show_number(verdict.low)} to {show_number(verdict.high)}; "
-        f"{verdict.method}, p = {show_number(verdict.p_value)} of {show_number(verdict.alpha / 2)})"
+        f"{verdict.method}, p = {show_number(verdict.p_value)}, needs {show_number(verdict.alpha / 2)} or less)"
     )
     better = f"better by {show_number(verdict.difference)} on average"
     required = f"the required {show_number(minimum_effect)}"

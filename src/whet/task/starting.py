@@ -364,8 +364,8 @@ def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, cho
     labels = list(choose_reward(targets).labels)
     if labels:
         chosen.append(
-            f"labels: {', '.join(labels)} (the target has {len(labels)} values in {len(rows)} rows: at most "
-            f"{MOST_LABELS}, each in {ROWS_PER_LABEL} rows on average)"
+            f"labels: {', '.join(labels)} (the {len(rows)} rows have {len(labels)} different targets; targets become labels "
+            f"where there are {MOST_LABELS} of them or fewer, with {ROWS_PER_LABEL} rows or more for each on average)"
         )
     return labels
 
