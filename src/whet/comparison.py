@@ -20,7 +20,7 @@ from whet.engine.forecast import total_plan
 from whet.engine.journal import read_rows
 from whet.engine.openings import Family
 from whet.engine.options import Options, RoleModel
-from whet.engine.pairs import compare_pairs, example_clusters, sealed_answers
+from whet.engine.pairs import compare_pairs, compare_with_start, example_clusters, sealed_answers
 from whet.engine.progress import Progress
 from whet.engine.readability import READER, readability, texts_of
 from whet.engine.run_folder import RunPlan
@@ -236,16 +236,18 @@ async def compare_runs(
         await measurements.close()
     summaries = [method_summary(name, rows) for name in names]
     tested = [row for row in rows if _tests([row])]
-    answers = {
-        name: [sealed_answers(Path(r["run"])) for r in own]
-        for name in names
-        if (own := [row for row in tested if row["method"] == name])
-    }
+    places = {name: own for name in names if (own := [Path(r["run"]) for r in tested if r["method"] == name])}
+    answers, starts = (
+        {name: [sealed_answers(place, side) for place in own] for name, own in places.items()}
+        for side in ("best", "baseline")
+    )
+    alpha = with_gate(task, opts.alpha, None).alpha
     return {
         "task": task.name,
         "runs": rows,
         "methods": summaries,
-        "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
+        "pairs": compare_pairs(answers, alpha),
+        "beside_start": compare_with_start(answers, starts, alpha),
         **({} if (whole := _whole_plan(rows)) is None else {"plan": whole}),
         **measurements.as_written(),
     }

@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -150,3 +151,27 @@ def test_the_command_line_says_that_nobody_answered(
     show.comparison(result)
     said = capsys.readouterr().out
     assert said.count("no answer") == len(result["methods"]) + len(result["pairs"])
+
+
+def test_methods_that_are_all_worse_than_the_start_prompt_are_said_to_be(
+    compared: Any, tmp_path: Path
+) -> None:
+    result = copy.deepcopy(compared.to_dict())
+    assert [(one["a"], one["b"]) for one in result["beside_start"]] == [
+        ("opro", "start prompt"),
+        ("random_search", "start prompt"),
+    ]
+    for one in result["beside_start"]:
+        one |= {"difference": -0.3, "low": -0.5, "high": 0.1, "p": 0.2, "p_adjusted": 0.4}
+    result["beside_start"][1] |= {"high": -0.1, "p": 0.001, "p_adjusted": 0.002}
+    result["runs"][0]["warnings"] = ["The best prompt copies a row."]
+    write_comparison(tmp_path, result)
+    page = (tmp_path / "comparison.html").read_text("utf-8")
+    assert "No method beats the start prompt: keep it." in page and "opro − start prompt" in page
+    assert "random_search is worse than the start prompt by +0.300" in page
+    said: list[str] = []
+    with mock.patch("click.echo", lambda text="", **more: said.append(str(text))):
+        show.comparison(result)
+    whole = "\n".join(said)
+    assert "No method beats the start prompt: keep it." in whole and "opro - start prompt" in whole
+    assert f"{result['runs'][0]['method']}, seed 0: The best prompt copies a row." in whole

@@ -11,18 +11,26 @@ from whet.reporting.record import Record
 def drawn(*names: str) -> list[str]:
     record = Record("run", {}, {})
     record.steps = [{"step": float(i), **{name: float(i) for name in names}} for i in range(3)]
-    return re.findall(r"<figcaption>([a-z ]+)<small>", str(step_figures(record)))
+    return re.findall(r"<figcaption>([A-Za-z ]+)<small>", str(step_figures(record)))
 
 
 def test_the_reward_comes_first_however_late_it_was_logged() -> None:
     others = [f"figure {chr(97 + i)}" for i in range(MOST_PANELS + 3)]
     found = drawn(*others, "entropy", "kl", "reward")
-    assert found[:3] == ["reward", "kl", "entropy"] and len(found) == MOST_PANELS
+    assert found[:3] == ["Training reward", "KL divergence", "Entropy"] and len(found) == MOST_PANELS
     assert found[3:] == others[: MOST_PANELS - 3]
 
 
 def test_without_a_reward_the_figures_stand_as_they_were_logged() -> None:
-    assert drawn("first", "gain") == ["first", "gain"]
+    assert drawn("second", "best") == ["second", "Best so far"]
+
+
+def test_each_figure_is_explained_and_what_only_grows_is_not_averaged() -> None:
+    record = Record("run", {}, {})
+    record.steps = [{"step": float(i), "best": float(i), "entropy": 1.0 / (i + 1)} for i in range(60)]
+    best, entropy = str(step_figures(record)).split("</figure>")[1::-1]
+    assert "The highest training reward" in best and "bold line" not in best
+    assert "How undecided the policy is" in entropy and "bold line: mean of 3 steps" in entropy
 
 
 def test_a_late_opening_is_not_called_certain() -> None:

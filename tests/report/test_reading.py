@@ -13,6 +13,8 @@ from tests.report.test_report import Document
 from whet.cli.use import use_lines
 from whet.prompt import Prompt
 from whet.reporting import IntervalRow, interval_plot, result_html, write_report
+from whet.reporting.candidates import candidates as candidates_section
+from whet.reporting.record import Record, ReportedCandidate
 from whet.search.archive import Candidate, describe
 
 
@@ -115,7 +117,7 @@ def test_a_promoted_prompt_is_there_to_copy_without_markers(tmp_path: Path) -> N
     assert "Use it" in steps_of(page) and f"whet show {folder} --plain > prompt.txt" in page.text
     box = "".join(page.words).partition("into whet's registry.")[2]
     assert box.startswith(plain)
-    assert f"Read the {result['improvement']['losses']} test rows that got worse" in steps_of(page)
+    assert f"{result['improvement']['losses']} test rows got worse. See what they lost" in steps_of(page)
 
 
 def test_test_rows_that_an_earlier_run_learned_from_put_the_verdict_in_doubt(tmp_path: Path) -> None:
@@ -198,3 +200,23 @@ def test_a_long_name_of_a_pair_stands_above_its_figures_not_in_them() -> None:
 
     assert len(set(heights("opro \u2212 grips"))) == 1
     assert len(set(heights("random_search \u2212 meta_prompt"))) == 2
+
+
+def test_long_candidates_show_what_tells_them_apart() -> None:
+    shared = "".join(f"label {i}: alpha, beta, gamma, delta\n" for i in range(8))
+    texts = {
+        "base": "",
+        "best": f"{shared}last: one, two",
+        "other": f"{shared}last: one, three",
+        "less": shared,
+    }
+    candidates = {
+        name: ReportedCandidate(i, name, text, (), "start" if name == "base" else "policy", i, validation=0.5)
+        for i, (name, text) in enumerate(texts.items())
+    }
+    result = {"baseline": {"prompt": "", "id": "base"}, "best": {"prompt": texts["best"], "id": "best"}}
+    shown = candidates_section(Record("run", {}, result, candidates))
+    assert shown is not None
+    summaries = re.findall(r"<summary>(.*?)</summary>", str(shown.body))
+    assert "three" in summaries[2] and "alpha" not in summaries[2]
+    assert "the best without" in summaries[3] and "two" in summaries[3]

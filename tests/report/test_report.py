@@ -200,7 +200,7 @@ def test_too_many_candidates_are_counted(tmp_path: Path) -> None:
 def test_figures_of_the_method_and_the_control_are_shown(tmp_path: Path) -> None:
     page = written(runs.reinforced, tmp_path)
     assert "mean of 20 steps" in page.text
-    assert "entropy" in page.text
+    assert "Entropy" in page.text
     assert "random_search" in page.text
     assert "Control: random_search" in page.text
 
@@ -231,7 +231,7 @@ def test_warnings_and_openings_are_shown(tmp_path: Path) -> None:
     page = written(runs.finished, tmp_path, warnings=["First thing.", "Second thing."])
     assert "2 warnings" in page.text
     assert "Second thing." in page.text
-    assert "opened by 2 runs" in page.text
+    assert "This was opening 2 of these test rows" in page.text
 
 
 def test_unknown_records_of_a_method_are_shown_as_written(tmp_path: Path) -> None:

@@ -334,7 +334,12 @@ def count(number: int, word: str) -> str:
 
 
 def warn(text: str, err: bool = False) -> None:
-    """A warning; with `err` on stderr."""
+    """A warning, with `err` on stderr; a command prints each once."""
+    context = click.get_current_context(silent=True)
+    printed: set[str] = set() if context is None else context.meta.setdefault("whet.warnings", set())
+    if text in printed:
+        return
+    printed.add(text)
     click.echo(click.style(f"warning: {text}", fg="yellow"), err=err)
 
 

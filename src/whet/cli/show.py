@@ -17,7 +17,14 @@ from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
 from whet.errors import quantity
-from whet.reporting import best_first, display_progress, parts_beside
+from whet.reporting import (
+    all_pairs,
+    best_first,
+    display_progress,
+    parts_beside,
+    start_sentences,
+    warnings_of,
+)
 
 CONFUSIONS = 5
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
@@ -179,7 +186,11 @@ def comparison(values: Mapping[str, Any]) -> None:
         show_table(
             ["method", *names], [[r["method"], *(_objective(r, name) for name in names)] for r in rows]
         )
-    _pairs(values)
+    _pairs({"pairs": all_pairs(values)})
+    if kept := start_sentences(values):
+        click.echo("")
+        for text in kept:
+            click.echo(text)
     other = values.get("transfer")
     head = ["method", "perplexity"]
     if other is not None:
@@ -197,6 +208,8 @@ def comparison(values: Mapping[str, Any]) -> None:
                 reasons.setdefault(reason, []).append(row["method"])
         for reason, methods in reasons.items():
             click.echo(f"{', '.join(methods)}: {name}: {reason}")
+    for warning in warnings_of(values["runs"]):
+        warn(warning)
     if "folder" in values:
         click.echo(f"\nreport: {values['folder']}/comparison.html (also .csv, .md, .tex)")
 

@@ -35,6 +35,11 @@ made by one template are all alike."""
 SHARE = 0.05
 """Of the sealed rows, from which on other words are said: single pairs change nothing."""
 _SHOWN = 60
+_TOO_SURE = (
+    "the test takes them for independent and is too sure of itself: with every row in 5 writings it promotes equal prompts in up "
+    "to 18 % of the cases, in 10 in up to 27 %."
+)
+_REMEDY = "Name a column that such rows share as `group`"
 _NUMBER = re.compile(r"\d+")
 _ADDITION = 3
 
@@ -114,13 +119,24 @@ def _meaning_warnings(task: Task) -> list[str]:
     rows = (alike.rows if alike else 0) - (written.rows if written else 0)
     if alike and rows >= SHARE * len(test):
         pair = _pair(test, names, first) or alike.example
-        warnings.append(_test_warning(Likeness(rows, pair), len(test), "in other words"))
+        one, other = map(_short, pair)
+        warnings.append(
+            f"{rows} of the {len(test)} sealed rows may say the same as another one in other words: an encoder finds them close "
+            f"(a cosine of {CLOSE:g} or more), such as {one} and {other}. It can be wrong: look at them. Where they do say "
+            f"the same, {_TOO_SURE} {_REMEDY}, or take them out."
+        )
     best = near[len(test) :].max(0, initial=-1.0)
     known = {normalise(example.user_text) for example in seen}
     again = [i for i in range(len(test)) if best[i] >= least and names[i] not in known]
     if len(again) >= SHARE * len(test):
         pair = seen[int(near[len(test) :, again[0]].argmax())], test[again[0]]
-        warnings.append(_seen_warning(Likeness(len(again), pair), len(test), "in other words"))
+        seen_text, own = map(_short, pair)
+        warnings.append(
+            f"{len(again)} of the {len(test)} sealed rows may say the same as a row of train or validation in other words: an "
+            f"encoder finds them close (a cosine of {CLOSE:g} or more), such as {own} ({seen_text} there). It can be wrong: look "
+            "at them. Where they do say the same, the search has seen them, and the verdict on other inputs may be worse. "
+            f"{_REMEDY}, which keeps them in one split, or take them out."
+        )
     return warnings
 
 
@@ -167,9 +183,8 @@ def _short(example: Example) -> str:
 def _test_warning(alike: Likeness, of: int, how: str) -> str:
     first, second = map(_short, alike.example)
     return (
-        f"{alike.rows} of the {of} sealed rows say the same as another one {how}, such as {first} and {second}. The test takes "
-        "them for independent and is too sure of itself: with every row in 5 writings it promotes equal prompts in up to 18 % of "
-        f"the cases, in 10 in up to 27 %. Name a column that such rows share as `group`, or take them out."
+        f"{alike.rows} of the {of} sealed rows say the same as another one {how}, such as {first} and {second}: "
+        f"{_TOO_SURE} {_REMEDY}, or take them out."
     )
 
 
@@ -177,6 +192,6 @@ def _seen_warning(alike: Likeness, of: int, how: str) -> str:
     first, second = map(_short, alike.example)
     return (
         f"{alike.rows} of the {of} sealed rows say the same as a row of train or validation {how}, such as {second} ({first} "
-        "there): the search sees them, and the verdict on other inputs may be worse. Name a column that such rows share "
-        f"as `group`, which keeps them in one split, or take them out."
+        f"there): the search sees them, and the verdict on other inputs may be worse. {_REMEDY}, which keeps them in one split, "
+        "or take them out."
     )

@@ -32,6 +32,7 @@ from whet.stats.paired import p_value, paired_test
 from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 
 LARGEST_UNPAID_SHARE = 0.02
+START_PROMPT = "start prompt"
 
 Side = tuple[Environment, Prompt]
 Answers = tuple[Sequence[Rollout], Sequence[Rollout]]
@@ -255,10 +256,10 @@ class SealedAnswers:
         return (self.low, self.high) if reward is None else (reward, reward)
 
 
-def sealed_answers(run: Path) -> SealedAnswers:
-    """What the journal of a finished run holds of the sealed test of its best prompt."""
+def sealed_answers(run: Path, side: str = "best") -> SealedAnswers:
+    """What the journal of a finished run holds of the sealed test of its best prompt, or of its `baseline`."""
     event: Any = read_events(run / "journal.sqlite", ["final"])[-1].value
-    rows = event["best"]
+    rows = event[side]
     clusters = event.get("clusters", range(len(rows)))
     return SealedAnswers(
         {row["id"]: None if lacks_answer(row["error"]) else row["reward"] for row in rows},
@@ -282,6 +283,20 @@ def compare_pairs(
     adjusted = holm([row["p"] for row in rows])
     return [
         {"a": a, "b": b, **row, "p_adjusted": p} for (a, b), row, p in zip(pairs, rows, adjusted, strict=True)
+    ]
+
+
+def compare_with_start(
+    methods: Mapping[str, Sequence[SealedAnswers]],
+    starts: Mapping[str, Sequence[SealedAnswers]],
+    alpha: float = 0.05,
+) -> list[dict[str, Any]]:
+    """Each method beside the start prompt as its own runs measured it, by the test of `compare_pairs` and adjusted as there."""
+    rows = [_compare_two(methods[name], starts[name], alpha / len(methods)) for name in methods]
+    adjusted = holm([row["p"] for row in rows])
+    return [
+        {"a": name, "b": START_PROMPT, **row, "p_adjusted": p}
+        for name, row, p in zip(methods, rows, adjusted, strict=True)
     ]
 
 

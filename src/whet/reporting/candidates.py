@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
+from whet.reporting.diff import diff_lines
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clip, el, join, prompt_text
 from whet.reporting.record import START, Record, ReportedCandidate, finite_number
@@ -51,6 +52,8 @@ def candidates(record: Record) -> Section | None:
     left = len(order) - len(drawn)
     caption = note(
         f"{number_format.plural(len(order), 'candidate')}; the best on {record.search_split} first, then by training score. "
+        "Each line shows what the candidate has in place of the baseline's text, or, where that is long, what it has in place of "
+        "words of the best prompt. Open it to read all of it. "
         + (f"The {len(drawn):,} best are drawn here, {left:,} more are in the journal." if left else "")
     )
     rows = [_candidate(record, c, known) for c in drawn]
@@ -155,14 +158,32 @@ def _scores(record: Record, c: ReportedCandidate) -> Html:
 
 
 def _glimpse(record: Record, c: ReportedCandidate) -> Html:
-    """The stretch in which a candidate differs from the baseline; the baseline is named as such."""
-    base = record.baseline_text or ""
+    """The stretch in which a candidate differs from the baseline, which is named as such. Of a stretch that is too long to show
+    only what the best prompt does not have."""
+    base, best = record.baseline_text or "", record.best_text or ""
     if c.source == base:
         return el("i", "the baseline")
     text = " ".join(changed_stretch(base, c.source).split())
     if not text:
         return el("i", "a part was deleted")
-    return join(_short(text))
+    if len(text) <= GLIMPSE or best in (base, c.source):
+        return join(_short(text))
+    own, lost = _beside(c.source, best), _beside(best, c.source)
+    if not own:
+        return join(el("i", "the best without "), _short(lost))
+    return join(el("i", "instead of words of the best: " if lost else "the best and "), _short(own))
+
+
+def _beside(text: str, other: str) -> str:
+    """The words of a text that another one does not have in that place."""
+    pieces = [
+        piece.strip()
+        for line in diff_lines(other, text)
+        if line.sign == "+"
+        for piece, changed in line.pieces
+        if changed or len(line.pieces) == 1
+    ]
+    return " … ".join(piece for piece in pieces if piece)
 
 
 def changed_stretch(before: str, after: str) -> str:

@@ -23,6 +23,7 @@ from whet.reporting.svg import (
     IntervalRow,
     Scale,
     interval_plot,
+    label,
     legend,
     line,
     marker,
@@ -40,6 +41,8 @@ SERIES = 8
 NO_ANSWER = "no answer"
 """What stands for the mean of a test of which no row was answered."""
 MARKS = ("circle", "square", "diamond")
+OVERLAP = ("", " over-1", " over-2", " over-3")
+"""Classes of curves that end at the height of an earlier one: dashes let the ones below show."""
 
 Methods = Sequence[Mapping[str, Any]]
 
@@ -162,10 +165,40 @@ def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
     )
 
 
+def start_sentences(result: Mapping[str, Any]) -> list[str]:
+    """Which methods beat the start prompt; that it stays where none does, and which are worse. Nothing where no row says."""
+    pairs = [pair for pair in result.get("beside_start") or [] if pair["n"]]
+    if not pairs:
+        return []
+    better, worse = (
+        [one for one in _decided(pairs) if (one["difference"] > 0) is sign] for sign in (True, False)
+    )
+    kept = [] if better else ["No method beats the start prompt: keep it."]
+    return kept + [
+        f"{one['a']} is {word} than the start prompt by {number_format.signed(abs(one['difference']), 3)} "
+        f"({_adjusted(one, pairs, 'method')})."
+        for word, some in (("better", better), ("worse", worse))
+        for one in some
+    ]
+
+
+def _decided(pairs: Methods) -> list[Mapping[str, Any]]:
+    """The pairs that differ by more than what chance explains."""
+    return [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
+
+
+def _adjusted(pair: Mapping[str, Any], pairs: Methods, noun: str) -> str:
+    return f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), noun)}"
+
+
 def sentences(result: Mapping[str, Any]) -> list[str]:
-    """What the pairs of methods show, one sentence for each that is decided."""
+    """What the start prompt and the pairs of methods show, one sentence for each difference that is decided."""
+    return [*start_sentences(result), *_pair_sentences(result)]
+
+
+def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
     pairs = result.get("pairs") or []
-    decided = [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
+    decided = _decided(pairs)
     if not pairs:
         return ["One method only: there is nothing to compare it with but the start prompt."]
     if not any(pair["n"] for pair in pairs):
@@ -177,8 +210,9 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     for pair in decided:
         better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
         size = number_format.signed(abs(pair["difference"]), 3)
-        p = f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), 'pair')}"
-        results.append(f"{pair[better]} is better than {pair[worse]} by {size} ({p}).")
+        results.append(
+            f"{pair[better]} is better than {pair[worse]} by {size} ({_adjusted(pair, pairs, 'pair')})."
+        )
     return results
 
 
@@ -211,9 +245,14 @@ def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:
             f"{number_format.signed(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
             f"{number_format.reward(pair['high'], 3)}]",
         )
-        for pair in result.get("pairs") or ()
+        for pair in all_pairs(result)
         if pair["n"]
     ]
+
+
+def all_pairs(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Each method beside the start prompt, then the methods in pairs."""
+    return [*(result.get("beside_start") or ()), *(result.get("pairs") or ())]
 
 
 def _interval(mean: float, low: float, high: float) -> str:
@@ -222,16 +261,23 @@ def _interval(mean: float, low: float, high: float) -> str:
 
 
 def _warnings(runs: Methods) -> Html | None:
-    """The warnings of all runs, each once, with how many runs have it."""
-    counts: dict[str, int] = {}
-    for run in runs:
-        for text in run.get("warnings") or ():
-            counts[str(text)] = counts.get(str(text), 0) + 1
-    if not counts:
+    """The warnings of all runs, each once, with the runs that have it."""
+    if not (texts := warnings_of(runs)):
         return None
-    items = [el("li", text if n == 1 else f"{text} (in {n} runs)") for text, n in counts.items()]
+    items = [el("li", text) for text in texts]
     title = "Warning" if len(items) == 1 else f"{len(items)} warnings"
     return el("aside", el("h3", title), el("ul", items), class_="warnings", aria_label="Warnings")
+
+
+def warnings_of(runs: Methods) -> list[str]:
+    """The warnings of all runs, each once: those of some runs only begin with their names."""
+    whose: dict[str, list[str]] = {}
+    for run in runs:
+        for text in dict.fromkeys(run.get("warnings") or ()):
+            whose.setdefault(str(text), []).append(f"{run['method']}, seed {run['seed']}")
+    return [
+        text if len(names) == len(runs) else f"{'; '.join(names)}: {text}" for text, names in whose.items()
+    ]
 
 
 HEAD = (
@@ -285,14 +331,15 @@ def _methods_section(result: Mapping[str, Any], methods: Methods) -> Section:
 
 
 def _pairs_section(result: Mapping[str, Any]) -> Section | None:
-    pairs = result.get("pairs") or []
+    pairs = all_pairs(result)
     if not pairs:
         return None
     head = ["Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows"]
     rows = [_pair_cells(pair) for pair in pairs]
     caption = note(
-        "Each pair on the same test rows, the rewards of a row averaged over the runs of a method. The intervals hold together, "
-        "and p is adjusted for the number of pairs (Holm)."
+        "Each pair on the same test rows, the rewards of a row averaged over the runs of a method. The pairs with the start "
+        "prompt are one family and the pairs of methods another: within each, the intervals hold together, and p is adjusted for "
+        "the number of pairs (Holm)."
     )
     return Section(
         "pairs", "Methods in pairs", join(table("Differences between methods", head, rows), caption)
@@ -369,13 +416,20 @@ def _curves(
     values = [point.value for _, record in records for point in record.validated if point.incumbent]
     right = max(1, *(record.calls for _, record in records))
     frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*pad_range(values), height - 52, 28))
-    parts = [frame.axes("model calls", width // 110, 6)]
+    parts = [
+        frame.axes("model calls", width // 110, 6),
+        label(0, 12, "best validation mean so far", "start", "axis-label"),
+    ]
+    seen: dict[float, int] = {}
     for run, record in records:
         index = order.index(run["method"])
         places: list[XY] = [(frame.x(p.calls), frame.y(p.value)) for p in record.validated if p.incumbent]
         if not places:
             continue
-        parts.append(path(stairs(places, frame.x(record.calls)), f"curve series-{index % SERIES}"))
+        level = round(places[-1][1])
+        dashes = OVERLAP[min(seen.get(level, 0), len(OVERLAP) - 1)]
+        seen[level] = seen.get(level, 0) + 1
+        parts.append(path(stairs(places, frame.x(record.calls)), f"curve series-{index % SERIES}{dashes}"))
         parts += [marker(_mark(index), x, y, f"mark series-{index % SERIES}", 4) for x, y in places]
     return join(parts)
 
@@ -518,7 +572,7 @@ def _csv(result: Mapping[str, Any]) -> str:
 def _markdown(result: Mapping[str, Any], methods: Methods) -> str:
     parts = [f"# {_one_line(str(result['task']))}: methods compared", *sentences(result)]
     parts.append(_markdown_table(HEAD, [method_cells(row) for row in methods]))
-    if pairs := result.get("pairs"):
+    if pairs := all_pairs(result):
         head = ("Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows")
         parts.append(_markdown_table(head, [_pair_cells(pair) for pair in pairs]))
     return "\n\n".join(parts) + "\n"
@@ -544,7 +598,7 @@ _TEX = {
 def _latex(result: Mapping[str, Any], methods: Methods) -> str:
     """The table of methods, and that of the pairs, for a paper that loads booktabs."""
     parts = [_latex_table(f"Methods on {result['task']}", HEAD, [method_cells(row) for row in methods])]
-    if pairs := result.get("pairs"):
+    if pairs := all_pairs(result):
         head = ("Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows")
         parts.append(_latex_table("Methods in pairs", head, [_pair_cells(pair) for pair in pairs]))
     return "% needs \\usepackage{booktabs}\n" + "\n".join(parts)

@@ -25,7 +25,8 @@ def cost_section(record: Record) -> Section:
     """Calls, tokens and dollars by role."""
     rows = [_row(row, row.role in record.unpriced) for row in record.spending]
     sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}
-    total = Spending("Total", **sums)
+    beside = " and ".join(name for name, used in _beside(record).items() if used)
+    total = Spending(f"Total without {beside}" if beside else "Total", **sums)
     head = [
         "Role",
         "Calls",
@@ -42,7 +43,7 @@ def cost_section(record: Record) -> Section:
         "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
         "flight when an earlier session was killed, and is counted at its worst price. "
         "What an endpoint turned away (429, for example) is no call. Answers from the cache cost nothing. "
-        f"{_others(record)}The run took {number_format.duration(seconds)}."
+        f"{_others(record)}The run itself took {number_format.duration(seconds)}."
     )
     roles = table("Model calls by role", head, rows, foot=_row(total, bool(record.unpriced)))
     return Section("cost", "Cost", join(roles, caption, *_stages(record)))
@@ -50,20 +51,22 @@ def cost_section(record: Record) -> Section:
 
 def _others(record: Record) -> str:
     """That the calls of the control and of added rows are not among these, and how many they are."""
-    used = {
-        "control": side(side(record.result, "control"), "usage"),
-        "more": side(side(record.result, "more"), "usage"),
-    }
     sentences = []
-    for name, usage in used.items():
+    for name, usage in _beside(record).items():
         if usage:
             calls = sum(n for n in side(usage, "calls").values() if isinstance(n, int))
             price = number_format.price(float(usage.get("cost_usd") or 0.0), bool(usage.get("price_unknown")))
-            who = PARTS[name][0].upper() + PARTS[name][1:]
+            time = number_format.duration(usage.get("seconds"))
             sentences.append(
-                f"{who} took {number_format.plural(calls, 'call')} more ({price}), which are not among them. "
+                f"{name[0].upper()}{name[1:]} took {number_format.plural(calls, 'call')} more ({price}, {time}), which are not "
+                "in this table; the figures at the top of the page include them. "
             )
     return "".join(sentences)
+
+
+def _beside(record: Record) -> dict[str, Mapping[str, Any]]:
+    """The usage of the control and of added rows, by what they are called; empty where there are none."""
+    return {PARTS[name]: side(side(record.result, name), "usage") for name in PARTS}
 
 
 def parts_beside(usage: Mapping[str, Any]) -> list[str]:

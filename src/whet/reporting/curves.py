@@ -37,6 +37,35 @@ FEW_DOTS = 200
 NO_TEST = "none"
 FIRST_PANELS = ("reward", "answer", "kl", "entropy", "seconds", "memory")
 MOST_ROWS = 200
+FIGURES = {
+    "reward": ("Training reward", "Mean of what the method is trained for, over the prompts or answers of a step. It may have "
+        "another scale than the reward of the task."),
+    "answer": ("Reward of the answers", "Mean reward of the answers of a step, without what the method adds for form."),
+    "format": ("Reward of the form", "Mean share of the texts of a step that have the demanded form."),
+    "best": ("Best so far", "The highest training reward that any prompt had by this step."),
+    "distinct": ("Different prompts", "How many different prompts were sampled in a step. With one the policy has settled."),
+    "entropy": ("Entropy", "How undecided the policy is, in nats: high at first, near 0 where it always writes the same."),
+    "kl": ("KL divergence", "How far the trained policy has moved from the one it began with, in nats a token."),
+    "loss": ("Loss", "What the update made smaller in a step."),
+    "clipped": ("Clipped", "Share of the choices whose change was cut by the bound of the update."),
+    "value_loss": ("Error of the critic", "How far the critic's forecast of the rewards was off, squared."),
+    "critic_loss": ("Error of the critic", "How far the critic's forecast of the rewards was off, squared."),
+    "explained": ("Explained variance", "Share of the differences between rewards that the critic foresaw: 1 is all of it."),
+    "equal_groups": ("Groups without a difference", "Share of the groups in which all rewards were equal, which teach nothing."),
+    "gain": ("Gain", "Mean difference in reward that the texts of a step made."),
+    "first": ("Reward of the first try", "Mean reward of the answers before any reflection."),
+    "turns": ("Turns", "Mean number of turns of a conversation in a step."),
+    "weight": ("Weight of the divergence", "How strongly the training holds the policy near its beginning."),
+    "programs": ("Programs", "How many programs the population has."),
+    "place": ("Place", "Which word of the prompt was changed in a step, from 0."),
+    "update_seconds": ("Seconds of updates", "Time that all updates took by this step."),
+    "backbone_seconds": ("Seconds of the encoder", "Time that the frozen encoder took by this step."),
+    "seconds": ("Seconds", "Time of an update."),
+    "memory": ("Memory", "The most memory that training took by this step, in GiB."),
+}  # fmt: skip
+"""The figures that methods log at their steps: how each is called, and what it is."""
+SO_FAR = frozenset(("best", "update_seconds", "backbone_seconds", "memory"))
+"""Figures that hold all steps up to theirs, of which a running mean would show something that never was."""
 
 
 def _row(
@@ -254,7 +283,7 @@ def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | No
     width, height = PANEL
     x = Scale(*_wide_enough(series[0][0], series[-1][0]), 68, width - 10)
     frame = Frame(width, height, x, Scale(*pad_range(y for _, y in series), height - 46, 12))
-    window = max(1, len(series) // 20)
+    window = 1 if name in SO_FAR else max(1, len(series) // 20)
     place: Callable[[XY], XY] = lambda p: (frame.x(p[0]), frame.y(p[1]))  # noqa: E731
     drawn = [place(p) for p in envelope(series, width)]
     parts = [frame.axes("step", 4, 4), path(drawn, "raw-line" if window > 1 else "incumbent-line")]
@@ -263,10 +292,11 @@ def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | No
             path([place(p) for p in envelope(running_mean(series, window), width)], "incumbent-line")
         )
     last = f"{series[-1][1]:.4g}"
-    ends = f"last {last}" + (f"; bold: mean of {window} steps" if window > 1 else "")
-    summary = f"{name} over {len(series)} steps, from {series[0][1]:.4g} to {last}."
-    caption = el("figcaption", name.replace("_", " "), el("small", ends))
-    return el("figure", caption, svg(width, height, name, summary, *parts, name=f"step-{i}"))
+    ends = f"last step: {last}" + (f"; bold line: mean of {window} steps" if window > 1 else "")
+    title, meaning = FIGURES.get(name, (name.replace("_", " "), ""))
+    summary = f"{title} over {len(series)} steps, from {series[0][1]:.4g} to {last}."
+    caption = el("figcaption", title, el("small", ends), meaning and note(meaning))
+    return el("figure", caption, svg(width, height, title, summary, *parts, name=f"step-{i}"))
 
 
 def _wide_enough(first: float, last: float) -> tuple[float, float]:

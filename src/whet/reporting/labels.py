@@ -11,6 +11,8 @@ from whet.reporting.markup import Child, Html, el, join
 from whet.reporting.record import Record, finite_number, side
 
 MOST_CONFUSIONS = 10
+PAIR_LETTERS, LEAST_COLUMN = 44, 5
+"""Letters that fit the heading of a matrix on half the page, and those that a column takes at least."""
 
 
 def labels(record: Record) -> Section | None:
@@ -29,10 +31,17 @@ def labels(record: Record) -> Section | None:
     body = join(
         _accuracy(before, after),
         caption,
-        bool(matrices) and el("div", matrices, class_="pair"),
+        bool(matrices) and el("div", matrices, class_="pair" if _narrow(after) else "stack"),
         _confusions(after),
     )
     return Section("labels", "Labels", body)
+
+
+def _narrow(figures: Mapping[str, Any]) -> bool:
+    """Whether two matrices fit beside each other without breaking a word of a label."""
+    columns = [str(column) for column in figures.get("columns", ())]
+    words = [max(map(len, column.split()), default=0) for column in columns]
+    return sum(max(LEAST_COLUMN, word) for word in words) + max(words, default=0) <= PAIR_LETTERS
 
 
 def _accuracy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Html:

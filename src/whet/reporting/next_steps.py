@@ -118,9 +118,10 @@ def _of_promoted(record: Record) -> Iterator[Child]:
         yield "Use it with the weights that were trained with it: alone it is another system, which was not tested."
     if losses := gain.get("losses"):
         yield (
-            f"Read the {number_format.plural(losses, 'test row')} that got worse before you do: ",
+            f"{number_format.plural(losses, 'test row')} got worse. See what they lost before you use the prompt (",
             _link("examples"),
-            ".",
+            "), but do not edit the prompt because of them: rows that you have read cannot test the next prompt. If you want to "
+            "change it, run again with fresh test rows.",
         )
     if "control" not in record.result and record.header.get("method") != "random_search":
         yield (

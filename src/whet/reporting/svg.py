@@ -113,10 +113,12 @@ def interval_plot(
     below = NAME_ROW if any(len(row.name) + len(row.text) > LONGEST_LINE for row in rows) else 0
     each = INTERVAL_ROW + below + (METHOD_ROW if any(row.method for row in rows) else 0)
     bottom = each * len(rows) + 8
-    parts = [] if reference is None else [line((x(reference), 28), (x(reference), bottom), "zero")]
+    parts: list[Html] = []
     for i, row in enumerate(rows):
         top, whisker = 20 + each * i, f"whisker {row.class_}"
         y = top + below + 18
+        if reference is not None:  # beside the interval only, so that it crosses no text
+            parts.append(line((x(reference), y - 11), (x(reference), y + 11), "zero"))
         parts.append(label(0, top, row.name, "start", "row-name"))
         parts.append(label(INTERVAL_WIDTH, top + below, row.text, "end", "row-value"))
         if row.method:

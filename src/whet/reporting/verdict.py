@@ -118,16 +118,14 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     calls = sum(side(usage, "calls").values()) if usage else sum(row.calls for row in record.spending)
     cost = usage.get("cost_usd") if usage else sum(row.cost for row in record.spending)
     cached = sum(row.cached for row in record.spending)
-    parts = [
-        _small(f"{sum(side(part, 'calls').values()):,} of them {PARTS[name]}")
-        for name, part in parts_of(usage).items()
-        if name in PARTS
-    ]
+    beside = {PARTS[name]: part for name, part in parts_of(usage).items() if name in PARTS}
+    parts = [_small(f"{sum(side(part, 'calls').values()):,} of them {name}") for name, part in beside.items()]
     more = _small(f"{cached:,} more from the cache") if cached else None
     pairs.append(("Model calls", join(f"{calls:,}", parts, more)))
     remedy = _small("set prices in task.yaml") if record.unpriced else None
     pairs.append(("Cost", join(number_format.price(cost, bool(record.unpriced)), remedy)))
-    pairs.append(("Time", number_format.duration(usage.get("seconds", record.seconds))))
+    with_them = _small(f"with {' and '.join(beside)}") if beside else None
+    pairs.append(("Time", join(number_format.duration(usage.get("seconds", record.seconds)), with_them)))
     if (trained := finite_number(usage.get("training_seconds"))) is not None:
         pairs.append(("Training", number_format.duration(trained)))
     if record.candidates:
@@ -167,12 +165,19 @@ def _warnings(record: Record) -> Html | None:
     return el("aside", el("h3", title), el("ul", items), class_="warnings", aria_label="Warnings")
 
 
+def _control_opening(record: Record, times: int) -> str:
+    """Which opening its control was, where that came later."""
+    later = side(record.result, "control").get("test_openings")
+    return f", and its control opening {later:,}" if isinstance(later, int) and later > times else ""
+
+
 def openings(record: Record) -> Html | None:
     """How often the sealed test split has been opened."""
     times = record.result.get("test_openings")
     if not isinstance(times, int):
         return None
     return note(
-        f"The sealed test split has been opened by {number_format.plural(times, 'run')}. "
-        "Every further opening makes a lucky result more likely, and is tested at a smaller alpha."
+        f"{'This run was the first opening' if times == 1 else f'This was opening {times:,}'} of these test rows"
+        f"{_control_opening(record, times)}. Every further opening makes a lucky result more likely, and is tested at a smaller "
+        "alpha."
     )
