@@ -8,13 +8,8 @@ from whet.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.reporting import number_format, svg
-    from whet.reporting.comparison_page import (
-        all_pairs,
-        best_first,
-        start_sentences,
-        warnings_of,
-        write_comparison,
-    )
+    from whet.reporting.comparison_page import best_first, write_comparison
+    from whet.reporting.comparison_sentences import all_pairs, start_sentences, warnings_of
     from whet.reporting.cost import parts_beside
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
@@ -31,7 +26,8 @@ _HOMES = {
     "whet.reporting.layout": "details facts note prose region table",
     "whet.reporting.markup": "Child Html clip el join prompt_text",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
-    "whet.reporting.comparison_page": "all_pairs best_first start_sentences warnings_of write_comparison",
+    "whet.reporting.comparison_page": "best_first write_comparison",
+    "whet.reporting.comparison_sentences": "all_pairs start_sentences warnings_of",
     "whet.reporting.page": "sections write_report",
     "whet.reporting.progress_display": "Display display_progress place_of",
     "whet.reporting.record": "Record finite_number read_run side",

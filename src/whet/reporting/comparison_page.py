@@ -13,6 +13,7 @@ import orjson
 
 import whet.reporting.number_format as number_format
 from whet.errors import StorageError, UsageError
+from whet.reporting.comparison_sentences import Methods, all_pairs, sentences, warnings_of
 from whet.reporting.layout import Section, details, facts, note, table
 from whet.reporting.markup import Child, Html, clip, el, join
 from whet.reporting.page import document
@@ -43,8 +44,6 @@ NO_ANSWER = "no answer"
 MARKS = ("circle", "square", "diamond")
 OVERLAP = ("", " over-1", " over-2", " over-3")
 """Classes of curves that end at the height of an earlier one: dashes let the ones below show."""
-
-Methods = Sequence[Mapping[str, Any]]
 
 
 def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
@@ -165,57 +164,6 @@ def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
     )
 
 
-def start_sentences(result: Mapping[str, Any]) -> list[str]:
-    """Which methods beat the start prompt; that it stays where none does, and which are worse. Nothing where no row says."""
-    pairs = [pair for pair in result.get("beside_start") or [] if pair["n"]]
-    if not pairs:
-        return []
-    better, worse = (
-        [one for one in _decided(pairs) if (one["difference"] > 0) is sign] for sign in (True, False)
-    )
-    kept = [] if better else ["No method beats the start prompt: keep it."]
-    return kept + [
-        f"{one['a']} is {word} than the start prompt by {number_format.signed(abs(one['difference']), 3)} "
-        f"({_adjusted(one, pairs, 'method')})."
-        for word, some in (("better", better), ("worse", worse))
-        for one in some
-    ]
-
-
-def _decided(pairs: Methods) -> list[Mapping[str, Any]]:
-    """The pairs that differ by more than what chance explains."""
-    return [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
-
-
-def _adjusted(pair: Mapping[str, Any], pairs: Methods, noun: str) -> str:
-    return f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), noun)}"
-
-
-def sentences(result: Mapping[str, Any]) -> list[str]:
-    """What the start prompt and the pairs of methods show, one sentence for each difference that is decided."""
-    return [*start_sentences(result), *_pair_sentences(result)]
-
-
-def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
-    pairs = result.get("pairs") or []
-    decided = _decided(pairs)
-    if not pairs:
-        return ["One method only: there is nothing to compare it with but the start prompt."]
-    if not any(pair["n"] for pair in pairs):
-        return ["No sealed row has an answer of two methods: there is nothing to compare."]
-    if not decided:
-        n = max(pair["n"] for pair in pairs)
-        return [f"No two methods differ by more than what chance explains on these {n:,} rows."]
-    results = []
-    for pair in decided:
-        better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
-        size = number_format.signed(abs(pair["difference"]), 3)
-        results.append(
-            f"{pair[better]} is better than {pair[worse]} by {size} ({_adjusted(pair, pairs, 'pair')})."
-        )
-    return results
-
-
 def _mean_row(row: Mapping[str, Any], index: int) -> IntervalRow:
     mean, low, high = (row[f"test_{end}"] for end in ("mean", "low", "high"))
     return IntervalRow(
@@ -250,11 +198,6 @@ def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:
     ]
 
 
-def all_pairs(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Each method beside the start prompt, then the methods in pairs."""
-    return [*(result.get("beside_start") or ()), *(result.get("pairs") or ())]
-
-
 def _interval(mean: float, low: float, high: float) -> str:
     ends = f"{number_format.reward(low, 3)} to {number_format.reward(high, 3)}"
     return f"{number_format.reward(mean, 3)}  [{ends}]"
@@ -267,17 +210,6 @@ def _warnings(runs: Methods) -> Html | None:
     items = [el("li", text) for text in texts]
     title = "Warning" if len(items) == 1 else f"{len(items)} warnings"
     return el("aside", el("h3", title), el("ul", items), class_="warnings", aria_label="Warnings")
-
-
-def warnings_of(runs: Methods) -> list[str]:
-    """The warnings of all runs, each once: those of some runs only begin with their names."""
-    whose: dict[str, list[str]] = {}
-    for run in runs:
-        for text in dict.fromkeys(run.get("warnings") or ()):
-            whose.setdefault(str(text), []).append(f"{run['method']}, seed {run['seed']}")
-    return [
-        text if len(names) == len(runs) else f"{'; '.join(names)}: {text}" for text, names in whose.items()
-    ]
 
 
 HEAD = (

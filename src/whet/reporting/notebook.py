@@ -7,7 +7,8 @@ from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.engine.forecast import plan_lines
-from whet.reporting.comparison_page import HEAD, best_first, method_cells, sentences
+from whet.reporting.comparison_page import HEAD, best_first, method_cells
+from whet.reporting.comparison_sentences import sentences
 from whet.reporting.curves import interval_rows, means
 from whet.reporting.markup import Child, Html, el
 from whet.reporting.record import Record, side

@@ -1,0 +1,77 @@
+"""What a comparison of methods says in sentences: beside the start prompt, in pairs, and the warnings of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import whet.reporting.number_format as number_format
+
+Methods = Sequence[Mapping[str, Any]]
+
+
+def sentences(result: Mapping[str, Any]) -> list[str]:
+    """What the start prompt and the pairs of methods show, one sentence for each difference that is decided."""
+    return [*start_sentences(result), *_pair_sentences(result)]
+
+
+def start_sentences(result: Mapping[str, Any]) -> list[str]:
+    """Which methods beat the start prompt; that it stays where none does, and which are worse. Nothing where no row says."""
+    pairs = [pair for pair in result.get("beside_start") or [] if pair["n"]]
+    if not pairs:
+        return []
+    better, worse = (
+        [one for one in _decided(pairs) if (one["difference"] > 0) is sign] for sign in (True, False)
+    )
+    kept = [] if better else ["No method beats the start prompt: keep it."]
+    return kept + [
+        f"{one['a']} is {word} than the start prompt by {number_format.signed(abs(one['difference']), 3)} "
+        f"({_adjusted(one, pairs, 'method')})."
+        for word, some in (("better", better), ("worse", worse))
+        for one in some
+    ]
+
+
+def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
+    pairs = result.get("pairs") or []
+    decided = _decided(pairs)
+    if not pairs:
+        return ["One method only: there is nothing to compare it with but the start prompt."]
+    if not any(pair["n"] for pair in pairs):
+        return ["No sealed row has an answer of two methods: there is nothing to compare."]
+    if not decided:
+        n = max(pair["n"] for pair in pairs)
+        return [f"No two methods differ by more than what chance explains on these {n:,} rows."]
+    results = []
+    for pair in decided:
+        better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
+        size = number_format.signed(abs(pair["difference"]), 3)
+        results.append(
+            f"{pair[better]} is better than {pair[worse]} by {size} ({_adjusted(pair, pairs, 'pair')})."
+        )
+    return results
+
+
+def _decided(pairs: Methods) -> list[Mapping[str, Any]]:
+    """The pairs that differ by more than what chance explains."""
+    return [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
+
+
+def _adjusted(pair: Mapping[str, Any], pairs: Methods, noun: str) -> str:
+    return f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), noun)}"
+
+
+def all_pairs(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Each method beside the start prompt, then the methods in pairs."""
+    return [*(result.get("beside_start") or ()), *(result.get("pairs") or ())]
+
+
+def warnings_of(runs: Methods) -> list[str]:
+    """The warnings of all runs, each once: those of some runs only begin with their names."""
+    whose: dict[str, list[str]] = {}
+    for run in runs:
+        for text in dict.fromkeys(run.get("warnings") or ()):
+            whose.setdefault(str(text), []).append(f"{run['method']}, seed {run['seed']}")
+    return [
+        text if len(names) == len(runs) else f"{'; '.join(names)}: {text}" for text, names in whose.items()
+    ]
