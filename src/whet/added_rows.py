@@ -18,7 +18,7 @@ from whet.comparison import found_candidate, used
 from whet.engine.assemble import Assembly, TransferModel
 from whet.engine.budget import test_set_budget
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import elapsed_row, usage
+from whet.engine.final_evaluation import elapsed_row, estimate_warnings, usage
 from whet.engine.forecast import forecast_evaluation, measured_usage
 from whet.engine.journal import read_events
 from whet.engine.openings import (
@@ -355,7 +355,11 @@ async def _test_new_rows(
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         MORE: added,
         "usage": with_part(result["usage"], MORE, usage(core)),
-        "warnings": list(dict.fromkeys([*result["warnings"], *opening.warnings, *opinion.warnings])),
+        "warnings": list(
+            dict.fromkeys(
+                [*result["warnings"], *opening.warnings, *opinion.warnings, *estimate_warnings(core)]
+            )
+        ),
     }
 
 

@@ -74,7 +74,8 @@ class GateResult:
 @dataclass(frozen=True)
 class RunUsage:
     """What was spent: calls by role, attempts that were turned away by role, tokens, US dollars (None: a price is not known),
-    seconds over all sessions. The cached input is a part of the input tokens, the reasoning of the output tokens."""
+    seconds over all sessions. The cached input is a part of the input tokens, the reasoning of the output tokens.
+    `estimated`: calls by role whose tokens the provider did not say."""
 
     calls: Mapping[str, int]
     input_tokens: int
@@ -84,6 +85,7 @@ class RunUsage:
     refused: Mapping[str, int] = field(default_factory=dict)
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class JSONResult(Mapping[str, Any]):
             u.get("refused", {}),
             u.get("cached_input_tokens", 0),
             u.get("reasoning_tokens", 0),
+            u.get("estimated", {}),
         )
 
 

@@ -84,6 +84,7 @@ class Usage:
 
     `cached_input_tokens` are the part of the input that the provider read from a cache of its own, `reasoning_tokens` the part
     of the output that is thought. `cost_usd` is what the provider says that the call costs, in US dollars; None: it says nothing.
+    `estimated`: the provider said nothing of the tokens that can be right.
     """
 
     input_tokens: int = 0
@@ -91,6 +92,7 @@ class Usage:
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
     cost_usd: float | None = None
+    estimated: bool = False
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
@@ -100,6 +102,7 @@ class Usage:
             self.cached_input_tokens + other.cached_input_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             sum(costs) if costs else None,
+            self.estimated or other.estimated,
         )
 
 

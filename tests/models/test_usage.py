@@ -38,6 +38,27 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
             },
             Usage(50, 502, 0, 500),
         ),
+        # the total says that they are not, whatever they are said to be
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 102,
+                "total_tokens": 202,
+                "completion_tokens_details": {"reasoning_tokens": 109},
+            },
+            Usage(100, 102, 0, 102),
+        ),
+        # the names of the Responses API
+        (
+            {
+                "input_tokens": 50,
+                "output_tokens": 60,
+                "total_tokens": 110,
+                "input_tokens_details": {"cached_tokens": 32},
+                "output_tokens_details": {"reasoning_tokens": 40},
+            },
+            Usage(50, 60, 32, 40),
+        ),
         # OpenAI: thoughts inside completion_tokens are not counted twice
         (
             {
@@ -100,7 +121,13 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
         # other names, and whole numbers that were written as floats
         ({"input_tokens": 9, "output_tokens": 3}, Usage(9, 3)),
         ({"prompt_tokens": 1000.0, "completion_tokens": 3.0}, Usage(1000, 3)),
+        (
+            {"prompt_tokens": "262960", "completion_tokens": "3", "total_tokens": "262970"},
+            Usage(262960, 10, 0, 7),
+        ),
         # what is odd is not believed
+        ({"prompt_tokens": "many", "completion_tokens": "3"}, None),
+        ({"prompt_tokens": "9.5", "completion_tokens": "3"}, None),
         ({"prompt_tokens": 9.5, "completion_tokens": 3}, None),
         ({"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 4, "cost": -1}, Usage(9, 3)),
         ({"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": "12", "cost": "free"}, Usage(9, 3)),

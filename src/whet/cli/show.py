@@ -60,6 +60,13 @@ def interval(score: Mapping[str, Any] | None) -> str:
     return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  {count}"
 
 
+def dollars(usage: Mapping[str, Any]) -> str:
+    """What follows the number of calls: the price, where there is one."""
+    if not usage["cost_usd"]:
+        return ""
+    return f", ${usage['cost_usd']:.4f}{' (estimated)' if usage.get('estimated') else ''}"
+
+
 def result(values: Mapping[str, Any]) -> None:
     """The result of a run: baseline against best, the gate's verdict, the diff, the report."""
     from whet.prompt import text_diff
@@ -93,7 +100,7 @@ def result(values: Mapping[str, Any]) -> None:
         calls += f" ({refused:,} more were turned away, and are no calls)"
     if cached := sum(usage.get("cached", {}).values()):
         calls += f", {cached:,} from the cache{_age(usage)}"
-    cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
+    cost = dollars(usage)
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     if parts := parts_beside(usage):
         cost += f" (of these {'; '.join(parts)})"

@@ -23,7 +23,7 @@ from whet.cli.common import (
     with_options,
 )
 from whet.cli.interrupt import run as run_stoppable
-from whet.cli.show import interval
+from whet.cli.show import dollars, interval
 
 
 @click.command(
@@ -77,7 +77,7 @@ def show(values: Mapping[str, Any]) -> None:
         rows.insert(0, [f"{home['model']} (the run's)", *own, "-", "-"])
     show_table(["model", "start prompt", "best prompt", "difference", "95 % interval"], rows)
     usage = values["usage"]
-    cost = f", ${usage['cost_usd']:.4f}" if usage["cost_usd"] else ""
+    cost = dollars(usage)
     cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
     click.echo(f"\ncalls: {sum(usage['calls'].values())}{cost}")
     for warning in values["warnings"]:

@@ -44,6 +44,7 @@ class Spent:
 
     `cached_oldest`: when the oldest answer
     from the cache was made, in seconds since 1970. `named`: calls whose cost the provider said.
+    `estimated`: calls whose tokens it did not say, by role.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -61,6 +62,7 @@ class Spent:
     seconds: float = 0.0
     lost: dict[str, float] = field(default_factory=dict)
     cached_oldest: float | None = None
+    estimated: dict[str, int] = field(default_factory=dict)
 
     @property
     def total_calls(self) -> int:

@@ -53,6 +53,8 @@ SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 which the journal lists these requests."""
 CACHED_OLDEST = "cached_oldest"
 """The key under which the journal says when the oldest answer was made that came from the cache."""
+ESTIMATED = "estimated"
+"""The key under which the journal says for each role of how many calls the tokens are estimated."""
 PLACES = "places"
 """The key under which the journal says at which addresses the models of the last session were."""
 INTERRUPT_SECONDS = 1.0
@@ -454,6 +456,12 @@ class CallExecutor:
             attempt.role, attempt.digest, attempt.state, attempt.usage, attempt.cost, attempt.call
         )
         more = _detail_rows(attempt.call, attempt.usage)
+        if attempt.usage.estimated and made:
+            estimated = self.budget.spent.estimated
+            estimated[attempt.role] = estimated.get(attempt.role, 0) + 1
+            more.append(
+                ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ESTIMATED, orjson.dumps(estimated).decode()))
+            )
         return (
             [row, *more]
             if attempt.value is None

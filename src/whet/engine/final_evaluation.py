@@ -53,7 +53,7 @@ from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
-from whet.errors import BudgetExceeded
+from whet.errors import BudgetExceeded, quantity
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
 from whet.rewards.text import targets_of
@@ -301,7 +301,7 @@ def _without_test(plan: RunPlan, core: RunState, ended: Mapping[str, str], reaso
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
         "usage": usage(core),
         "history": _history(core),
-        "warnings": list(task.warnings),
+        "warnings": [*task.warnings, *estimate_warnings(core)],
     }
 
 
@@ -362,7 +362,18 @@ def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> li
             f"{opened.lost_calls} call(s) were in flight when earlier sessions were killed "
             f"and may have been billed twice{most}."
         )
-    return warnings
+    return [*warnings, *estimate_warnings(opened.core)]
+
+
+def estimate_warnings(core: RunState) -> list[str]:
+    """That tokens and dollars are no facts where an endpoint did not say what its calls took."""
+    clients = core.caller.clients
+    own = {client.counts_as or role: client.model.address for role, client in clients.items()}
+    return [
+        f"{own.get(role, role)} reported no usage that can be right for {quantity(calls, 'call')} of the role {role}. One token "
+        "was counted for each byte there, so the tokens and dollars of this run are estimates, and mostly too high."
+        for role, calls in core.budget.spent.estimated.items()
+    ]
 
 
 def written_prompt(prompt: Prompt) -> dict[str, Any]:
@@ -487,7 +498,7 @@ def _time(seconds: float) -> str:
 
 def usage(core: RunState) -> dict[str, Any]:
     """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
-    attempts that an endpoint turned away, which are no calls."""
+    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report."""
     spent, clients = core.budget.spent, core.caller.clients
     roles = {role: clients[role].counts_as or role for role in price_unknown(clients)}
     unknown = [role for role, own in roles.items() if spent.calls[own] - spent.cached[own] > spent.named[own]]
@@ -496,6 +507,7 @@ def usage(core: RunState) -> dict[str, Any]:
         "cached": dict(spent.cached),
         **({} if spent.cached_oldest is None else {"cached_oldest": _time(spent.cached_oldest)}),
         "refused": dict(spent.refused),
+        **({"estimated": dict(spent.estimated)} if spent.estimated else {}),
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
         "cached_input_tokens": spent.cached_input_tokens,

@@ -20,7 +20,7 @@ from whet.arguments import unwritable
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
-from whet.engine.calls import CACHED_OLDEST, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
+from whet.engine.calls import CACHED_OLDEST, ESTIMATED, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
 from whet.engine.durable import Recorded, RunState
 from whet.engine.journal import (
     Connect,
@@ -384,6 +384,7 @@ def _load(
 
 def _read_spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
+    spent.estimated = orjson.loads(journal.meta(ESTIMATED) or "{}")
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"

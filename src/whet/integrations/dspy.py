@@ -355,8 +355,8 @@ class _DSPyModel:
             raise
         choice = _of(_of(response, "choices")[0], "message")
         usage = _of(response, "usage") or {}
-        tokens = (int(_of(usage, key) or 0) for key in ("prompt_tokens", "completion_tokens"))
-        return Completion(str(_of(choice, "content") or ""), usage=Usage(*tokens))
+        read, written = (int(_of(usage, key) or 0) for key in ("prompt_tokens", "completion_tokens"))
+        return Completion(str(_of(choice, "content") or ""), usage=Usage(read, written))
 
 
 def _role(choice: Any) -> Any:

@@ -344,7 +344,7 @@ class OpenAIModel(AnswersOnly):
         usage = reported_usage(loads(answer))
         if usage is None:
             self._note({"usage"})
-            usage = Usage(sum(self.count_tokens(text) for text in texts))
+            usage = Usage(sum(self.count_tokens(text) for text in texts), estimated=True)
         return vectors, usage
 
     async def close(self) -> None:

@@ -110,9 +110,8 @@ def completions(
         answers = [_completion(choice, request, usage) for choice, usage in zip(used, shares, strict=False)]
         return answers or [Completion("", usage=reported, error=_NO_CHOICE)]
     answers = [_completion(choice, request, Usage()) for choice in used] or [Completion("", error=_NO_CHOICE)]
-    estimate = Usage(
-        sum(count(m.content) for m in request.messages), sum(count(c.thought + c.text) for c in answers)
-    )
+    read = sum(count(m.content) for m in request.messages)
+    estimate = Usage(read, sum(count(c.thought + c.text) for c in answers), estimated=True)
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
 
 
@@ -308,7 +307,7 @@ def reported_usage(data: Mapping[str, Any]) -> Usage | None:
     does a text.
 
     Providers count thoughts as part of `completion_tokens` or beside them, and input that they had cached as part of
-    `prompt_tokens` or beside them: `total_tokens` tells.
+    `prompt_tokens` or beside them: `total_tokens` tells. Without it, more thoughts than output are beside it.
     """
     value = data.get("usage")
     if not isinstance(value, dict):
@@ -317,20 +316,28 @@ def reported_usage(data: Mapping[str, Any]) -> Usage | None:
     written = _tokens(value.get("completion_tokens", value.get("output_tokens", 0)))
     if not read or written is None:
         return None
-    thought = _tokens(_detail(value, "completion_tokens_details", "reasoning_tokens")) or 0
+    thought = _first_count(value, _REASONING)
     cached = _first_count(value, _CACHED)
-    beside = max(0, (_tokens(value.get("total_tokens")) or 0) - read - written)
+    beside = (_tokens(value.get("total_tokens")) or 0) - read - written
+    if beside < 0:  # there is no total that can be one
+        beside = thought if thought > written else 0
     if cached > read:  # it cannot be a part of the prompt's tokens
         cached_beside = cached + (_tokens(value.get("cache_creation_input_tokens")) or 0)
         read, beside = read + cached_beside, max(0, beside - cached_beside)
-    output = written + max(beside, thought if thought > written else 0)
+    output = written + beside
     if not output and _writes(data.get("choices")):
         return None
     return Usage(read, output, cached, min(max(thought, beside), output), _named_cost(value))
 
 
+_REASONING = (
+    ("completion_tokens_details", "reasoning_tokens"),
+    ("output_tokens_details", "reasoning_tokens"),
+)
+"""Where providers say how much of the output is thought: a key of a mapping, or of the usage itself."""
 _CACHED = (
     ("prompt_tokens_details", "cached_tokens"),
+    ("input_tokens_details", "cached_tokens"),
     ("", "cache_read_input_tokens"),
     ("", "prompt_cache_hit_tokens"),
     ("", "cached_tokens"),
@@ -378,6 +385,8 @@ def _writes(choices: Any) -> bool:
 def _tokens(value: Any) -> int | None:
     if value is None:
         return None
+    if isinstance(value, str) and value.isascii() and value.strip().isdecimal() and len(value) <= 20:
+        value = int(value)
     whole = type(value) is int or (isinstance(value, float) and value == value // 1)
     return int(value) if whole and 0 <= value <= MOST_TOKENS else None
 
