@@ -527,11 +527,7 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     known = [str(p.parent.relative_to(root)) for p in Path(root).glob("**/journal.sqlite") if p.is_file()]
     for folder in (Path(run), Path(root) / str(run)):
         if (folder / "comparison.html").is_file():
-            inside = sorted(
-                name
-                for name in known
-                if Path(root) / name in {p.parent for p in folder.glob("*/journal.sqlite")}
-            )
+            inside = sorted(str(path.parent) for path in folder.glob("*/journal.sqlite"))
             raise UsageError(
                 f"{folder} is a comparison of {quantity(len(inside), 'run')}: {', '.join(inside)}. Its page is "
                 f"{folder / 'comparison.html'}; name one of the runs."
@@ -540,7 +536,7 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     meant = f" Did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
         f'There is no run "{run}" in {Path(root).absolute()} ({quantity(len(known), "run")} there).{meant} '
-        f"{parameter('root', 'FOLDER')} names another folder of runs, and `whet runs` lists them."
+        "The path of its folder names any run; `whet runs --root FOLDER` lists those of another folder."
     )
 
 

@@ -52,12 +52,24 @@ INIT: Mapping[str, Case] = {
     "source a folder": init("--from task", "task is a folder", "Name the file"),
     "source of Excel": init("--from x.xlsx", "x.xlsx", "Convert", x__xlsx=b"PK"),
     "source of no kind": init("--from rows.txt", "rows come from .csv", "Convert", rows__txt=b"a"),
+    "source nowhere, of no kind": init("--from rows.cvs", 'no file rows.cvs. Did you mean "rows.csv"?'),
+    "source beside the folder": Case(
+        ("takes one folder, and rows.csv", "whet init new --from rows.csv"),
+        "init new rows.csv --target target",
+        files={"rows.csv": TABLE},
+    ),
+    "source for the folder": Case(
+        ("rows.csv is a file", "whet init FOLDER --from rows.csv"), "init rows.csv", files={"rows.csv": TABLE}
+    ),
+    "labels without commas": init("--labels 0;1", "--labels names one label, '0;1'", "commas: --labels A,B"),
     "source in a network": init("--from https://example.com/x.csv", "Download the file"),
     "source empty": init("--from ''", "--from is empty"),
     "data set without a name": init("--from datasets:", "datasets:NAME"),
     "data set of four parts": init("--from datasets:a:b:c:d", "datasets:NAME:CONFIG:SPLIT"),
     "folder with files": Case(("not empty", "new folder"), "init task --from feedback.jsonl"),
-    "folder a file": Case(("feedback.jsonl is not empty",), "init feedback.jsonl --from feedback.jsonl"),
+    "folder a file": Case(
+        ("feedback.jsonl is a file", "new folder"), "init feedback.jsonl --from feedback.jsonl"
+    ),
     "folder below a file": Case(("is a file", "elsewhere"), "init feedback.jsonl/x --from feedback.jsonl"),
     "folder of the system": Case(("/proc", "elsewhere"), "init /proc/x --from feedback.jsonl"),
     "folder without a name": Case(("it is empty",), "init '' --from feedback.jsonl"),
@@ -73,7 +85,7 @@ INIT: Mapping[str, Case] = {
     "labels empty": init("--labels ''", "--labels is empty"),
     "labels without commas between": init("--labels , ", "--labels is empty"),
     "label that no row has": init("--labels a,b", "rows.csv:2", "'0'", "Known: a, b"),
-    "label alone": init("--labels 0", "two labels"),
+    "label alone": init("--labels 0", "--labels names one label", "at least two"),
     "label twice": init("--labels 0,0,1", '"0" appears twice'),
     "reward unknown": init("--reward exact_mach", 'Did you mean "exact_match"'),
     "reward nowhere": init("--reward rew.py", "no file rew.py"),
@@ -215,6 +227,23 @@ LOOKS: Mapping[str, Case] = {
     ),
     "show nothing": Case(("Missing argument 'RUN'",), "show"),
     "show a task": Case(('no run "task"',), "show task"),
+    "show a run elsewhere": Case(
+        (
+            'no run "task-opro-0" in /',
+            "/runs (0 runs there)",
+            "The path of its folder",
+            "whet runs --root FOLDER",
+        ),
+        "show task-opro-0",
+    ),
+    "show a comparison elsewhere": Case(
+        ("both is a comparison of 2 runs: both/grips-1, both/opro-1. Its page is both/comparison.html",),
+        "show both",
+        files={
+            "both/comparison.html": "",
+            **{f"both/{name}-1/journal.sqlite": "" for name in ("opro", "grips")},
+        },
+    ),
     "show a file": Case(('no run "feedback.jsonl"',), "show feedback.jsonl"),
     "show an unfinished run": Case(
         ("holds no result", "goes on"), "show a", files={"runs/a/journal.sqlite": ""}

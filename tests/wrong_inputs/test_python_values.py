@@ -245,3 +245,10 @@ def test_what_is_nearly_a_slot_is_warned_of_with_the_fields(prompt: str) -> None
 @pytest.mark.parametrize("prompt", ["{{ input }}", "{{7*7}} {{input}}", '{"a": {"b": 1}} {{input}}'])
 def test_other_braces_are_ordinary_text(prompt: str) -> None:
     assert whet.Task.of(prompt, data=ROWS, reward="exact_match").warnings == made().warnings
+
+
+def test_one_line_of_words_is_a_prompt_and_no_path(folder: Path) -> None:
+    learned = whet.learn("You are kind.", FEEDBACK)
+    assert "You are kind." in learned.prompt.text and "Be short." in learned.prompt.text
+    with pytest.raises(UsageError, match=r"there is no file my prompt.md"):
+        whet.learn("my prompt.md", FEEDBACK)

@@ -211,7 +211,22 @@ def with_options(
     return lm if values.keys() <= {"address"} else values
 
 
-_LIMITS: Mapping[str, tuple[type, str, str | None]] = {
+class _Limit(click.ParamType[Any]):
+    """A number; the refusal of any other text shows one."""
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self.kind, self.name = kind, "integer" if kind is int else "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number that a text is."""
+        try:
+            return self.kind(value)
+        except ValueError:
+            example = "digits only, such as 500" if self.kind is int else "a number, such as 2.5"
+            self.fail(f"{value!r} is not a valid {self.name}. Write {example}.", param, ctx)
+
+
+_LIMITS: Mapping[str, tuple[type[int] | type[float], str, str | None]] = {
     "calls": (int, "N", "Limit on model calls, retries and sealed test included."),
     "task_calls": (int, "N", None),
     "optimizer_calls": (int, "N", None),
@@ -228,7 +243,9 @@ def limit_options(names: Iterable[str] = tuple(_LIMITS)) -> Callable[[Command], 
     """--max-calls and so on, for the limits of these names."""
     return options(
         *(
-            click.option(f"--max-{name.replace('_', '-')}", type=kind, metavar=metavar, help=help_text)
+            click.option(
+                f"--max-{name.replace('_', '-')}", type=_Limit(kind), metavar=metavar, help=help_text
+            )
             for name, (kind, metavar, help_text) in _LIMITS.items()
             if name in names
         )

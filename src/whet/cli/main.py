@@ -363,7 +363,8 @@ def runs(root: str | None, as_json: bool) -> None:
 
     if root is not None and not Path(root).is_dir():
         raise UsageError(f"--root: there is no folder {root}. Name the folder of the runs.")
-    print_result(api.runs(root or "runs"), as_json, show.runs, "runs")
+    root = root or "runs"
+    print_result(api.runs(root), as_json, lambda rows: show.runs(rows, root), "runs")
 
 
 def main() -> None:

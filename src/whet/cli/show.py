@@ -298,10 +298,13 @@ def methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         click.echo(f"whet: {row['error']}", err=True)
 
 
-def runs(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The table of runs."""
+def runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:
+    """The table of the runs below a folder."""
     if not rows:
-        click.echo("No runs yet. Start with: whet optimize TASK")
+        click.echo(
+            f"There are no runs in {Path(root).absolute()}. Start one with: whet optimize TASK. "
+            "Runs of another folder: whet runs --root DIR"
+        )
         return
     cells = []
     for r in rows:

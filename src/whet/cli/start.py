@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from whet.cli.common import examples, output, visible
 from whet.errors import UsageError
+from whet.storable import shown
 from whet.task import (
+    NO_LABELS,
     NewTaskChoices,
     check_folder,
     describe_columns,
@@ -26,6 +29,7 @@ SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datase
 
 @click.command(
     "init",
+    context_settings={"allow_extra_args": True},
     epilog=examples(
         "whet init mytask --from tickets.csv",
         "whet init mytask --from tickets.csv --input subject,body --target team --lm openai/gpt-4o-mini",
@@ -51,6 +55,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
 
     Asks on a terminal for what no option says. A folder that is not empty is refused; nothing is overwritten.
     """
+    _refuse_rows_as_arguments(folder, source)
     check_folder(folder)
     texts = {
         "from": source,
@@ -63,6 +68,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     asks = not yes and _on_terminal()
     if source is None and not asks:
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
+    labels = _labels_of(options.pop("labels"))
     material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
     if asks and material.columns:
         prompt = starting_prompt(options["prompt"], material)
@@ -83,7 +89,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         )
     choices = NewTaskChoices(
         input=_parse_list(options.pop("inputs")) or (),
-        labels=_parse_list(options.pop("labels")),
+        labels=labels,
         **options,
     )
     made = start_task(folder, material, choices)
@@ -104,6 +110,30 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         "next": nexts,
     }
     return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
+
+
+def _refuse_rows_as_arguments(folder: str, source: str | None) -> None:
+    """Raise UsageError for rows that stand where the folder does, or beside it."""
+    if extra := click.get_current_context().args:
+        raise UsageError(
+            f"whet init takes one folder, and {shlex.join(extra)} stands beside it. Name the rows with --from: "
+            f"whet init {shlex.quote(folder)} --from {shlex.quote(extra[0])}"
+        )
+    if source is None and Path(folder).is_file():
+        raise UsageError(
+            f"{folder} is a file. Name a new folder for the task, and the rows with --from: "
+            f"whet init FOLDER --from {shlex.quote(folder)}"
+        )
+
+
+def _labels_of(text: str | None) -> list[str] | None:
+    """The labels of --labels. Raises UsageError for a single one."""
+    labels = _parse_list(text)
+    if labels is not None and len(labels) == 1 and labels != [NO_LABELS]:
+        raise UsageError(
+            f"--labels names one label, {shown(labels[0])}, and a task has at least two. Separate them by commas: --labels A,B"
+        )
+    return labels
 
 
 def _on_terminal() -> bool:

@@ -27,7 +27,7 @@ from whet.prompt.fence import DEFAULT_REGION, MARKER, regions_of
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import newline_of, read_back, render_instructions, write_ledger
 from whet.storable import sync_folder
-from whet.task import load_prompt
+from whet.task import PROMPT_FILES, load_prompt
 from whet.types import Message
 
 _YAML = (".yaml", ".yml")
@@ -159,10 +159,15 @@ def drawn_fence(text: str) -> str:
 
 
 def prompt_path(prompt: str | Path | Prompt) -> Path | None:
-    """The file that a caller names; None for a prompt in memory, which is a Prompt or a text of several lines or with slots."""
+    """The file that a caller names; None for a prompt in memory, which is a Prompt, or a text of several lines, with slots, or
+    with blanks where no file is called so."""
     if isinstance(prompt, Prompt):
         return None
-    return None if isinstance(prompt, str) and ("\n" in prompt or "{{" in prompt) else Path(prompt)
+    if not isinstance(prompt, str):
+        return Path(prompt)
+    path = Path(prompt)
+    words = len(prompt.split()) > 1 and path.suffix.lower() not in PROMPT_FILES and not os.path.exists(path)
+    return None if words or "\n" in prompt or "{{" in prompt else path
 
 
 # The ledger file

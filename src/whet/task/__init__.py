@@ -4,11 +4,12 @@ from whet.rewards.choose import find_labels
 from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords
 from whet.task.load import load_task
 from whet.task.material import ImportedData, read_material
-from whet.task.memory import build_task, prompt_of, task_of
+from whet.task.memory import PROMPT_FILES, build_task, prompt_of, task_of
 from whet.task.prompts import load_prompt
 from whet.task.save import check_folder
 from whet.task.spec import SPLITS, ModelSpec, Task
 from whet.task.starting import (
+    NO_LABELS,
     NewTaskChoices,
     StartedTask,
     describe_columns,
@@ -18,6 +19,8 @@ from whet.task.starting import (
 )
 
 __all__ = [
+    "NO_LABELS",
+    "PROMPT_FILES",
     "SPLITS",
     "AlphaKeywords",
     "GateKeywords",

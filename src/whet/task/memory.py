@@ -22,7 +22,7 @@ from whet.task.table import table_of
 from whet.task.tree import Node
 
 LONGEST_PATH = 1000
-_PROMPT_FILES = (".md", ".txt", ".yaml", ".yml", ".json")
+PROMPT_FILES = (".md", ".txt", ".yaml", ".yml", ".json")
 _FILE_NAME = re.compile(r"\S*[^\s.]\.[A-Za-z][A-Za-z0-9]{0,5}")
 _WORD = re.compile(r"[\w.-]+")
 _PART = r"[^\s/\\<>{}\"']+"
@@ -89,7 +89,7 @@ def names_prompt_file(text: str) -> bool:
         there = Path(text).is_file()
     except (OSError, ValueError):
         there = False
-    named = suffix in _PROMPT_FILES and Path(text).name not in ("task.yaml", "task.yml")
+    named = suffix in PROMPT_FILES and Path(text).name not in ("task.yaml", "task.yml")
     return named and (there or _FILE_NAME.fullmatch(text) is not None)
 
 

@@ -38,6 +38,8 @@ def check_folder(folder: str | Path) -> Path:
     """The folder, when a task may be written there. Raises UsageError for one that holds something."""
     check_path("the folder", folder)
     path = Path(folder)
+    if path.is_file():
+        raise UsageError(f"{path} is a file, and nothing is overwritten. Name a new folder.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is not empty, and nothing is overwritten. Name a new folder.")
     if (reason := unwritable(path)) is not None:
