@@ -22,6 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "meta_prompt": {"loops": 3, "rollouts": 12},
     "mipro": {"choice": "random"},
     "opro": {"steps": 3, "samples": 2},
+    "prompt_learning": {},
     "protegi": {"rounds": 2},
     "random_search": {"n": 20, "space": "phrases"},
     "simba": {"steps": 2, "minibatch": 8},

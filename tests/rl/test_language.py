@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -180,6 +181,16 @@ async def test_the_length_is_told_and_growth_beyond_it_is_refused_with_the_reaso
     assert [prompt.region_text() for prompt in found] == ["Be kind."]
     assert "at most 30 tokens (about 120 characters); it has 7 now" in model.questions[0]
     assert "it may have at most 30. Write a shorter text." in model.questions[1]
+
+
+async def test_the_length_that_is_told_is_that_of_the_text_in_the_question() -> None:
+    start = replace(REVIEW, limit=LengthLimit(300))
+    model = Answers(lambda question, sample: "<INSTRUCTION>Be kind.</INSTRUCTION>")
+    await LanguagePolicy().rewrite(
+        MemoryRun({"optimizer": model}), start, ASKED, text="Say what it is like. " * 20
+    )
+    (now,) = re.findall(r"it has (\d+) now", model.questions[0])
+    assert int(now) > 100
 
 
 async def test_what_stands_around_the_editable_text_is_left_out() -> None:

@@ -46,6 +46,15 @@ def test_a_plain_prompt_keeps_its_text_and_gets_all_right_answers_or_a_row_of_ea
     assert set(made(PLAIN, k=0)) == {LISTED}
 
 
+def test_the_right_answers_may_stand_in_one_line() -> None:
+    (listed,) = (
+        prompt
+        for name, prompt, _ in proposals(ENV, PLAIN, ENV.train[:12], secrets, 0, inline=True)
+        if name == LISTED
+    )
+    assert listed.region_text().strip().endswith(f"with nothing else: {', '.join(TYPES)}")
+
+
 def test_a_chat_prompt_is_edited_in_its_own_message() -> None:
     start = Prompt.of_chat(
         [("system", "<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->"), ("user", "{{input}}")]

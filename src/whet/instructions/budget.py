@@ -126,6 +126,12 @@ class LearningBudget:
         self.new = new
         self.silent = 0 if judged.critiques else self.silent + 1
 
+    def pay(self, rollouts: int, *, again: bool) -> None:
+        """Take roll-outs that were made to find another start. With one (`again`) the rounds begin anew, with its validation."""
+        self.round = 0 if again else self.round
+        if self.rollouts is not None:
+            self.rollouts = max(1, self.rollouts - rollouts - again * len(self.env.validation))
+
     def may_stop(self, quiet: bool) -> bool:
         """Whether to end: nobody criticises anything any more, or, without limits, nothing new is learned."""
         return self.silent >= 2 or (self.rollouts is None and quiet)

@@ -26,7 +26,7 @@ LOCAL: Final = "local"
 OBJECTIVES: Final = "objectives"
 Need: TypeAlias = Literal["optimizer", "optimizer_optional", "label_scores", "policy", "local", "objectives"]
 NEEDS = get_args(Need)
-BLOCKS: Mapping[str, int] = {"instructions": 3, "rl": 2, "search": 3}
+BLOCKS: Mapping[str, int] = {"instructions": 3, "rl": 3, "search": 3}
 """Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""
 
 

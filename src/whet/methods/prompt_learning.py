@@ -12,6 +12,9 @@ per round:
 5. *measure*: each instruction's rate of violation before and after it stands; what is still violated gets another text, what may
    do nothing is left out of a roll-out, in groups that are halved until the culprit is known.
 
+Where a start with known targets earns nothing on all rows, the two prompts of `from_zero` are tried first, and learning begins
+from the one that earns something.
+
 The result is the prompt that is best on all evidence, fresh roll-outs and validation together; a limit that strikes meanwhile
 leaves the one that was best so far. `docs/prompt-learning.md` tells
 the rest. Run it with
@@ -28,8 +31,9 @@ from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import collect_critiques, of_people
+from whet.instructions.guard import secrets
 from whet.instructions.manager import InstructionManager
-from whet.instructions.regions import managers_of
+from whet.instructions.regions import RegionManagers, managers_of
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
@@ -38,13 +42,14 @@ from whet.rl.language import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.evidence import Evidence
-from whet.search.minibatch import infinite_batches
+from whet.search.from_zero import TRIED, FirstPrompt, cost, from_zero
+from whet.search.minibatch import infinite_batches, minibatch
 from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=1,
+    version=2,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -85,16 +90,20 @@ async def prompt_learning(
     """See the module. The optimizer model is asked through the run; `policy` only says that there is one."""
     budget = budget_of(run, env, config.rollouts, config.rounds)
     archive, evidence, examples = Archive(), Evidence(), infinite_batches(run.rng, env.train)
-    first = InstructionManager(
-        start,
-        config.tokens,
-        embed=embedder(config.embedding),
-        consolidates=config.consolidate,
-        measures=config.measure,
-        clarifies=budget.clarifies,
-        description=env.description,
-    )
-    manager = managers_of(first)
+
+    def managed(prompt: Prompt) -> InstructionManager | RegionManagers:
+        first = InstructionManager(
+            prompt,
+            config.tokens,
+            embed=embedder(config.embedding),
+            consolidates=config.consolidate,
+            measures=config.measure,
+            clarifies=budget.clarifies,
+            description=env.description,
+        )
+        return managers_of(first)
+
+    manager = managed(start)
     current = whole = Candidate(start)
     histories, quiet, validation = {start.id: manager.histories()}, 0, len(budget.env.validation)
     people, rows = of_people(env.train), {example.id: example for example in env.train}
@@ -105,6 +114,11 @@ async def prompt_learning(
         batch = again + [next(examples) for _ in range(size - len(again))]
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts[len(again) :], trial=budget.trial)
+        if current.prompt == start and (earning := await leave_zero(run, budget, archive, start, rollouts)):
+            manager, current = managed(earning.candidate.prompt), earning.candidate
+            whole, histories[current.prompt.id] = current, manager.histories()
+            evidence.add(current, earning.rollouts)
+            continue
         answers = collect_critiques(rollouts, env.train, env.reward.high, people)
         changed = await manager.step(run, answers, budget.calls(manager.spent), at, last=budget.last)
         budget.learned(answers, len(manager.newest))
@@ -131,6 +145,22 @@ async def prompt_learning(
     for history in histories[best.prompt.id]:
         run.log("ledger", [event_to_json(event) for event in history])
     return best
+
+
+async def leave_zero(
+    run: Run, budget: LearningBudget, archive: Archive, start: Prompt, rollouts: Sequence[Rollout]
+) -> FirstPrompt | None:
+    """The better of the prompts that `from_zero` tries where the start earned nothing, to learn from that; None where neither
+    earns anything."""
+    low = budget.env.reward.low
+    if any(rollout.reward > low for rollout in rollouts):
+        return None
+    rows = minibatch(run.rng, budget.env.train, TRIED, balanced=True)
+    rows = rows if budget.rollouts is None else rows[: budget.rollouts // cost(2)]
+    tried = await from_zero(run, budget.env, archive, start, rows, secrets, inline=True)
+    earning = next((first for first in tried if first.candidate.mean > low), None)
+    budget.pay(sum(len(first.rollouts) for first in tried), again=earning is not None)
+    return earning
 
 
 async def prove(

@@ -111,7 +111,8 @@ class LanguagePolicy:
         """
         focused = start if region is None else start.focused(region)
         shown = start.region_text(region) if text is None else text
-        limit = "" if start.limit is None else f"{start.limit.told(start.text)}\n"
+        now = start.text.replace(start.region_text(region).strip(), shown.strip(), 1)
+        limit = "" if start.limit is None else f"{start.limit.told(now)}\n"
         body = f"{question}\n\n{_slot_note(shown)}\n{limit}{_ONLY} "
         whole = body + _form(TAG, False)
         room = max(self.max_tokens, len(shown.encode()) // _BYTES)

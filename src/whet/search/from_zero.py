@@ -76,15 +76,18 @@ async def from_zero(
     rows: Sequence[Example],
     objections: Objections,
     k: int | None = None,
+    *,
+    inline: bool = False,
 ) -> list[FirstPrompt]:
     """The two prompts, tried on those of the training `rows` that they do not show, the best first; they enter the archive.
 
     None where `start`, validated in the archive, earns something, where targets are no exact answers, and for a program, whose
     targets are the answers of none of its prompts. `k`: demonstrations at most, where the search has a number for it.
+    `inline`: the right answers stand in one line, for a search to which the lines of a list are instructions.
     """
     if not rows or not earns_nothing(env, archive, start) or not await targets_are_answers(run, env):
         return []
-    made = [one for one in proposals(env, start, rows, objections, k) if one[1] not in archive]
+    made = [one for one in proposals(env, start, rows, objections, k, inline) if one[1] not in archive]
 
     async def answers(branch: Run, one: tuple[str, Prompt, Sequence[Demonstration]]) -> list[Rollout]:
         shown = {demo.row for demo in one[2]}
@@ -120,7 +123,12 @@ def cost(rows: int) -> int:
 
 
 def proposals(
-    env: Environment, start: Prompt, rows: Sequence[Example], objections: Objections, k: int | None = None
+    env: Environment,
+    start: Prompt,
+    rows: Sequence[Example],
+    objections: Objections,
+    k: int | None = None,
+    inline: bool = False,
 ) -> list[tuple[str, Prompt, Sequence[Demonstration]]]:
     """The prompts with their operators and what they show: rows that are not among `rows`, as far as there are some of each
     target. None that the prompt refuses, because of a slot, a marker or its length."""
@@ -132,8 +140,8 @@ def proposals(
     region = next(iter(instructed(start)), None)
     if answers and region is not None and not objections("\n".join(answers)):
         text = text_in(start.focused(region), start).rstrip()
-        listed = "\n".join(f"- {answer}" for answer in answers)
-        made.append((LISTED, replace_region(start, f"{text}\n\n{LIST}\n{listed}\n".lstrip(), region), []))
+        listed = f" {', '.join(answers)}" if inline else "".join(f"\n- {answer}" for answer in answers)
+        made.append((LISTED, replace_region(start, f"{text}\n\n{LIST}{listed}\n".lstrip(), region), []))
     return [
         (operator, prompt, demos)
         for operator, prompt, demos in made
