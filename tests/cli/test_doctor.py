@@ -439,3 +439,13 @@ async def test_each_finding_is_told_when_it_is_made() -> None:
     found = await examine(None, {}, ports={}, checkup=checkup)
     assert [one for one in order if not one.startswith("looking")] == [s.check for s in found.symptoms]
     assert order.index("python") < order.index("looking for model servers on this machine")
+
+
+def test_a_reward_that_tells_answers_apart_says_what_each_earns(tmp_path: Path) -> None:
+    whet.Task.of(
+        "Say it.\n{{input}}",
+        data=[{"input": f"q{n}", "target": f"a{n}"} for n in range(12)],
+        reward="exact_match",
+    ).save(tmp_path / "t")
+    said = CliRunner().invoke(cli, ["doctor", str(tmp_path / "t"), "--no-calls"]).output
+    assert "on 3 rows the target earns 1, 1, 1, and nonsense 0, 0, 0" in said

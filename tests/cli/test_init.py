@@ -523,6 +523,13 @@ def test_the_only_column_with_few_words_is_the_target_beside_numbers_and_dates()
     assert {row.target for row in whet.Task.load("mytask").train} == {"billing", "login"}
 
 
+def test_a_column_that_there_is_not_is_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_on_terminal", lambda: True)
+    name = write_csv("t.csv", ("body", body), ("team", team))
+    init(typed=f"{name}\nDept\nteam\nbodi\nbody\n\nopenai/m\n")
+    assert {row.target for row in whet.Task.load("mytask").train} == {"billing", "login"}
+
+
 def test_an_empty_answer_for_the_target_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "_on_terminal", lambda: True)
     name = write_csv("t.csv", ("left", body), ("right", lambda n: f"{n} words of an answer"))

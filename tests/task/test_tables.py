@@ -320,6 +320,7 @@ def test_columns_without_a_target_say_how_they_are_mapped_and_which_slot_is_miss
         whet.Task.of("Route: {{Customer txt}}", **call)
     words = str(raised.value)
     assert "All its columns are input: Nr, Customer text, Team." in words
+    assert "`whet init FOLDER --from FILE --input COLUMN --target COLUMN` do so." in words
     assert 'No column fills the slot {{Customer txt}}. Did you mean "Customer text"?' in words
     assert "--input COLUMN --target COLUMN" in words
     with pytest.raises(

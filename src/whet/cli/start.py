@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from whet.errors import UsageError
 from whet.storable import shown
 from whet.task import (
     NO_LABELS,
+    ImportedData,
     NewTaskChoices,
     check_folder,
+    columns_of,
     describe_columns,
     guess,
     read_material,
@@ -77,10 +80,17 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
             click.echo(f"Columns: {visible(describe_columns(material))}", err=True)
             default = guess(material, filled)[1] or (None if options["reward"] is None else "")
             # an empty answer is asked again where nothing else grades
-            options["target"] = click.prompt("Target column (the right answer)", default, err=True) or None
+            options["target"] = (
+                click.prompt(
+                    "Target column (the right answer)", default, err=True, value_proc=_known(material)
+                )
+                or None
+            )
         if options["inputs"] is None:
             inputs, _ = guess(material, filled, options["target"])
-            options["inputs"] = click.prompt("Input columns", ",".join(inputs), err=True)
+            options["inputs"] = click.prompt(
+                "Input columns", ",".join(inputs), err=True, value_proc=_known(material)
+            )
     if asks and options["prompt"] is None and material.prompt is None:
         options["prompt"] = click.prompt("Prompt (file or text; empty: a first one)", "", err=True) or None
     if asks and options["lm"] is None and "models" not in material.settings:
@@ -110,6 +120,22 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         "next": nexts,
     }
     return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
+
+
+def _known(material: ImportedData) -> Callable[[str], str]:
+    """A reader of typed columns, separated by commas, which asks again for one that there is not."""
+    names = columns_of(material)
+
+    def read(text: str) -> str:
+        unknown = [
+            name for name in _parse_list(text) or () if name not in names and text.strip() not in names
+        ]
+        if unknown:
+            known = ", ".join(names)
+            raise click.UsageError(visible(f'There is no column "{unknown[0]}". The columns: {known}.'))
+        return text
+
+    return read
 
 
 def _refuse_rows_as_arguments(folder: str, source: str | None) -> None:

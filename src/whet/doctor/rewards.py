@@ -98,7 +98,8 @@ def _constant(
             name, f"nonsense is worth more than the target ({shown})", "is lower meant to be better?"
         )
     else:
-        checkup.ok(name, f"target/nonsense on {len(wrong)} rows: {shown}")
+        targets, nonsense = (", ".join(f"{value:g}" for value in values) for values in (right, wrong))
+        checkup.ok(name, f"on {len(wrong)} rows the target earns {targets}, and nonsense {nonsense}")
 
 
 def _grade(reward: RewardFunction, rows: Sequence[Example]) -> tuple[list[float], list[float], float]:

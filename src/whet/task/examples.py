@@ -268,8 +268,8 @@ def _mapping_of_columns(columns: Sequence[str], rules: Rules) -> str:
     )
     return (
         f" All its columns are input: {', '.join(columns)}.{unfilled} Call the column with the right answer target, and those "
-        "with what the model reads input or like the slots of the prompt; or let `whet init FILE --input COLUMN "
-        "--target COLUMN` do so."
+        "with what the model reads input or like the slots of the prompt; or let "
+        "`whet init FOLDER --from FILE --input COLUMN --target COLUMN` do so."
     )
 
 
