@@ -268,3 +268,26 @@ def test_a_price_that_is_another_models_is_said_once(
     own = {"address": "openai/small", "price": {"input": 3, "output": 4}}
     whet.evaluate(task, **{**words, "lm": own})
     assert len(caplog.messages) == 2, "a price of its own is right"
+
+
+def test_a_search_without_a_limit_says_its_steps_and_no_tokens_where_none_are_counted(tmp_path: Path) -> None:
+    planned = whet.optimize(
+        "examples/python-docs",
+        method="bdpl",
+        dry_run=True,
+        root=tmp_path,
+        settings={"steps": 3},
+        progress=False,
+    )
+    lines = "\n".join(plan_lines(planned["plan"]))
+    assert "the search takes 3 steps of 16 prompts, each scored on" in lines and "--max-task-calls" in lines
+    assert "tokens" not in lines
+    bounded = whet.optimize(
+        "examples/python-docs",
+        method="bdpl",
+        dry_run=True,
+        root=tmp_path,
+        budget=whet.Budget(task_calls=9000),
+        progress=False,
+    )
+    assert "search" not in bounded["plan"]

@@ -25,7 +25,7 @@ def told(*steps: dict[str, float]) -> Progress:
 def test_a_line_says_of_training_what_a_person_wants_and_no_more() -> None:
     shown = line(told(FIGURES), 42.0)
     assert shown == (
-        "search · best 0.500 (baseline 0.000) · step 57 · reward 0.42 · kl 0.85 · 0.6 GiB · 42 s"
+        "search · best 0.500 (baseline 0.000) · step 57 · training reward 0.42 · kl 0.85 · 0.6 GiB · 42 s"
     )
 
 
@@ -33,7 +33,14 @@ def test_pace_is_the_mean_over_the_last_steps_and_the_curve_has_all_rewards() ->
     progress = told(*({**FIGURES, "step": i, "reward": i / 10} for i in range(3)))
     progress.times.clear()
     progress.times.extend([10.0, 10.5, 12.0])
-    assert training(progress, 200) == ["step 3 of 200", "reward 0.20 ▁▅█", "kl 0.85", "1 s a step", "0.6 GiB"]
+    assert training(progress, 200) == [
+        "step 3 of 200",
+        "training reward 0.20 ▁▅█",
+        "kl 0.85",
+        "1 s a step",
+        "about 3.28 min of training left",
+        "0.6 GiB",
+    ]
 
 
 def test_only_the_newest_steps_are_timed_and_the_clock_is_the_steps_own() -> None:
@@ -45,7 +52,7 @@ def test_only_the_newest_steps_are_timed_and_the_clock_is_the_steps_own() -> Non
 def test_a_method_without_weights_shows_its_steps_and_what_it_calls_its_answer() -> None:
     progress = told({"step": 0, "answer": 0.25, "programs": 2}, {"step": 1, "answer": 0.75, "programs": 3})
     progress.times.clear()
-    assert training(progress, 0) == ["step 2", "reward 0.75 ▁█"]
+    assert training(progress, 0) == ["step 2", "training reward 0.75 ▁█"]
 
 
 def test_after_the_search_the_line_is_about_the_proof() -> None:
@@ -67,3 +74,8 @@ def test_the_curve_is_of_blocks_each_the_mean_of_its_values(values: list[float],
 
 def test_a_long_curve_keeps_its_width() -> None:
     assert len(curve([i % 7 for i in range(1003)])) == 16
+
+
+def test_a_reward_that_is_not_the_tasks_is_named() -> None:
+    progress = told({"step": 0, "reward": -0.41, "signal": "accuracy + likelihood"})  # type: ignore[dict-item]
+    assert training(progress, 0)[1] == "training reward (accuracy + likelihood) -0.41"

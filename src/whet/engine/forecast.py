@@ -91,9 +91,24 @@ def forecast(
     plan = _plan(task, env, clients, limits, calls, (about, worst), default)
     plan |= {"promotion": promotion_of(task, opening), **({"first_call": unpaid} if unpaid else {})}
     plan |= {"tokens_measured": _are_known(calls, clients, measured)}
+    plan |= (
+        {} if (size := _search_size(task, config, limits, each["task_calls"])) is None else {"search": size}
+    )
     few = {"rows": len(sizes.validation), "of": len(task.validation), "least": least_rows(env)}
     plan |= {"validation": few}
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
+
+
+def _search_size(task: Task, config: Any, limits: Budget, each: int) -> dict[str, int] | None:
+    """Steps, prompts of a step, rows of a prompt and task calls of a search that no limit on calls bounds, where the settings of
+    its method say them."""
+    steps, prompts = (getattr(config, name, None) for name in ("steps", "k"))
+    if not (isinstance(steps, int) and isinstance(prompts, int)) or not steps:
+        return None
+    if limits.calls is not None or limits.task_calls is not None:
+        return None
+    rows = min(len(task.train), getattr(config, "examples", None) or len(task.train))
+    return {"steps": steps, "prompts": prompts, "rows": rows, "calls": steps * prompts * rows * each}
 
 
 def _unpaid_first_call(
@@ -170,6 +185,7 @@ def _plan(
         "limits": {name: limit for name, limit in limits.as_json().items() if limit is not None},
         "default_limit": default,
         "output_limit": _output_limit(task, env, clients["task"]),
+        "tokens_counted": limits.tokens is not None or not all(clients[role].model.local for role in calls),
     }
 
 
@@ -210,6 +226,7 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **sums,
         "price_unknown": {role: name for plan in plans for role, name in plan["price_unknown"].items()},
         "tokens_measured": all(plan.get("tokens_measured", False) for plan in plans),
+        "tokens_counted": any(plan.get("tokens_counted", True) for plan in plans),
         "default_limit": any(plan["default_limit"] for plan in plans),
         "validation": min((plan["validation"] for plan in plans), key=lambda rows: rows["rows"]),
     }
@@ -340,7 +357,13 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     calls = "; ".join(_role_calls(role, ends) for role, ends in plan["calls"].items())
     whole = f"; at most {plan['all_calls']:,} calls in all" if plan.get("all_calls") else ""
     lines = [f"plan: {_subject(plan)}{calls}{whole}"]
-    if "tokens" in plan:
+    if (search := plan.get("search")) and not plan.get("runs"):
+        lines.append(
+            f"plan: the search takes {search['steps']:,} steps of {search['prompts']:,} prompts, each scored on "
+            f"{search['rows']:,} training rows: at most about {search['calls']:,} task calls, fewer where prompts repeat; "
+            "--max-task-calls N sets a limit"
+        )
+    if "tokens" in plan and plan.get("tokens_counted", True):
         lines.append(f"plan: {_spending(plan)}")
     if unknown := plan["price_unknown"]:
         who = ", ".join(f"{address} ({role})" for role, address in unknown.items())

@@ -45,8 +45,9 @@ class Progress:
     `baseline` and `best` are mean rewards on the same validation rows: `rows` of them, out of the `whole` validation split of
     the task; `baseline` is None where the start prompt was not measured on the rows of the best one. `done` of `due` rollouts
     of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
-    rollouts. `figures` are the newest step's, `rewards` the reward of each step, `times` when the last few steps ended, in
-    seconds of the monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
+    rollouts. `figures` are the newest step's, `rewards` the reward of each step, `signal` what that reward is
+    made of where it is not the task's, `times` when the last few steps ended, in seconds of the monotonic
+    clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
     `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
     called with what a person should know before anything is paid, `planned` with the plan.
     """
@@ -67,6 +68,7 @@ class Progress:
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     figures: Mapping[str, float] = field(default_factory=dict)
     rewards: list[float] = field(default_factory=list)
+    signal: str = ""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     warn: Callable[[str], None] = lambda warning: None
     say: Callable[[str], None] = lambda line: None
@@ -87,7 +89,7 @@ class Progress:
             self.earlier_cost += self.core.budget.spent.cost
         self.begin("starting")
         self.title, self.core, self.baseline, self.best, self.rows = title, None, None, None, None
-        self.figures, self.rewards = {}, []
+        self.figures, self.rewards, self.signal = {}, [], ""
         self.times.clear()
         self._start, self._start_id = {}, ""
         self._seen.clear()
@@ -118,6 +120,7 @@ class Progress:
             self.baseline = self._baseline_beside(str(value.get("id", "")).partition("+")[0])
         elif name == "step" and isinstance(value, Mapping):
             self.figures = {k: float(v) for k, v in value.items() if isinstance(v, int | float)}
+            self.signal = str(value.get("signal", ""))
             self.times.append(time.monotonic())
             reward = self.figures.get("reward", self.figures.get("answer"))
             self.rewards += [] if reward is None else [reward]

@@ -320,17 +320,21 @@ def duration(seconds: float) -> str:
 
 
 def training(progress: Progress, steps: int) -> list[str]:
-    """The newest of `steps` steps (0: unknown), its reward with the curve so far, divergence, pace and memory."""
+    """The newest of `steps` steps (0: unknown), its reward with the curve so far, divergence, pace, time left and memory."""
     figures, rewards, times = progress.figures, progress.rewards, progress.times
     parts = []
     if "step" in figures:
         parts.append(f"step {figures['step'] + 1:.0f}" + (f" of {steps}" if steps else ""))
     if rewards:
-        parts.append(f"reward {rewards[-1]:.2f} {curve(rewards)}".rstrip())
+        name = f"training reward ({progress.signal})" if progress.signal else "training reward"
+        parts.append(f"{name} {rewards[-1]:.2f} {curve(rewards)}".rstrip())
     if "kl" in figures:
         parts.append(f"kl {figures['kl']:.2g}")
     if len(times) > 1:
-        parts.append(f"{(times[-1] - times[0]) / (len(times) - 1):.2g} s a step")
+        each = (times[-1] - times[0]) / (len(times) - 1)
+        parts.append(f"{each:.2g} s a step")
+        if steps and "step" in figures and (left := steps - figures["step"] - 1) > 0:
+            parts.append(f"about {duration(left * each)} of training left")
     if "memory" in figures:
         parts.append(f"{figures['memory']:.1f} GiB")
     return parts

@@ -152,6 +152,7 @@ class ScoreBook(ValidatedNotes):
             "reward": sum(rewards) / len(rewards),
             "best": self.notes["best"],
             "distinct": len(set(texts)),
+            **({"signal": " + ".join(self.signal)} if self.signal else {}),
         }
 
 
