@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,65 @@ def test_bad_rows_are_refused_with_the_place(tmp_path: Path, name: str, content:
     (tmp_path / name).write_text(content)
     with pytest.raises(UsageError, match=re.escape(said)):
         read_feedback([tmp_path / name])
+
+
+NUMBERS = {
+    "1e-05": 1e-05,
+    "1e+16": 1e16,
+    "-2.5E3": -2500.0,
+    ".5": 0.5,
+    "1.": 1.0,
+    "+0.25": 0.25,
+    "4.5 / 5": 4.5,
+    "": None,
+    "NaN": None,
+    "<NA>": None,
+}
+
+
+@pytest.mark.parametrize("column", ["score", "Rating", "annotation.score"])
+def test_numbers_of_tables_are_read_as_programs_write_them(tmp_path: Path, column: str) -> None:
+    rows = "".join(f"{n},c{n},{cell}\n" for n, cell in enumerate(NUMBERS))
+    (tmp_path / "f.csv").write_text(f"id,comment,{column}\n{rows}")
+    found = read_feedback([tmp_path / "f.csv"])
+    assert [(row.rating, row.label) for row in found] == [(number, None) for number in NUMBERS.values()]
+
+
+@pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity", "1e999", "0,5", "50%", "1,000.5", "5★", "3-4"])
+@pytest.mark.parametrize("name", ["f.csv", "f.jsonl"])
+def test_numbers_that_are_none_or_may_be_two_are_refused(tmp_path: Path, name: str, cell: str) -> None:
+    table = f'question,answer,score\nq,a,0.5\nq,a,"{cell}"\n'
+    lines = "".join(json.dumps({"output": "a", "score": score}) + "\n" for score in (1, 1, cell))
+    (tmp_path / name).write_text(table if name == "f.csv" else lines)
+    with pytest.raises(UsageError) as error:
+        read_feedback([tmp_path / name])
+    assert f"{name}:3: the rating {cell!r} is no plain number. Write one such as 0.5 or 4" in str(error.value)
+
+
+def test_words_in_a_column_of_scores_are_labels_still() -> None:
+    assert read_row({"score": "4 stars"}).label == "4 stars" and read_row({"score": "info"}).label == "info"
+
+
+def test_cells_that_programs_write_for_no_value_are_empty_and_said(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text(
+        "input,output,score,comment,user,label\nq,NULL,1,NaN,nan,\nq,a,2,Odd.,u,NaN\n"
+    )
+    notes: list[str] = []
+    first, second = read_feedback([tmp_path / "f.csv"], notes)
+    assert (first.output, first.rating, first.comment, first.user) == ("NULL", 1.0, None, None)
+    assert (second.comment, second.user, second.label) == ("Odd.", "u", "NaN")
+    said = [note.partition("f.csv:")[2] for note in notes]
+    assert said == [
+        "2: 'output' is the text NULL here, in 1 row. It is read as a text; leave the cell empty where there is no value",
+        "2: 'comment' is the text NaN here, in 1 row. It is read as an empty cell; leave the cell empty where there is no value",
+        "2: 'user' is the text nan here, in 1 row. It is read as an empty cell; leave the cell empty where there is no value",
+        "3: 'label' is the text NaN here, in 1 row. It is read as a text; leave the cell empty where there is no value",
+    ]
+
+
+def test_missing_cells_of_a_data_frame_say_nothing() -> None:
+    row = read_row({"output": "a", "score": 1.0, "comment": math.nan, "user": None, "label": math.nan})
+    assert (row.rating, row.comment, row.label) == (1.0, None, None)
 
 
 def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:

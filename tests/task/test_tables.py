@@ -78,7 +78,7 @@ def test_whole_numbers_of_a_column_with_gaps_are_whole_again(tmp_path: Path) -> 
 def test_a_text_that_programs_write_for_no_value_is_said(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text,label\none,yes\nNaN is here,NaN\ntwo,no\nthree,NaN\nfour,nano\n")
-    (note,) = read_delimited(path).notes
+    (note,) = read_delimited(path).all_notes()
     assert note.startswith(f"{path}:3: 'label' is the text NaN here, in 2 rows")
     assert records(path)[2] == ["NaN is here", "NaN"], "a label may be spelt so"
 

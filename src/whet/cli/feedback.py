@@ -127,6 +127,8 @@ def _show_added(records: Sequence[Feedback], duplicates: int) -> None:
 def _show_import(summary: Mapping[str, Any]) -> None:
     answers, rows = count(summary["inferences"], "answer"), count(summary["feedback"], "row")
     click.echo(f"Read: {answers}, {rows} of feedback.")
+    for note in summary["notes"]:
+        click.echo(visible(note), err=True)
     for one in summary["skipped"]:
         click.echo(f"left out: {one['where']}: {visible(one['reason'])}", err=True)
     if "accepted" not in summary:
@@ -163,6 +165,7 @@ def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: b
         "inferences": len(batch.inferences),
         "feedback": len(batch.feedback),
         "skipped": [{"where": where, "reason": reason} for where, reason in batch.skipped],
+        "notes": batch.notes,
     }
     if dry_run:
         return summary

@@ -173,7 +173,7 @@ async def propose_learning(
         at,
         session,
         document.bytes_with(draft.ledger),
-        tuple(draft.warnings),
+        (*intake.notes, *draft.warnings),
     )
 
 
@@ -205,18 +205,21 @@ def _identity(
 
 @dataclass(frozen=True)
 class _Intake:
-    """Rows by id, those that carry an instruction, what the others criticise, and the rows that are left out."""
+    """Rows by id, those that carry an instruction, what the others criticise, the rows that are left out, and how tables were
+    read."""
 
     rows: Mapping[str, FeedbackRow]
     instructed: tuple[FeedbackRow, ...]
     critiques: tuple[Critique, ...]
     flags: tuple[Flag, ...]
     skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...]
 
 
 def _read_intake(request: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
     """Read the feedback; leave out what was learned before and what needs a person first."""
-    rows = read_feedback(request.feedback)
+    notes: list[str] = []
+    rows = read_feedback(request.feedback, notes)
     done = {key for n in standing(steps) for key in steps[n - 1].feedback}
     instructed: list[FeedbackRow] = []
     critiques: list[Critique] = []
@@ -239,7 +242,7 @@ def _read_intake(request: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
         else:
             skipped.append(Skipped(row, why_none))
     by_id = {row.id: row for row in rows}
-    return _Intake(by_id, tuple(instructed), tuple(critiques), tuple(flags), tuple(skipped))
+    return _Intake(by_id, tuple(instructed), tuple(critiques), tuple(flags), tuple(skipped), tuple(notes))
 
 
 # What becomes of the comments

@@ -9,6 +9,7 @@ row. Text in a row is data from strangers: it is typed and bounded here, and not
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,8 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.storable import is_number, shown
-from whet.task.delimited import read_delimited
-from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows
+from whet.task.delimited import MISSING, read_delimited
+from whet.task.rows import LINES, TABLES, SourceRow, check_columns, is_missing, read_rows
 from whet.types import content_hash
 
 LONGEST = 8000
@@ -104,6 +105,8 @@ _TEXTS = (
     "time",
     "about",
 )
+_QUOTED = ("input", "output", "corrected", "label")
+"""What may well be a text such as NULL."""
 _SAYS = ("comment", "corrected", "label", "explanation")
 _GRADERS = ("grader_results", "graders", "results")
 _PREFIXES = ("attributes_", "annotation_", "result_")
@@ -122,18 +125,26 @@ _BAD = frozenset(
 )  # fmt: skip
 
 
-def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[FeedbackRow]:
+_NUMBER = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?:\s*/\s*\d+)?")
+_INFINITE = ("inf", "infinity")
+
+
+def read_feedback(
+    sources: Sequence[str | Path | Mapping[str, Any]], notes: list[str] | None = None
+) -> list[FeedbackRow]:
     """All rows of feedback files (.jsonl, .json, .csv) or of mappings, in order, equal ones once.
 
-    Rows about the same answer lend each other input and output. Raises UsageError with file and line for a
-    row that cannot be used.
+    Rows about the same answer lend each other input and output. What had to be decided to read a table is added to `notes`.
+    Raises UsageError with file and line for a row that cannot be used.
     """
     rows: list[FeedbackRow] = []
     for number, source in enumerate(sources, 1):
         if isinstance(source, Mapping):
             rows.append(read_row(source, f"row {number}", instructed=True))
         else:
-            rows += [read_row(row.value, row.where, instructed=True) for row in table_rows(Path(source))]
+            rows += [
+                read_row(row.value, row.where, instructed=True) for row in table_rows(Path(source), notes)
+            ]
     if len(rows) > MOST_ROWS:
         raise UsageError(
             f"There are {len(rows)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
@@ -141,22 +152,31 @@ def read_feedback(sources: Sequence[str | Path | Mapping[str, Any]]) -> list[Fee
     return _unique(_complete_rows(_with_likes(rows)))
 
 
-def table_rows(path: Path) -> list[SourceRow]:
-    """Rows of a feedback file (.jsonl, .json, .csv), each with its place. Raises UsageError with file and line."""
+def table_rows(path: Path, notes: list[str] | None = None) -> list[SourceRow]:
+    """Rows of a feedback file (.jsonl, .json, .csv), each with its place; what had to be decided to read a table is added to
+    `notes`. Raises UsageError with file and line."""
     if path.suffix.lower() not in _KINDS:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
     good = '{"output": "...", "comment": "..."}'
-    return _csv(path) if path.suffix.lower() in TABLES else read_rows(path, "feedback", example=good)
+    if path.suffix.lower() not in TABLES:
+        return read_rows(path, "feedback", example=good)
+    return _csv(path, [] if notes is None else notes)
 
 
-def _csv(path: Path) -> list[SourceRow]:
+def _csv(path: Path, notes: list[str]) -> list[SourceRow]:
     """Rows of a table: the first line names the columns; empty cells are absent."""
     table = read_delimited(path)
     check_columns(table.header, f"{path}:{table.header_line}")
-    rows = [
-        SourceRow({k: v for k, v in zip(table.header, cells, strict=True) if v.strip()}, f"{path}:{line}")
-        for line, cells in table.records
-    ]
+    roles = {column: _role(column) for column in table.header}
+    notes += table.all_notes(lambda column: roles[column] not in _QUOTED)
+    rows = []
+    for line, cells in table.records:
+        filled = {
+            column: cell
+            for column, cell in zip(table.header, cells, strict=True)
+            if cell.strip() and (roles[column] in _QUOTED or cell.strip() not in MISSING)
+        }
+        rows.append(SourceRow(filled, f"{path}:{line}"))
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write input,output,comment and rows.")
     return rows
@@ -207,6 +227,18 @@ def snake_case(name: object) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.\-/:]+", "_", str(name).strip()).casefold().strip("_")
 
 
+def _role(column: str) -> str:
+    """What a column of a table holds, as `FeedbackRow` calls it; empty for any other column."""
+    name = _without_prefix(snake_case(column))
+    return next((role for role, spellings in _NAMES.items() if name in spellings), "")
+
+
+def _without_prefix(name: str) -> str:
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix) or name
+    return name
+
+
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
     flat: dict[str, Any] = {}
@@ -217,10 +249,15 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name == "feedback_source" and isinstance(value, Mapping):
             value = value.get("type")
-        for prefix in _PREFIXES:
-            name = name.removeprefix(prefix) or name
-        flat[name] = value
-    return {key: value for key, value in flat.items() if value is not None and value != ""}
+        flat[_without_prefix(name)] = value
+    return {key: value for key, value in flat.items() if not _is_empty(value)}
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a value says that there is none: nothing, an empty text, or what data frames write (NaN)."""
+    return (
+        value is None or value == "" or is_missing(value) or (isinstance(value, float) and math.isnan(value))
+    )
 
 
 def _metric(left: dict[str, Any], where: str) -> dict[str, Any]:
@@ -279,7 +316,10 @@ def _text(value: Any, name: str, where: str) -> str | None:
 
 
 def _rating(value: Any, where: str) -> float | None:
-    """A number; Good and Bad, thumbs, true and false are 1 and 0; another word is no rating but a label."""
+    """A number; Good and Bad, thumbs, true and false are 1 and 0; another word is no rating but a label.
+
+    Raises UsageError for a text that is meant as a number and is not written as one: `0,5`, `50%`, `inf`.
+    """
     if value is None:
         return None
     verdict = _verdict(value)
@@ -291,8 +331,17 @@ def _rating(value: Any, where: str) -> float | None:
     elif isinstance(value, str):
         if set(value.strip()) == {"★"} or set(value.strip()) == {"⭐"}:
             return float(len(value.strip()))
-        match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(?:\s*/\s*\d+)?", value.strip())
-        return float(match.group(1)) if match else None
+        match = _NUMBER.fullmatch(value.strip())
+        number = float(match[1]) if match else math.inf
+        if math.isfinite(number):
+            return number
+        unread = re.search(r"\d", value) is not None and re.search(r"[^\W\d_]", value) is None
+        if match or unread or value.strip().lstrip("+-").casefold() in _INFINITE:
+            raise UsageError(
+                f"{where}: the rating {shown(value, 40)} is no plain number. Write one such as 0.5 or 4: with a point, without "
+                "a percent sign, finite."
+            )
+        return None
     raise UsageError(f"{where}: the rating must be a number or a word such as Good; this is {shown(value)}.")
 
 

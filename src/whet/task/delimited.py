@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ _SAMPLE = 500
 """Records by which the delimiter is found."""
 _SEPARATOR_LINE = re.compile(r'\A"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)', re.IGNORECASE)
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
-_MISSING = ("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A")
+MISSING = ("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A")
 """What programs write into a cell that has no value; JSON has no such text, and a label may be spelt so."""
 _INDEX_NAME = re.compile(r"(?:Unnamed: [0-9]+)?")
 
@@ -32,6 +32,19 @@ class DelimitedTable:
     records: Sequence[tuple[int, Sequence[str]]]
     delimiter: str
     notes: Sequence[str] = ()
+    missing: Sequence[tuple[str, str]] = ()
+    """Columns, each with a sentence that says where a cell of it holds one of `MISSING`."""
+
+    def all_notes(self, empty: Callable[[str], bool] = lambda column: False) -> list[str]:
+        """The notes, with those on cells that hold one of `MISSING`; in the columns that `empty` names, these are empty cells."""
+        words = {True: "an empty cell", False: "a text"}
+        return [
+            *self.notes,
+            *(
+                f"{sentence} It is read as {words[empty(column)]}; leave the cell empty where there is no value"
+                for column, sentence in self.missing
+            ),
+        ]
 
 
 def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None) -> DelimitedTable:
@@ -71,15 +84,17 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
             "header. Name it there."
         )
     columns = {n: _without_zeros([cells[n] for _, cells in rows], always=header[n] == "target") for n in keep}
-    notes += [
-        f"{path}:{rows[places[0]][0]}: {shown(header[n])} is the text {text} here, in {quantity(len(places), 'row')}. It is read "
-        "as a text; leave the cell empty where there is no value"
+    missing = [
+        (
+            header[n],
+            f"{path}:{rows[places[0]][0]}: {shown(header[n])} is the text {text} here, in {quantity(len(places), 'row')}.",
+        )
         for n in keep
-        for text in _MISSING
+        for text in MISSING
         if (places := [at for at, cell in enumerate(columns[n]) if cell.strip() == text])
     ]
     made = [(number, [columns[n][at] for n in keep]) for at, (number, _) in enumerate(rows)]
-    return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes)
+    return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes, missing)
 
 
 def split_records(path: Path, text: str, delimiter: str, before: int = 0) -> list[tuple[int, list[str]]]:

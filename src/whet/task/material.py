@@ -100,7 +100,7 @@ def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
             f"{path}:1: {what}. Write a header with the names of the columns, and rows below it."
         )
     words = DELIMITERS.get(table.delimiter, shown(table.delimiter))
-    return rows, [f"columns divided by {words}", *table.notes]
+    return rows, [f"columns divided by {words}", *table.all_notes()]
 
 
 def _table(path: Path) -> ImportedData:

@@ -224,7 +224,7 @@ def _csv(
     path: Path, named_by: str, slots: frozenset[str], delimiter: str | None, notes: list[str]
 ) -> Iterator[SourceRow]:
     table = read_delimited(path, named_by, delimiter)
-    notes += table.notes
+    notes += table.all_notes()
     _check_header(path, table.header_line, table.header, slots)
     for line, record in table.records:
         yield SourceRow(csv_row(dict(zip(table.header, record, strict=True))), f"{path}:{line}")

@@ -113,6 +113,18 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
     assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
 
 
+def test_import_of_a_table_that_pandas_wrote(run: Any, traffic: Traffic, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("question,answer,score,comment\nq,a,1e-05,NaN\nr,b,NaN,Odd.\ns,c,1e+10,\n")
+    told = json.loads(run("import", str(path), "--prompt", "other", "--json"))
+    assert told["feedback"] == 3 and [note.partition(": ")[2][:40] for note in told["notes"]] == [
+        "'score' is the text NaN here, in 1 row. ",
+        "'comment' is the text NaN here, in 1 row",
+    ]
+    found = {(one.feedback.kind, one.feedback.value, one.feedback.text) for one in traffic.find().rows}
+    assert found == {("score", 1e-05, None), ("comment", None, "Odd."), ("score", 1e10, None)}
+
+
 def test_forget_and_expire_ask_first(run: Any, traffic: Traffic, sqlite_url: str) -> None:
     refused = CliRunner().invoke(feedback, ["--database", sqlite_url, "forget", "u"], input="n\n")
     assert refused.exit_code == 1 and traffic.inference("i") is not None

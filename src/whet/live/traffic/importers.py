@@ -7,7 +7,7 @@ twice. Text in a row is data from strangers: it is bounded, and nothing in it is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,11 +53,12 @@ _EMPTY = "whet: nothing was said"
 @dataclass(frozen=True, slots=True)
 class ParsedFiles:
     """What files hold: inferences, feedback, and rows that could not be used, or that say again what another one said, as
-    (file:line, reason)."""
+    (file:line, reason). `notes` say how tables were read."""
 
     inferences: list[Inference]
     feedback: list[Feedback]
     skipped: list[tuple[str, str]]
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,10 @@ def read_files(
     feedback: list[tuple[str, Feedback]] = []
     naming = _Naming(prompt, version, earlier or {})
     skipped: list[tuple[str, str]] = []
+    notes: list[str] = []
     columns = ""
     for path in paths:
-        for row in _rows(Path(path)):
+        for row in _rows(Path(path), notes):
             columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
             try:
                 exported = _read(row.value, row.where, naming)
@@ -139,10 +141,10 @@ def read_files(
     if again:
         reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
         skipped.append((again[0], f"{reason}. Rows with a user or an id of their own are told apart"))
-    return ParsedFiles(list(inferences.values()), kinds, skipped)
+    return ParsedFiles(list(inferences.values()), kinds, skipped, notes)
 
 
-def _rows(path: Path) -> list[SourceRow]:
+def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
     """The rows of a file, or of the page that it holds."""
     if path.suffix == ".json":
         text = read_text(path, "").removeprefix("\ufeff").lstrip()
@@ -155,7 +157,7 @@ def _rows(path: Path) -> list[SourceRow]:
             return [SourceRow(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
         if isinstance(page, dict) and isinstance(page.get("observations"), list):
             return [SourceRow(page, f"{path}:1")]
-    return table_rows(path)
+    return table_rows(path, notes)
 
 
 class _Unusable(Exception):
