@@ -294,6 +294,58 @@ def test_cells_of_a_promptfoo_table_are_read_as_promptfoo_reads_them() -> None:
     assert found == wanted
 
 
+@pytest.mark.parametrize(
+    ("value", "answer", "held"),
+    [
+        ('"1,000",in stock', "1,000", True),
+        ('"1,000", in stock', "in stock", True),
+        ('"1,000",in stock', "1", False),
+        ("refund,", "anything else", False),
+        ("refund,", "a refund", True),
+        ('say ""hi"", there', "there", True),
+    ],
+)
+@pytest.mark.parametrize("table", [False, True])
+def test_promptfoo_values_are_divided_at_commas_outside_of_quotes(
+    value: str, answer: str, held: bool, table: bool
+) -> None:
+    with Path("tests.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [["text", "__expected"], *([f"t{i}", f"contains-any: {value}"] for i in range(6))]
+        )
+    check = {"type": "contains-any", "value": value}
+    tests: Any = [{"vars": {"text": f"t{i}"}, "assert": [check]} for i in range(6)]
+    init(*promptfoo(tests="file://tests.csv" if table else tests))
+    assert answers(whet.Task.load("mytask"), lambda messages: answer) == float(held)
+
+
+PRINTED = {
+    **{"true": "true", "False": "false", "5.0": "5", "1e3": "1000", "007": "7", "0x1F": "31", "0o17": "15"},
+    **{
+        "-0": "0",
+        "-0.0": "0",
+        "0.1": "0.1",
+        "1e21": "1e+21",
+        "1e20": "100000000000000000000",
+        "1e-7": "1e-7",
+    },
+    **{"123456789012345678901": "123456789012345680000", "0.000001": "0.000001", "-1.5": "-1.5"},
+    **{"'5.0'": "5.0", '"true"': "true", "yes": "yes", ".inf": "Infinity", ".nan": "NaN"},
+}
+
+
+def test_promptfoo_scalars_are_the_texts_that_javascript_prints() -> None:
+    lines = ["prompts: ['Say {{text}} {{n}}']", "tests:"]
+    for i, raw in enumerate(PRINTED):
+        check = f"[{{type: equals, value: {raw}}}]"
+        lines.append(f"  - {{vars: {{text: t{i}, n: {raw}}}, assert: {check}}}")
+    Path("promptfooconfig.yaml").write_text("\n".join(lines))
+    init("--from", "promptfooconfig.yaml")
+    task = whet.Task.load("mytask")
+    found = {e.values["text"]: (e.values["n"], e.target) for e in (*task.train, *task.validation, *task.test)}
+    assert found == {f"t{i}": (text, text) for i, text in enumerate(PRINTED.values())}
+
+
 def test_promptfoo_tests_in_a_table_and_lists_of_values() -> None:
     Path("tests.csv").write_text("text,__expected\na,icontains: x\nb,icontains: y\nc,icontains: z\n")
     more = {"vars": {"text": ["d", "e"]}, "assert": [{"type": "icontains", "value": "{{text}}"}]}

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -328,7 +329,7 @@ def _check(node: Node, left: _Left) -> dict[str, Any] | None:
         return None
     kind = parts["type"].text("the type of an assertion", "type: equals")
     plain, value = kind.removeprefix("not-"), parts.get("value")
-    expected = None if value is None else value.plain()
+    expected = None if value is None else _as_printed(value.plain())
     if plain.endswith("-json") and expected:
         left.checks[f"{kind} with a schema"] += 1
         return None
@@ -365,7 +366,39 @@ def _metric(node: Node | None) -> str:
 def _value(node: Node, path: Path) -> str:
     if isinstance(node.value, str) and node.value.startswith("file://"):
         return read_text(path.parent / node.value.removeprefix("file://"), node.where)
-    return node.value if isinstance(node.value, str) else json.dumps(node.plain(), ensure_ascii=False)
+    plain = node.plain()
+    return (
+        json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict | None) else _as_printed(plain)
+    )
+
+
+def _as_printed(value: Any) -> Any:
+    """A value with its scalars as JavaScript prints them, which is what promptfoo compares.
+
+    >>> _as_printed([True, 5.0, 1e3, 0.1, 1e21, 1.5e-7, "5.0"])
+    ['true', '5', '1000', '0.1', '1e+21', '1.5e-7', '5.0']
+    """
+    if isinstance(value, list):
+        return [_as_printed(one) for one in value]
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _number_as_printed(float(value)) if isinstance(value, int | float) else value
+
+
+def _number_as_printed(number: float) -> str:
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    _, figures, exponent = Decimal(repr(abs(number))).normalize().as_tuple()
+    digits, sign = "".join(map(str, figures)), "-" if number < 0 else ""
+    point = len(digits) + int(exponent)
+    if len(digits) <= point <= 21:
+        return sign + digits + "0" * (point - len(digits))
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{rest}e{point - 1:+d}"
 
 
 def _filled(check: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:

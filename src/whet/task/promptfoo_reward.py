@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 
 
 def texts(value: object) -> list[str]:
-    """A value, or each of a list of values, as text."""
-    values = (
-        value if isinstance(value, list) else str(value).split(",") if isinstance(value, str) else [value]
-    )
-    return [str(one).strip() for one in values]
+    """Each of a list of values as text, or the parts of a text between commas that do not stand in quotes, without empty ones."""
+    if isinstance(value, str):
+        parts = [part for row in csv.reader(value.splitlines(True), skipinitialspace=True) for part in row]
+        return [part.strip() for part in parts if part.strip()]
+    return [str(one).strip() for one in (value if isinstance(value, list) else [value])]
 
 
 def is_json(output: str) -> bool:

@@ -32,7 +32,7 @@ class _Loader(yaml.SafeLoader):
 for _kind, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(?:0|[1-9][0-9_]{0,30})", list("-+0123456789")),
+    ("int", r"[-+]?(?:0|[1-9][0-9_]{0,30})|0x[0-9a-fA-F]{1,30}|0o[0-7]{1,30}", list("-+0123456789")),
     (
         "float",
         r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
@@ -249,7 +249,7 @@ def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | Non
         if kind == "bool":
             return {"true": True, "false": False}[raw.lower()]
         if kind == "int":
-            return int(raw.replace("_", ""))
+            return int(raw.replace("_", ""), 0)
         if kind == "float":
             return float(re.sub(r"\.(inf|nan)$", r"\1", raw.replace("_", "").lower()))
         if kind == "str":
