@@ -16,6 +16,7 @@ from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute
+from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import execute_evaluation, result_of_stopped_run, result_of_untested_run
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_events, read_rows
@@ -236,7 +237,7 @@ async def run_task(
             )
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
             if not (opts.dry_run or isinstance(measurements, AddedRows)):
-                recorded = _mark_as_recorded(folder, finished, assembly.clients, progress)
+                recorded = _mark_as_recorded(folder, finished, task, assembly.clients, progress)
                 finished = recorded if measurements is None else finished
             if measurements is None or not finished.get("tested", True):
                 return finished
@@ -265,6 +266,7 @@ async def run_task(
         if elsewhere := describe_moved_models(folder, assembly.clients):
             progress.say(f"warning: {named} goes on with another endpoint: it began with {elsewhere}")
         note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
+        note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
             try:
                 result = {
@@ -291,15 +293,26 @@ async def run_task(
 
 
 def _mark_as_recorded(
-    folder: Path, result: Mapping[str, Any], clients: Mapping[str, ModelClient], progress: Progress
+    folder: Path,
+    result: Mapping[str, Any],
+    task: Task,
+    clients: Mapping[str, ModelClient],
+    progress: Progress,
 ) -> dict[str, Any]:
-    """A result as it was recorded, marked and said as such; with a warning where its models are elsewhere now."""
+    """A result as it was recorded, marked and said as such; with a warning where its models are elsewhere now, and where files
+    beside its task changed."""
     ended, elsewhere = ended_at(folder), describe_moved_models(folder, clients)
     progress.say(f"{folder}: finished on {ended}; recorded result, nothing was asked (--fresh asks again)")
     warnings = list(result.get("warnings", ()))
     if elsewhere:
         warnings.append(
             f"The result is that of {ended}, with {elsewhere}: the model there was not asked. --fresh (fresh=True) asks it."
+        )
+        progress.say(f"warning: {warnings[-1]}")
+    if changed := changed_since(folder, task.folder):
+        warnings.append(
+            f"In the folder of the task {changed} changed since this result was made. If the reward reads that, the result may "
+            "be another one now: --fresh (fresh=True) asks again."
         )
         progress.say(f"warning: {warnings[-1]}")
     return {**result, "warnings": warnings, **{RECORDED: True, "ended": ended}}
@@ -489,7 +502,7 @@ async def evaluate_task(
         finished, same = _read_finished(run), _asks(run, plan, question)
         if finished is not None and same and not opts.fresh:
             plain = {key: value for key, value in finished.items() if key != "run"}
-            return _mark_as_recorded(run, plain, assembly.clients, progress)
+            return _mark_as_recorded(run, plain, task, assembly.clients, progress)
         place = run.absolute()
         kept = finished is not None and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
@@ -497,6 +510,7 @@ async def evaluate_task(
             _clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
         opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
+        note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
             result = await execute_evaluation(
                 plan,
