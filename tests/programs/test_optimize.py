@@ -143,6 +143,7 @@ def test_a_program_that_always_fails_stops_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"The program failed on every row.*KeyError"):
         optimize(tmp_path / "run", program=broken)
+    assert whet.runs(tmp_path) == [] and not (tmp_path / "run").exists(), "no model was asked"
 
 
 FOLDER = {

@@ -134,12 +134,12 @@ class OpenRun:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Release cache and journal at the end. What is refused before it asked or recorded anything leaves no trace."""
+        """Release cache and journal at the end. What is refused before a model was asked leaves no trace."""
         refused = False
         try:
             yield
         except UsageError:
-            refused = not self.core.effects and self.core.caller.next_call == 1
+            refused = self.core.caller.next_call == 1 and not self.core.budget.spent.total_calls
             raise
         finally:
             self.core.caller.cache.close()
