@@ -155,7 +155,7 @@ def test_the_plan_says_which_opening_it_is_and_what_that_can_show(
     assert hardly["opening"] > 2 and (hardly["hardly"] or not hardly["possible"])
     assert "warning: " in said and "fresh" in said
     advice = whet.advise(whet.Task.of(PROMPT, data=rows(), reward=right), lm=Counted())
-    assert advice["test"]["opening"] > 2 and any("Fresh test rows" in step for step in advice["first"])
+    assert advice["test"]["opening"] > 2 and any("fresh test rows" in step for step in advice["first"])
 
 
 def test_a_new_split_that_unseals_rows_is_said(capsys: pytest.CaptureFixture[str]) -> None:

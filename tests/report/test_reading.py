@@ -15,6 +15,7 @@ from whet.prompt import Prompt
 from whet.reporting import IntervalRow, interval_plot, result_html, write_report
 from whet.reporting.candidates import candidates as candidates_section
 from whet.reporting.record import Record, ReportedCandidate
+from whet.reporting.verdict import openings
 from whet.search.archive import Candidate, describe
 
 
@@ -220,3 +221,9 @@ def test_long_candidates_show_what_tells_them_apart() -> None:
     summaries = re.findall(r"<summary>(.*?)</summary>", str(shown.body))
     assert "three" in summaries[2] and "alpha" not in summaries[2]
     assert "the best without" in summaries[3] and "two" in summaries[3]
+
+
+def test_the_opening_of_the_control_is_said_beside_that_of_the_run() -> None:
+    result = {"test_openings": 1, "control": {"improvement": {"opening": 2}}}
+    shown = str(openings(Record("run", {}, result)))
+    assert "This run was the first opening of these test rows, and its control opening 2." in shown

@@ -168,7 +168,7 @@ def _warnings(record: Record) -> Html | None:
 
 def _control_opening(record: Record, times: int) -> str:
     """Which opening its control was, where that came later."""
-    later = side(record.result, "control").get("test_openings")
+    later = side(side(record.result, "control"), "improvement").get("opening")
     return f", and its control opening {later:,}" if isinstance(later, int) and later > times else ""
 
 
