@@ -89,6 +89,13 @@ def test_other_names_of_lines_of_json(tmp_path: Path, name: str) -> None:
     assert len(read_material(str(tmp_path / name)).all_rows()) == 9
 
 
+def test_a_byte_order_mark_inside_lines_of_json_is_named(tmp_path: Path) -> None:
+    path, part = tmp_path / "rows.jsonl", '\ufeff{"input": "q", "target": "a"}\n'
+    path.write_text(part + part, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"rows\.jsonl:2: a byte order mark \(U\+FEFF\) .* Remove it"):
+        read_material(str(path))
+
+
 def test_feedback_is_read_by_the_same_reader(tmp_path: Path) -> None:
     path = tmp_path / "f.csv"
     path.write_bytes("sep=;\nQuestion;Comment\nq;Be brief, please.\n;\n".encode("utf-16"))

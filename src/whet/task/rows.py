@@ -160,6 +160,10 @@ def _jsonl(path: Path, named_by: str) -> Iterator[SourceRow]:
         if start == len(line):
             continue
         where = f"{path}:{number}"
+        if line[start] == "\ufeff":
+            raise UsageError(
+                f"{where}: a byte order mark (U+FEFF) stands before the object, as where two files were joined. Remove it."
+            )
         if line[start] == "[":
             raise UsageError(
                 f"{where}: a line must be one object, this is a list. Name a file with a JSON list .json."
