@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pytest
 from tests.instructions.optimizer import constant, entry, form, run_with
 
 from whet.instructions.answers import Known
@@ -106,6 +107,17 @@ async def test_a_wording_that_is_no_instruction_is_named_with_the_reason() -> No
     await read_critiques(run, rows({"entity": 2}), [], manages=True)
     reasons = [value["reason"] for name, value in run.logged if name == "untested"]
     assert "one demand has at most 3000" in reasons[0] and "slot" in reasons[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["What instruction i1 says?", "Ask for the colour of a train.", "What does instruction i1 say?"]
+)
+async def test_what_the_example_of_the_form_is_about_is_no_instruction(text: str) -> None:
+    run, _ = run_with(
+        constant(form(entry((1,), None, text), entry((2,), None, "Name the kind of the thing.")))
+    )
+    reading = await read_critiques(run, rows({"entity": 2}), [], manages=True)
+    assert [one.text for one in reading.requirements] == ["Name the kind of the thing."]
 
 
 async def test_rows_without_labels_are_one_request_too() -> None:

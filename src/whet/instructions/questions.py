@@ -183,9 +183,11 @@ _OUT_OF_FORCE = "The model did not have these instructions when it gave the answ
 _ALL_ANSWERS = "Every right answer is one of:"
 _CONFUSED = "Wrong answers, by what was wanted and what the model said"
 
+SUPPOSED = """\
+Suppose that 1 and 4 asked for the colour of a train, that 3 asked for what instruction i1 says, and that 2 asked for nothing"""
+"""What the example of the form is about."""
 _FORM = f"""\
-Answer with JSON only. Suppose that 1 and 4 asked for the colour of a train, that 3 asked for what instruction i1 says, and that \
-2 asked for nothing; then it would be:
+Answer with JSON only. {SUPPOSED}; then it would be:
 {{"requirements": [{{"critiques": [1, 4], "violates": null, "instruction": "{EXAMPLE}", "contradicts": null}}, \
 {{"critiques": [3], "violates": "i1", "instruction": null, "contradicts": null}}], \
 "no_demand": [2], "vague": [], "to_the_reader": []}}"""

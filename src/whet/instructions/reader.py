@@ -31,6 +31,7 @@ from whet.instructions.questions import (
     LONGEST_SHOWN,
     OWN_WORDS,
     SCHEMA,
+    SUPPOSED,
     Critique,
     confusions,
     mostly_rows,
@@ -56,6 +57,8 @@ _SHOWN = 200
 _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 16
+_OF_THE_FORM = 0.6
+"""The share of the trigrams of a text that the example of the form has too, from which on it is no instruction."""
 """Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
 PLAIN_ROWS, _DRAFTED = 6, 1.0
 """Whole rows in a plain question (one of each label, where there are more labels), and its temperature once something stands:
@@ -255,6 +258,7 @@ async def _ask(
     else:
         completion = await ask_model(run, "read", question, SCHEMA, sample=sample)
         own, dismissed = understood(completion, known, len(shown), longest)
+        own = [r for r in own if not r.text or containment(r.text, SUPPOSED) < _OF_THE_FORM]
         for text, reason in refused_texts(completion, longest):
             run.log("untested", {"at": "read", "text": text, "reason": reason})
         values = json_values(completion.text)
