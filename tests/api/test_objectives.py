@@ -150,7 +150,7 @@ def test_the_plan_says_which_margin_the_test_rows_cannot_show(folder: Path) -> N
 
 def test_doctor_tries_the_rewards_among_the_objectives(folder: Path) -> None:
     for name, goals, words in (
-        ("two", BOTH, "1/0, 1/0, 1/0"),
+        ("two", BOTH, "the target earns 1, 1, 1, and nonsense 0, 0, 0"),
         ("one", {"length": LENGTH}, "measures what calls take"),
     ):
         whet.Task.of(PROMPT, data=rows(), objectives=goals, name=name).save(folder / name)
