@@ -26,7 +26,8 @@ def cost_section(record: Record) -> Section:
     rows = [_row(row, row.role in record.unpriced) for row in record.spending]
     sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}
     beside = " and ".join(name for name, used in _beside(record).items() if used)
-    total = Spending(f"Total without {beside}" if beside else "Total", **sums)
+    title = f"Model calls by role, without {beside}" if beside else "Model calls by role"
+    total = Spending("Total", **sums)
     head = [
         "Role",
         "Calls",
@@ -45,7 +46,7 @@ def cost_section(record: Record) -> Section:
         "What an endpoint turned away (429, for example) is no call. Answers from the cache cost nothing. "
         f"{_others(record)}The run itself took {number_format.duration(seconds)}."
     )
-    roles = table("Model calls by role", head, rows, foot=_row(total, bool(record.unpriced)))
+    roles = table(title, head, rows, foot=_row(total, bool(record.unpriced)))
     return Section("cost", "Cost", join(roles, caption, *_stages(record)))
 
 
