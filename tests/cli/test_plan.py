@@ -17,6 +17,7 @@ from tests.cli.test_contract import whet as command
 from tests.crash.test_every_boundary import write_task
 from tests.serving import server_thread
 from whet.engine.forecast import plan_lines
+from whet.methods import METHODS, get_method
 from whet.models.prices import Price
 from whet.reporting import progress_display
 from whet.task.spec import ModelSpec
@@ -291,3 +292,14 @@ def test_a_search_without_a_limit_says_its_steps_and_no_tokens_where_none_are_co
         progress=False,
     )
     assert "search" not in bounded["plan"]
+
+
+def test_only_methods_that_sample_prompts_in_each_step_say_how_many() -> None:
+    """`k` of simba and mipro counts demonstrations."""
+    configs = {name: get_method(name).config() for name in METHODS}
+    said = {
+        name: config.prompts_per_step
+        for name, config in configs.items()
+        if hasattr(config, "prompts_per_step")
+    }
+    assert said == {"bdpl": 16, "rlprompt": 16}

@@ -120,6 +120,13 @@ async def test_what_the_example_of_the_form_is_about_is_no_instruction(text: str
     assert [one.text for one in reading.requirements] == ["Name the kind of the thing."]
 
 
+async def test_a_wording_in_several_lines_is_an_instruction_and_is_not_named_as_refused() -> None:
+    run, _ = run_with(constant(form(entry((1, 2), None, "Name the kind.\r\n\tOne word."))))
+    reading = await read_critiques(run, rows({"entity": 2}), [], manages=True)
+    assert [one.text for one in reading.requirements] == ["Name the kind. One word."]
+    assert "untested" not in dict(run.logged)
+
+
 async def test_rows_without_labels_are_one_request_too() -> None:
     """Each request would bring the whole instruction once more, in other words."""
     examples = [Example(f"w{n}", {"input": f"word {n}"}, f"answer {n}", {}, f"word {n}") for n in range(40)]

@@ -82,14 +82,14 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
             # an empty answer is asked again where nothing else grades
             options["target"] = (
                 click.prompt(
-                    "Target column (the right answer)", default, err=True, value_proc=_known(material)
+                    "Target column (the right answer)", default, err=True, value_proc=_column_reader(material)
                 )
                 or None
             )
         if options["inputs"] is None:
             inputs, _ = guess(material, filled, options["target"])
             options["inputs"] = click.prompt(
-                "Input columns", ",".join(inputs), err=True, value_proc=_known(material)
+                "Input columns", ",".join(inputs), err=True, value_proc=_column_reader(material)
             )
     if asks and options["prompt"] is None and material.prompt is None:
         options["prompt"] = click.prompt("Prompt (file or text; empty: a first one)", "", err=True) or None
@@ -122,7 +122,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
 
 
-def _known(material: ImportedData) -> Callable[[str], str]:
+def _column_reader(material: ImportedData) -> Callable[[str], str]:
     """A reader of typed columns, separated by commas, which asks again for one that there is not."""
     names = columns_of(material)
 

@@ -100,15 +100,14 @@ def forecast(
 
 
 def _search_size(task: Task, config: Any, limits: Budget, each: int) -> dict[str, int] | None:
-    """Steps, prompts of a step, rows of a prompt and task calls of a search that no limit on calls bounds, where the settings of
-    its method say them."""
-    steps, prompts = (getattr(config, name, None) for name in ("steps", "k"))
-    if not (isinstance(steps, int) and isinstance(prompts, int)) or not steps:
+    """Steps, prompts of a step, rows of a prompt and task calls of a search that no limit on calls bounds; None for a method
+    whose config has no `prompts_per_step`."""
+    prompts = getattr(config, "prompts_per_step", None)
+    if prompts is None or limits.calls is not None or limits.task_calls is not None:
         return None
-    if limits.calls is not None or limits.task_calls is not None:
-        return None
-    rows = min(len(task.train), getattr(config, "examples", None) or len(task.train))
-    return {"steps": steps, "prompts": prompts, "rows": rows, "calls": steps * prompts * rows * each}
+    rows = min(len(task.train), config.examples or len(task.train))
+    calls = config.steps * prompts * rows * each
+    return {"steps": config.steps, "prompts": prompts, "rows": rows, "calls": calls}
 
 
 def _unpaid_first_call(

@@ -95,16 +95,17 @@ def refused_texts(completion: Completion, longest: int = LONGEST) -> list[tuple[
     """The texts of an answer that are no instruction, each with the reason."""
     whole = completion.error is None and completion.finish != "length"
     entries = _entries(json_values(completion.text, whole=whole)[:1], {})
-    texts = (entry[key] for entry in entries for key in _TEXT if isinstance(entry.get(key), str))
-    reasons = (
-        (text, reason_to_refuse(text.strip()) or _too_long(text, longest)) for text in texts if text.strip()
-    )
+    stated = (entry[key] for entry in entries for key in _TEXT if isinstance(entry.get(key), str))
+    texts = [
+        " ".join(text.split()) for text in stated if text.strip() and not clean_instruction(text, longest)
+    ]
+    reasons = ((text, reason_to_refuse(text) or _too_long(text, longest)) for text in texts)
     return [(text, reason) for text, reason in reasons if reason]
 
 
 def _too_long(text: str, longest: int) -> str | None:
-    over = len(text.strip()) > longest
-    return f"the text has {len(text.strip())} characters; one demand has at most {longest}" if over else None
+    over = len(text) > longest
+    return f"the text has {len(text)} characters; one demand has at most {longest}" if over else None
 
 
 def join_equal(requirements: Iterable[Requirement]) -> list[Requirement]:

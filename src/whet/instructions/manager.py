@@ -396,13 +396,12 @@ class InstructionManager:
         requirements = self._beside_lines(run, judged, reading, at)
         fit = merge_equal(r for r in requirements if r.text and not r.violates and not r.copied)
         fit = [r for r in fit if not copies.piece(r.text) and harmless(r.text, prompt, len(r.critiques))]
-        whole = mostly_rows(
-            judged.critiques
-        )  # a long text of several rows shares words with one of them by chance
+        # a long text of several rows shares words with one of them by chance
+        several = _SEVERAL if mostly_rows(judged.critiques) else len(judged.critiques)
         fit = [
             r
             for r in fit
-            if (whole and len(r.critiques) > _SEVERAL) or not judged.quotes_single_input(r.text, r.critiques)
+            if len(r.critiques) > several or not judged.quotes_single_input(r.text, r.critiques)
         ]
         misread = {comparable(i.text) for i in self.ledger.instructions.values() if i.reason == MISREAD}
         fit = [r for r in fit if comparable(r.text) not in misread]

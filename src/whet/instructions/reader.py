@@ -57,9 +57,9 @@ _SHOWN = 200
 _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 16
+"""Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
 _OF_THE_FORM = 0.6
 """The share of the trigrams of a text that the example of the form has too, from which on it is no instruction."""
-"""Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
 PLAIN_ROWS, _DRAFTED = 6, 1.0
 """Whole rows in a plain question (one of each label, where there are more labels), and its temperature once something stands:
 the answer is a draft of the whole instruction, the first one the likeliest, and of others that differ the roll-outs find the

@@ -95,6 +95,11 @@ class Config:
     finalists: PositiveInt = 16
     """Prompts validated at the end."""
 
+    @property
+    def prompts_per_step(self) -> int:
+        """What the plan of a run says of its size."""
+        return self.k
+
 
 def check(env: Environment, config: Config) -> None:
     """Raises UsageError for a label that no training input belongs to."""

@@ -91,7 +91,7 @@ async def prompt_learning(
     budget = budget_of(run, env, config.rollouts, config.rounds)
     archive, evidence, examples = Archive(), Evidence(), infinite_batches(run.rng, env.train)
 
-    def managed(prompt: Prompt) -> InstructionManager | RegionManagers:
+    def manager_of(prompt: Prompt) -> InstructionManager | RegionManagers:
         first = InstructionManager(
             prompt,
             config.tokens,
@@ -103,7 +103,7 @@ async def prompt_learning(
         )
         return managers_of(first)
 
-    manager = managed(start)
+    manager = manager_of(start)
     current = whole = Candidate(start)
     histories, quiet, validation = {start.id: manager.histories()}, 0, len(budget.env.validation)
     people, rows = of_people(env.train), {example.id: example for example in env.train}
@@ -114,8 +114,8 @@ async def prompt_learning(
         batch = again + [next(examples) for _ in range(size - len(again))]
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts[len(again) :], trial=budget.trial)
-        if current.prompt == start and (earning := await leave_zero(run, budget, archive, start, rollouts)):
-            manager, current = managed(earning.candidate.prompt), earning.candidate
+        if budget.round == 1 and (earning := await leave_zero(run, budget, archive, current, rollouts)):
+            manager, current = manager_of(earning.candidate.prompt), earning.candidate
             whole, histories[current.prompt.id] = current, manager.histories()
             evidence.add(current, earning.rollouts)
             continue
@@ -148,16 +148,16 @@ async def prompt_learning(
 
 
 async def leave_zero(
-    run: Run, budget: LearningBudget, archive: Archive, start: Prompt, rollouts: Sequence[Rollout]
+    run: Run, budget: LearningBudget, archive: Archive, start: Candidate, rollouts: Sequence[Rollout]
 ) -> FirstPrompt | None:
     """The better of the prompts that `from_zero` tries where the start earned nothing, to learn from that; None where neither
-    earns anything."""
+    earns anything, or where the start is one of them."""
     low = budget.env.reward.low
-    if any(rollout.reward > low for rollout in rollouts):
+    if start.parents or any(rollout.reward > low for rollout in rollouts):
         return None
     rows = minibatch(run.rng, budget.env.train, TRIED, balanced=True)
     rows = rows if budget.rollouts is None else rows[: budget.rollouts // cost(2)]
-    tried = await from_zero(run, budget.env, archive, start, rows, secrets, inline=True)
+    tried = await from_zero(run, budget.env, archive, start.prompt, rows, secrets, inline=True)
     earning = next((first for first in tried if first.candidate.mean > low), None)
     budget.pay(sum(len(first.rollouts) for first in tried), again=earning is not None)
     return earning

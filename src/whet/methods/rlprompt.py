@@ -114,6 +114,11 @@ class Config:
     finalists: PositiveInt = 32
     """Prompts validated at the end."""
 
+    @property
+    def prompts_per_step(self) -> int:
+        """What the plan of a run says of its size."""
+        return self.k
+
 
 async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """Soft Q-learning over the words of the editable text; see the module. `policy` is not used."""

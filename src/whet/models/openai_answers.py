@@ -49,16 +49,8 @@ _AT_LIMIT = {
     "model_context_window_exceeded",
 }
 _FILTERED = {
-    *(
-        "content_filter",
-        "content_filtered",
-        "safety",
-        "recitation",
-        "blocklist",
-        "prohibited_content",
-        "spii",
-    ),
-    *("sensitive", "refusal", "guardrail_intervened"),
+    *("content_filter", "content_filtered", "safety", "recitation", "blocklist"),
+    *("prohibited_content", "spii", "sensitive", "refusal", "guardrail_intervened"),
 }
 """Words of providers (OpenAI, Anthropic, Google, Amazon, Zhipu) for an answer that a filter ended."""
 _BROKEN = {

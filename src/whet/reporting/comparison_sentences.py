@@ -21,12 +21,12 @@ def start_sentences(result: Mapping[str, Any]) -> list[str]:
     if not pairs:
         return []
     better, worse = (
-        [one for one in _decided(pairs) if (one["difference"] > 0) is sign] for sign in (True, False)
+        [one for one in _beyond_chance(pairs) if (one["difference"] > 0) is sign] for sign in (True, False)
     )
     kept = [] if better else ["No method beats the start prompt: keep it."]
     return kept + [
         f"{one['a']} is {word} than the start prompt by {number_format.signed(abs(one['difference']), 3)} "
-        f"({_adjusted(one, pairs, 'method')})."
+        f"({_p_value(one, pairs, 'method')})."
         for word, some in (("better", better), ("worse", worse))
         for one in some
     ]
@@ -34,7 +34,7 @@ def start_sentences(result: Mapping[str, Any]) -> list[str]:
 
 def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
     pairs = result.get("pairs") or []
-    decided = _decided(pairs)
+    decided = _beyond_chance(pairs)
     if not pairs:
         return ["One method only: there is nothing to compare it with but the start prompt."]
     if not any(pair["n"] for pair in pairs):
@@ -47,17 +47,17 @@ def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
         better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
         size = number_format.signed(abs(pair["difference"]), 3)
         results.append(
-            f"{pair[better]} is better than {pair[worse]} by {size} ({_adjusted(pair, pairs, 'pair')})."
+            f"{pair[better]} is better than {pair[worse]} by {size} ({_p_value(pair, pairs, 'pair')})."
         )
     return results
 
 
-def _decided(pairs: Methods) -> list[Mapping[str, Any]]:
+def _beyond_chance(pairs: Methods) -> list[Mapping[str, Any]]:
     """The pairs that differ by more than what chance explains."""
     return [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
 
 
-def _adjusted(pair: Mapping[str, Any], pairs: Methods, noun: str) -> str:
+def _p_value(pair: Mapping[str, Any], pairs: Methods, noun: str) -> str:
     return f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), noun)}"
 
 

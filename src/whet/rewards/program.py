@@ -305,8 +305,9 @@ def _is_report(value: Any) -> bool:
 
 
 _ROUNDING = 1e-9
-_NEARLY = 0.01
 """The share of the range by which sums of floats may miss it."""
+_NEARLY = 0.01
+"""How far beyond 0 to 1 a value may lie that was meant to be inside: it is told to be clipped, not to state another range."""
 
 
 def program_of_file(

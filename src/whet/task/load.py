@@ -213,7 +213,7 @@ def _open(place: Path) -> tuple[Node, Path]:
     if not place.exists():
         siblings = sorted(p.name for p in place.parent.iterdir()) if place.parent.is_dir() else []
         near = difflib.get_close_matches(place.name, siblings, n=1)
-        here = (Path("task.yaml")).is_file() and place.name == Path.cwd().name
+        here = Path("task.yaml").is_file() and place.name == Path.cwd().name
         remedy = (
             " It is the folder you are in: name it with a dot (.)."
             if here
