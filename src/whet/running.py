@@ -550,7 +550,7 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     meant = f" Did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
         f'There is no run "{run}" in {Path(root).absolute()} ({quantity(len(known), "run")} there).{meant} '
-        "The path of its folder names any run; `whet runs --root FOLDER` lists those of another folder."
+        "Give the path of a run in another folder; `whet runs --root FOLDER` lists the runs there."
     )
 
 
