@@ -231,7 +231,7 @@ LOOKS: Mapping[str, Case] = {
         (
             'no run "task-opro-0" in /',
             "/runs (0 runs there)",
-            "The path of its folder",
+            "Give the path of a run",
             "whet runs --root FOLDER",
         ),
         "show task-opro-0",
