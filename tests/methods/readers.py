@@ -13,10 +13,13 @@ from statistics import fmean
 from typing import ClassVar
 
 from whet.methods.protegi import CRITICISED
+from whet.rewards.text import ExactMatch
+from whet.run import Run
 from whet.search.edits import PHRASES
 from whet.testing.simulators import Scripted, chance, luck, request_text, shuffle
-from whet.types import Completion, Example, Request
+from whet.types import Completion, Example, Request, Reward
 
+SHOWN = re.compile(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", re.DOTALL)
 CHANGES = 2
 """Phrases that are added or taken out at a time."""
 SCORED = re.compile(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>\nScore: (-?\d+)", re.DOTALL)
@@ -78,6 +81,32 @@ class Blinded:
 def without_scores(text: str) -> str:
     """A question in which every text has the same score."""
     return re.sub(r"(?m)^Score: -?\d+$", "Score: 50", text)
+
+
+class Crosser(Scripted):
+    """Crosses the texts that it is shown: a phrase of all of them stays, one of some stays by a coin. Then it takes in a phrase,
+    or takes one out. Of a single text, or of none, it makes one with two phrases more."""
+
+    OPTIONS: ClassVar[Mapping[str, str]] = {}
+
+    def answer(self, request: Request, sample: int) -> str:
+        texts = SHOWN.findall(request_text(request)) or [""]
+        draw = luck(request, sample)
+        shares = {p: fmean(p in text for text in texts) for p in shuffle(PHRASES, self.seed, draw)}
+        kept = [p for p, share in shares.items() if chance(self.seed, draw, p) < share]
+        for number in range(1 if len(texts) > 1 else 2):
+            phrase = list(shares)[int(len(PHRASES) * chance(self.seed, draw, "change", number))]
+            kept = [p for p in kept if p != phrase] if phrase in kept else [*kept, phrase]
+        return f"<INSTRUCTION>Say what the review is like. {' '.join(kept)}</INSTRUCTION>"
+
+
+class Unscored(ExactMatch):
+    """An exact match that tells a search nothing: all training rows of `review_world` have the same reward."""
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        if int(example.id.rpartition("-")[2]) < 1000:
+            return Reward(0.5)
+        return await super().grade(run, example, completion)
 
 
 TOPICS = 12

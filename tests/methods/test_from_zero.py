@@ -17,6 +17,7 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "evoprompt": {"steps": 1, "population": 3},
     "gepa": {},
     "grips": {},
     "meta_prompt": {"loops": 3, "rollouts": 12},
