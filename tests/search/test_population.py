@@ -12,7 +12,7 @@ from whet.prompt import Prompt
 from whet.run import Budget
 from whet.search.archive import Archive, Candidate
 from whet.search.population import (
-    Member,
+    Individual,
     draw_parents,
     fittest,
     graded,
@@ -25,8 +25,8 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import review_world
 
 
-def member(text: str, fitness: float) -> Member[str]:
-    return Member(Candidate(Prompt.parse(text)), text, fitness)
+def member(text: str, fitness: float) -> Individual[str]:
+    return Individual(Candidate(Prompt.parse(text)), text, fitness)
 
 
 LOW, MIDDLE, HIGH = member("low", 0.1), member("middle", 0.3), member("high", 0.6)
@@ -69,7 +69,7 @@ def test_a_child_takes_the_place_of_its_parent_only_if_it_is_fitter() -> None:
 async def test_no_prompt_is_scored_twice() -> None:
     env, archive = review_world(train=20), Archive()
     run = MeteredRun({"task": env.model})
-    made = [Member(Candidate(Prompt.parse(text + " {{input}}")), text) for text in ("a", "b", "a")]
+    made = [Individual(Candidate(Prompt.parse(text + " {{input}}")), text) for text in ("a", "b", "a")]
     assert [m.genome for m in await graded(run, env, archive, made, env.train)] == ["a", "b"]
     assert await graded(run, env, archive, made, env.train) == []
     assert run.spent["task"] == 40
@@ -77,7 +77,7 @@ async def test_no_prompt_is_scored_twice() -> None:
 
 async def test_fitness_may_be_the_sum_of_parts_of_the_score() -> None:
     env = review_world(train=20, scores=True)
-    run, made = MeteredRun({"task": env.model}), [Member(Candidate(Prompt.parse("a {{input}}")), "a")]
+    run, made = MeteredRun({"task": env.model}), [Individual(Candidate(Prompt.parse("a {{input}}")), "a")]
     (one,) = await graded(run, env, Archive(), made, env.train, ("accuracy", "gap"))
     assert one.candidate.score is not None
     assert one.fitness == one.candidate.score.parts["accuracy"] + one.candidate.score.parts["gap"]

@@ -48,7 +48,7 @@ from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.search.population import (
-    Member,
+    Individual,
     Parents,
     draw_parents,
     fittest,
@@ -100,9 +100,9 @@ async def evoprompt(
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     rows = minibatch(run.rng, env.train, plan.examples, balanced=True)
-    population = await graded(run, env, archive, [Member(Candidate(start), None)], rows)
+    population = await graded(run, env, archive, [Individual(Candidate(start), None)], rows)
     plan, firsts = await leave_zero(run, plan, archive, start, secrets, rows)
-    population += [Member(first.candidate, None, first.candidate.mean) for first in firsts]
+    population += [Individual(first.candidate, None, first.candidate.mean) for first in firsts]
     operator = _Operator(env, policy, start, config)
     written = await run.map(operator.first, range(plan.width if plan.rounds else 0))
     population += await graded(run, env, archive, [one for one in written if one], rows)
@@ -132,13 +132,13 @@ class _Operator:
     sample: int = 0
 
     async def breed(
-        self, run: Run, population: Sequence[Member[None]], width: int
-    ) -> list[Member[None] | None]:
+        self, run: Run, population: Sequence[Individual[None]], width: int
+    ) -> list[Individual[None] | None]:
         """The children of a generation in order, None where a reply was of no use; in de one for each of the population."""
         places = range(len(population) if self.config.algorithm == "de" else width)
         return await run.map(self.child, [(place, self.team(run, population, place)) for place in places])
 
-    def team(self, run: Run, population: Sequence[Member[None]], place: int) -> list[Prompt]:
+    def team(self, run: Run, population: Sequence[Individual[None]], place: int) -> list[Prompt]:
         """The prompts that a child is made of: two parents, or a, b, c and the one in that place of the population."""
         if self.config.algorithm == "ga":
             rule, low = self.config.parents, self.env.reward.low
@@ -153,7 +153,7 @@ class _Operator:
             members = [a, b, donor, own]
         return [member.candidate.prompt for member in members]
 
-    async def child(self, run: Run, job: tuple[int, Sequence[Prompt]]) -> Member[None] | None:
+    async def child(self, run: Run, job: tuple[int, Sequence[Prompt]]) -> Individual[None] | None:
         """The child that the model makes of a team; None where the reply is of no use."""
         place, team = job
         texts = [text_in(self.start, prompt) for prompt in team]
@@ -162,7 +162,7 @@ class _Operator:
         made = tuple(dict.fromkeys(prompt.id for prompt in team)), self.config.algorithm
         return await self._written(run, shown, request, place, texts[-1], made)
 
-    async def first(self, run: Run, place: int) -> Member[None] | None:
+    async def first(self, run: Run, place: int) -> Individual[None] | None:
         """A prompt of the first generation: a paraphrase of the start, or one induced from examples, by turns."""
         text, parents = text_in(self.start, self.start), (self.start.id,)
         if place % 2 == 0 or not self.config.induced:
@@ -181,12 +181,12 @@ class _Operator:
         place: int,
         text: str,
         made: tuple[tuple[str, ...], str],
-    ) -> Member[None] | None:
+    ) -> Individual[None] | None:
         about = f"{PURPOSE}\n\n{setting(self.env.description, self.start)}".strip()
         question = "\n\n".join([about, *shown, request])
         sample = self.sample + place
         prompts = await self.policy.rewrite(run, self.start, question, sample=sample, text=text)
-        return next((Member(Candidate(prompt, *made), None) for prompt in prompts), None)
+        return next((Individual(Candidate(prompt, *made), None) for prompt in prompts), None)
 
 
 def _tagged(text: str) -> str:

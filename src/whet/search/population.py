@@ -21,7 +21,7 @@ SEARCHED = 3 / 5
 
 
 @dataclass(frozen=True)
-class Member(Generic[G]):
+class Individual(Generic[G]):
     """One of a population: a candidate, the genome that its prompt was made from, and its fitness on training rows."""
 
     candidate: Candidate
@@ -33,13 +33,13 @@ def population_size(run: Run, env: Environment, wanted: int, asks: float = 1.0, 
     """How many members a population has: as many as are wanted, or the root of the number of prompts that a limit pays for, so
     that there are about as many generations. `asks`: calls of the optimizer model that one new prompt takes."""
     rollouts = payable_rollouts(run, env, writes=asks > 0)
-    asked = payable_asks(run, env, rollouts)
+    askable = payable_asks(run, env, rollouts)
     prompts = [wanted * wanted]
     if rollouts is not None:
         left = int(rollouts * SEARCHED)
         prompts.append(left // max(LEAST_EXAMPLES, math.isqrt(left)))
-    if asked is not None and asks > 0:
-        prompts.append(int(asked / asks))
+    if askable is not None and asks > 0:
+        prompts.append(int(askable / asks))
     return min(wanted, max(least, math.isqrt(max(0, min(prompts)))))
 
 
@@ -47,10 +47,10 @@ async def graded(
     run: Run,
     env: Environment,
     archive: Archive,
-    made: Sequence[Member[G]],
+    made: Sequence[Individual[G]],
     rows: Sequence[Example],
     signal: Sequence[str] = (),
-) -> list[Member[G]]:
+) -> list[Individual[G]]:
     """The members whose prompts the archive does not hold, with their fitness; they enter it. Fitness is the mean reward on the
     rows, or the sum of the parts of the score that `signal` names."""
     new = {member.candidate.id: member for member in made if member.candidate.prompt not in archive}
@@ -64,32 +64,34 @@ async def graded(
     return members
 
 
-def fittest(members: Sequence[Member[G]], k: int) -> list[Member[G]]:
+def fittest(members: Sequence[Individual[G]], k: int) -> list[Individual[G]]:
     """The k fittest, the best first; of equals the shorter prompt, then the older member."""
     return sorted(members, key=lambda m: (-m.fitness, len(m.candidate.prompt.source)))[:k]
 
 
-def roulette(rng: random.Random, members: Sequence[Member[G]], k: int, low: float) -> list[Member[G]]:
+def roulette(rng: random.Random, members: Sequence[Individual[G]], k: int, low: float) -> list[Individual[G]]:
     """k members, each drawn in proportion to how far its fitness is above the lowest; evenly where none is above it."""
     weights = [member.fitness - low for member in members]
     return rng.choices(list(members), weights if max(weights) > 0 else None, k=k)
 
 
-def tournament(rng: random.Random, members: Sequence[Member[G]], size: int) -> Member[G]:
+def tournament(rng: random.Random, members: Sequence[Individual[G]], size: int) -> Individual[G]:
     """The fittest of `size` members drawn with replacement."""
     return fittest(rng.choices(list(members), k=size), 1)[0]
 
 
 def draw_parents(
-    rng: random.Random, members: Sequence[Member[G]], k: int, rule: Parents, low: float, size: int = 2
-) -> list[Member[G]]:
+    rng: random.Random, members: Sequence[Individual[G]], k: int, rule: Parents, low: float, size: int = 2
+) -> list[Individual[G]]:
     """k parents by a rule; `size` is that of a tournament."""
     if rule == "roulette":
         return roulette(rng, members, k, low)
     return [tournament(rng, members, size if rule == "tournament" else 1) for _ in range(k)]
 
 
-def one_to_one(parents: Sequence[Member[G]], children: Sequence[Member[G] | None]) -> list[Member[G]]:
+def one_to_one(
+    parents: Sequence[Individual[G]], children: Sequence[Individual[G] | None]
+) -> list[Individual[G]]:
     """Each parent, or its child where that is fitter."""
     pairs = zip(parents, children, strict=True)
     return [parent if child is None or child.fitness <= parent.fitness else child for parent, child in pairs]
