@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -33,6 +34,7 @@ from whet.cli.main import cli  # noqa: E402
 from whet.fields import bounds_of  # noqa: E402
 from whet.methods import METHODS, MethodEntry  # noqa: E402
 from whet.rl.training import Training  # noqa: E402
+from whet.task.task_file import COMPONENTS, Entry, TaskFile  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 MODULES = ("whet", "whet.client", "whet.testing")
@@ -51,9 +53,35 @@ NEEDS_IN_WORDS = {
 def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     texts = {"python.md": python_page(), "cli.md": cli_page(), "methods.md": methods_page()}
+    texts["task.schema.json"] = task_schema()
     count = with_part(ROOT / "README.md", "methods", str(len(METHODS)))
     parts = {ROOT / "README.md": count, ROOT / "docs" / "methods.md": choices_page()}
     return {FOLDER / name: text for name, text in texts.items()} | parts
+
+
+def task_schema() -> str:
+    """The JSON schema of task.yaml, for editors: the types of its readers with the texts under their fields."""
+    kinds = [TaskFile, *(kind for several in COMPONENTS.values() for kind in several)]
+    (_, *_), parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    for kind in {*kinds, *Entry.__subclasses__()}:
+        for key, note in field_notes(kind):
+            parts[kind.__name__]["properties"][key].setdefault("description", note)
+    root = parts.pop("TaskFile")
+    for key, several in COMPONENTS.items():
+        form = root["properties"][key]
+        others = [
+            {"type": kind}
+            for kind in [form.pop("type")]
+            for kind in ([kind] if isinstance(kind, str) else kind)
+        ]
+        form["anyOf"] = [*({"$ref": f"#/$defs/{kind.__name__}"} for kind in several), *others]
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **root,
+        "title": "task.yaml",
+        "$defs": parts,
+    }
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def cli_page() -> str:

@@ -357,7 +357,7 @@ def _unbounded(plan: Mapping[str, Any]) -> list[str]:
         )
     if plan["price_unknown"]:
         steps.append(
-            "State prices in task.yaml, so that --max-cost can hold: models: {task: {price: {input: USD, output: USD}}}."
+            "State prices in task.yaml, so that --max-cost-usd can hold: models: {task: {price: {input: USD, output: USD}}}."
         )
     return steps
 

@@ -13,7 +13,7 @@ from whet.engine.options import Options
 from whet.errors import UsageError, parameter
 from whet.task import TaskKeywords
 
-BUDGET = {f"max_{name.removesuffix('_usd')}": "budget" for name in inspect.signature(whet.Budget).parameters}
+BUDGET = {f"max_{name}": "budget" for name in inspect.signature(whet.Budget).parameters}
 RUN = {"out": "run", **BUDGET}
 OTHERWISE: dict[str, dict[str, str]] = {
     "optimize": RUN,
@@ -128,7 +128,7 @@ def test_the_twins_have_one_signature_and_one_text(name: str) -> None:
         ("seed", None, "seed", "--seed"),
         ("lm", "openai/NAME", "lm=openai/NAME", "--lm openai/NAME"),
         ("budget.calls", 3, "budget.calls=3", "--max-calls 3"),
-        ("budget.cost_usd", None, "budget.cost_usd", "--max-cost"),
+        ("budget.cost_usd", None, "budget.cost_usd", "--max-cost-usd"),
         ("run", None, "run", "--out"),
     ],
 )

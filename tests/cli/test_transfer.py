@@ -98,7 +98,7 @@ def test_limits_hold_for_all_models_together_and_over_sessions(
     assert f"calls: 8, ${tokens:.4f}" in shown
 
 
-@pytest.mark.parametrize("limit", ["--max-tokens", "--max-cost"])
+@pytest.mark.parametrize("limit", ["--max-tokens", "--max-cost-usd"])
 def test_tokens_and_dollars_hold_to_the_last_call_of_a_transfer(
     tmp_path: Path, command: Whet, server: str, ledger: Path, limit: str
 ) -> None:

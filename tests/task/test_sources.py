@@ -152,7 +152,7 @@ def test_narrow_numbers_of_a_data_frame_are_the_same(folder: Path, kept: bool) -
         ("{datasets: reviews, split: train, train: train, test: test}", "Keep one of the two"),
         ("{datasets: reviews, seed: 3}", "Add rows: 500"),
         ("{datasets: reviews, train: train, columns: {input: text, target: label}}", "names no test file"),
-        ("{datasets: reviews, rows: 0}", "`rows`"),
+        ("{datasets: reviews, rows: 0}", "data: rows must be a whole number of 1 or more"),
     ],
 )
 def test_what_cannot_be_used_is_refused_at_its_line(folder: Path, data: str, said: str) -> None:

@@ -46,7 +46,7 @@ deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not
 actor_option = _AS
 
 
-OPTION_NAMES = {"run": "out", "accepted": "accept-flagged", "budget.cost_usd": "max-cost"}
+OPTION_NAMES = {"run": "out", "accepted": "accept-flagged"}
 """Parameters whose option has another name; the limits of a budget begin with `max`."""
 
 
@@ -226,16 +226,18 @@ class _Limit(click.ParamType[Any]):
             self.fail(f"{value!r} is not a valid {self.name}. Write {example}.", param, ctx)
 
 
+_OLD_NAMES = {"cost_usd": ("--max-cost",)}
+"""Other spellings of the options of limits."""
 _LIMITS: Mapping[str, tuple[type[int] | type[float], str, str | None]] = {
     "calls": (int, "N", "Limit on model calls, retries and sealed test included."),
     "task_calls": (int, "N", None),
     "optimizer_calls": (int, "N", None),
     "judge_calls": (int, "N", None),
     "tokens": (int, "N", "Limit on input plus output tokens."),
-    "cost": (float, "USD", "Limit on cost; needs prices in task.yaml."),
+    "cost_usd": (float, "USD", "Limit on cost; needs prices in task.yaml."),
     "seconds": (float, "S", "Limit on wall time."),
 }
-TRIAL_LIMITS = ("calls", "task_calls", "judge_calls", "tokens", "cost")
+TRIAL_LIMITS = ("calls", "task_calls", "judge_calls", "tokens", "cost_usd")
 """The limits of what writes no prompt."""
 
 
@@ -244,7 +246,10 @@ def limit_options(names: Iterable[str] = tuple(_LIMITS)) -> Callable[[Command], 
     return options(
         *(
             click.option(
-                f"--max-{name.replace('_', '-')}", type=_Limit(kind), metavar=metavar, help=help_text
+                *(f"--max-{name.replace('_', '-')}", *_OLD_NAMES.get(name, ())),
+                type=_Limit(kind),
+                metavar=metavar,
+                help=help_text,
             )
             for name, (kind, metavar, help_text) in _LIMITS.items()
             if name in names

@@ -169,7 +169,7 @@ def cli() -> None:
 @cli.command(
     epilog="\b\nExamples:\n  whet optimize examples/python-docs\n"
     "  whet optimize mytask --method opro --lm openai/gpt-4o-mini --max-calls 500\n"
-    "  whet optimize mytask --lm openai/qwen --base-url http://localhost:8000/v1 --max-cost 2 --seed 1\n\n"
+    "  whet optimize mytask --lm openai/qwen --base-url http://localhost:8000/v1 --max-cost-usd 2 --seed 1\n\n"
     "The same command again resumes; a finished run prints its result at once." + FOLDER_RUNS
 )
 @click.argument("task")

@@ -171,7 +171,7 @@ async def _model(checkup: DoctorReport, role: str, spec: ModelSpec, calls: bool,
             checkup.ok(address, f"not called (--no-calls); it would be reached at {model.base_url}")
         if price is None:
             remedy = f"state it in task.yaml: models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens"
-            checkup.warn(address, "price unknown: costs are not counted, --max-cost cannot hold", remedy)
+            checkup.warn(address, "price unknown: costs are not counted, --max-cost-usd cannot hold", remedy)
         else:
             checkup.ok(
                 address, f"price: ${price.input:g} and ${price.output:g} per million tokens in and out"

@@ -156,7 +156,7 @@ class BudgetAccount:
         """Raise BudgetExceeded when so many dollars more, spent by other means than a call, would pass the limit."""
         limit = self.limits.cost_usd
         if limit is not None and self._used("cost_usd") + cost > limit - self._held("cost_usd"):
-            raise BudgetExceeded("cost", f"The limit of {limit} cost is reached.")
+            raise BudgetExceeded("cost", f"The limit of ${limit:g} is reached.")
 
     def _broken(self, r: Reservation) -> str | None:
         limits = self.limits

@@ -412,7 +412,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         left, takes = (
             f"${first[name]:,.4f}" if dollars else f"{first[name]:,.0f} tokens" for name in ("left", "takes")
         )
-        option = "--max-cost" if dollars else "--max-tokens"
+        option = "--max-cost-usd" if dollars else "--max-tokens"
         lines.append(
             f"plan: warning: a first call of the optimizer must have {takes} free, and {option} leaves about {left} beside "
             f"baseline and sealed test: it may never be asked. Give more, or bound its replies below {first['bound']:,} tokens "

@@ -23,7 +23,7 @@ _LIMITS = {
     "optimizer calls": "--max-optimizer-calls",
     "judge calls": "--max-judge-calls",
     "tokens": "--max-tokens",
-    "cost": "--max-cost",
+    "cost": "--max-cost-usd",
     "seconds": "--max-seconds",
 }
 """The option that raises the limit that ended a search."""

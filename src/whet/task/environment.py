@@ -18,15 +18,15 @@ from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
 from whet.rewards.program import program_digest
+from whet.task.decode import decode, decode_field, field_names, set_fields
 from whet.task.prompts import load_prompt
 from whet.task.rows import SourceRow
 from whet.task.spec import REGION_POLICIES, ROUND_ROBIN, read_labels
+from whet.task.task_file import GameEntry, ProgramEntry, ToolsEntry
 from whet.task.tree import Node
 from whet.types import Example
 
-GAME_KEYS = ("gymnasium", "turns", "options", "penalty", "strict", "episodes", "seed")
-TOOL_KEYS = ("tools", "turns", "seconds")
-NAMES = (*GAME_KEYS, *TOOL_KEYS)
+NAMES = (*field_names(GameEntry), *field_names(ToolsEntry))
 EXAMPLE = "environment: {gymnasium: FrozenLake-v1, turns: 20} or environment: {tools: tools.py, turns: 5}"
 RETURN = "return"
 PROGRAM_EXAMPLE = "program: program.py with prompts: {plan: plan.md, answer: answer.md}"
@@ -107,29 +107,30 @@ def read_environment(keys: Mapping[str, Node], folder: Path) -> TaskEnvironment 
         named = "both gymnasium and tools" if kinds else _unknown_kind(node)
         node.refuse(f"`environment` names {named}. Write {EXAMPLE}.")
     if kinds == ["tools"]:
-        own, turns = _keys_and_turns(node, TOOL_KEYS)
-        path = folder / own["tools"].text("environment: tools", "tools: tools.py")
-        seconds = (
-            own["seconds"].number("environment: seconds", 0, above=True) if "seconds" in own else SECONDS
-        )
-        return TaskEnvironment(ToolWorld(load_tools(path, own["tools"].where), turns, path, seconds), node)
+        _turns(node, field_names(ToolsEntry))
+        entry = decode(node, ToolsEntry, "`environment`")
+        path = folder / entry.tools
+        tools = load_tools(path, node.value["tools"].where)
+        seconds = set_fields(entry).get("seconds", SECONDS)
+        return TaskEnvironment(ToolWorld(tools, entry.turns, path, seconds), node)
     if labels:
         node.refuse("a game is played by actions, and `labels` are answers. Remove `labels`.")
     return _game(node)
 
 
-def _keys_and_turns(node: Node, known: Sequence[str]) -> tuple[Mapping[str, Node], int]:
+def _turns(node: Node, known: Sequence[str]) -> int:
+    """The most turns of an episode of an environment with the `known` keys."""
     keys = node.mapping("`environment`", known)
     if "turns" not in keys:
         node.refuse("`environment` has no `turns`, the most turns of an episode. Add turns: 20.")
-    return keys, keys["turns"].integer("environment: turns", 1)
+    turns: int = decode_field(keys["turns"], ToolsEntry, "turns", "environment: turns")
+    return turns
 
 
 def _of_plugin(plugin: plugins.Plugin, node: Node, labels: Mapping[str, str]) -> TaskEnvironment:
     """`environment: {NAME: {options}, turns: N}` with the name of a plugin."""
     name = plugin.name
-    keys, turns = _keys_and_turns(node, (name, "turns"))
-    own = keys[name]
+    turns, own = _turns(node, (name, "turns")), node.value[name]
     options = {} if own.value is None else own.mapping(f"environment: {name}")
     try:
         world = load_world(plugin, turns, {key: value.plain() for key, value in options.items()})
@@ -149,20 +150,15 @@ def _unknown_kind(node: Node) -> str:
 
 
 def _game(node: Node) -> TaskEnvironment:
-    keys, turns = _keys_and_turns(node, GAME_KEYS)
-    options = keys["options"].mapping("environment: options") if "options" in keys else {}
-    penalty = keys["penalty"].number("environment: penalty", 0) if "penalty" in keys else 0.0
-    strict = keys["strict"].value if "strict" in keys else False
-    if not isinstance(strict, bool):
-        keys["strict"].refuse(f"environment: strict is true or false; this is {keys['strict'].kind()}.")
-    episodes = keys["episodes"].integer("environment: episodes", 3) if "episodes" in keys else None
-    seed = keys["seed"].integer("environment: seed", 0) if "seed" in keys else 0
-    name = keys["gymnasium"].text("environment: gymnasium", "gymnasium: FrozenLake-v1")
+    _turns(node, field_names(GameEntry))
+    entry = decode(node, GameEntry, "`environment`")
+    own = set_fields(entry)
+    how = (own.get("options", {}), own.get("penalty", 0.0), own.get("strict", False))
     try:
-        world = game_world(name, turns, {k: n.plain() for k, n in options.items()}, penalty, strict)
+        world = game_world(entry.gymnasium, entry.turns, *how)
     except UsageError as error:
-        keys["gymnasium"].refuse(str(error))
-    return TaskEnvironment(world, node, episodes, seed)
+        node.value["gymnasium"].refuse(str(error))
+    return TaskEnvironment(world, node, own.get("episodes"), own.get("seed", 0))
 
 
 def load_prompts(keys: Mapping[str, Node], folder: Path) -> Prompt:
@@ -195,12 +191,11 @@ def read_program(keys: Mapping[str, Node], folder: Path, prompt: Prompt) -> Prog
         keys["environment"].refuse("a task with a `program` has no `environment`. Remove one of the two.")
     calls, seconds, named = CALLS, PROGRAM_SECONDS, node
     if isinstance(node.value, dict):
-        own = node.mapping("`program`", ("file", "function", "calls", "seconds"))
-        calls = own["calls"].integer("program: calls", 1) if "calls" in own else calls
-        seconds = own["seconds"].number("program: seconds", 0, above=True) if "seconds" in own else seconds
+        own = set_fields(decode(node, ProgramEntry, "`program`"))
+        calls, seconds = own.get("calls", calls), own.get("seconds", seconds)
         if not own.keys() & {"file", "function"}:
             node.refuse("`program` names no file. Write program: {file: program.py}.")
-        named = own.get("file") or own["function"]
+        named = node.value["file" if "file" in own else "function"]
     if callable(named.value):
         return program_of(named.value, named.where, calls, seconds)
     file = named.text("`program`", "program: program.py")

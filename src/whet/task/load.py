@@ -30,6 +30,7 @@ from whet.rewards import (
 from whet.rewards.program import REWARD_TIMEOUT
 from whet.storable import shown
 from whet.task.dataset import DataReader
+from whet.task.decode import decode_field, field_names
 from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
 from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
@@ -46,23 +47,19 @@ from whet.task.spec import (
     read_models,
     read_splits,
 )
+from whet.task.task_file import TaskFile
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
 from whet.user_modules import digest_of_file
 from whet.variables import restrict
 
+KEYS = field_names(TaskFile)
 REQUIRED = {
     "name": "name: my-task",
     "prompt": "prompt: prompt.md",
     "data": "data: data.jsonl",
     "reward": "reward: exact_match",
 }
-KEYS = (
-    *(*REQUIRED, "description", "labels", "verbalizer", "environment", "models", "splits", "budget"),
-    *("method", "settings", "second_opinion", "alpha", "minimum_effect", "group", "env", "reward_timeout"),
-    *("program", "prompts", "region", "objectives", "longest"),
-)
-
 NAMES_FILES = (
     *("prompt", "prompts", "program", "data", "reward", "objectives", "second_opinion", "environment"),
     "settings",
@@ -90,7 +87,7 @@ def load_task(folder: str | Path, needs: Sequence[str] = SPLITS) -> Task:
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
     if "prompts" in keys:
         return make_task(keys, path.parent, load_prompts(keys, path.parent), {}, environment, needs)
-    prompt_path = path.parent / keys["prompt"].text("`prompt`", REQUIRED["prompt"])
+    prompt_path = path.parent / read_key(keys, "prompt")
     prompt = load_prompt(prompt_path, keys["prompt"].where)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
     return make_task(keys, path.parent, prompt, slots, environment, needs)
@@ -113,7 +110,7 @@ def make_task(
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = tuple(r for r in (reward, second) if r is not None and TARGET in r.needs)
     program = read_program(keys, folder, prompt)
-    group = keys["group"].text("`group`", "a key such as group: user") if "group" in keys else None
+    group = read_key(keys, "group")
     rules = Rules(slots, labels, bool(needy), (*needy, reward)[0].name, group, needy)
     data = DataReader(folder, rules, read_splits(get("splits")), "splits" in keys, needs)
     splits, warnings = _splits(data, get("data"), environment)
@@ -147,7 +144,7 @@ def make_task(
         group=group,
         program=program,
         region=read_region(get("region"), prompt),
-        longest=keys["longest"].integer("`longest`", 1) if "longest" in keys else None,
+        longest=read_key(keys, "longest"),
         **words,
         **_gate(keys, reward),
     )
@@ -163,20 +160,23 @@ def _without_slots(prompt: Prompt, row: Example) -> list[str]:
     ]
 
 
+def read_key(keys: Mapping[str, Node], name: str, default: Any = None) -> Any:
+    """What the task file says under a key, as its type; `default` where it says nothing. Raises UsageError."""
+    return decode_field(keys[name], TaskFile, name) if name in keys else default
+
+
 def _words(keys: Mapping[str, Node]) -> dict[str, Any]:
     """Name, description, method and its settings."""
-    settings = keys["settings"].mapping("`settings`") if "settings" in keys else {}
-    description = keys["description"].text("`description`", "a sentence") if "description" in keys else ""
     return {
         "name": _name(keys["name"]),
-        "description": description.strip(),
-        "method": keys["method"].text("`method`", "a name from `whet methods`") if "method" in keys else None,
-        "settings": {key: node.plain() for key, node in settings.items()},
+        "description": read_key(keys, "description", "").strip(),
+        "method": read_key(keys, "method"),
+        "settings": read_key(keys, "settings", {}),
     }
 
 
 def _timed(reward: RewardFunction, node: Node | None) -> RewardFunction:
-    limit = REWARD_TIMEOUT if node is None else node.number("`reward_timeout`", 0, above=True)
+    limit = REWARD_TIMEOUT if node is None else decode_field(node, TaskFile, "reward_timeout")
     return with_timeout(reward, limit)
 
 
@@ -192,7 +192,7 @@ def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
     gate: dict[str, float] = {}
     for name in ("alpha", "minimum_effect"):
         if name in keys:
-            gate[name] = keys[name].number(f"`{name}`")
+            gate[name] = read_key(keys, name)
             try:
                 check_gate(**{"alpha": ALPHA, "minimum_effect": 0.0, name: gate[name]}, reward=reward)
             except UsageError as error:
@@ -285,7 +285,7 @@ def _rows_outside(data: Node | None, folder: Path) -> list[str]:
 
 def _name(node: Node) -> str:
     """The task's name: it also names the run's folder."""
-    name = node.text("`name`", REQUIRED["name"]).strip()
+    name: str = decode_field(node, TaskFile, "name").strip()
     bad = re.search(r"[/\\\x00-\x1f\x7f]", name)
     if bad or name.startswith(".") or len(name) > 100:
         why = (

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from whet.rewards import LABELS, TARGET_SCORE, Objective, Objectives, RewardFunction, build_reward
-from whet.rewards.objectives import METRICS
 from whet.stats import Bound, Goal
 from whet.storable import shown
+from whet.task.decode import decode, field_names, set_fields
+from whet.task.task_file import ObjectiveEntry
 from whet.task.tree import Node
 
 EXAMPLE = (
     "objectives: {accuracy: {reward: exact_match, goal: max}, "
     "length: {metric: output_tokens, goal: min, at_most: 1.1x}}"
 )
-KEYS = ("reward", "metric", "goal", "margin", "at_most", "at_least", "weight")
 BOUNDS = {"max": "at_least", "min": "at_most"}
 
 
@@ -48,42 +48,33 @@ def _objective(name: str, node: Node, parts: list[RewardFunction], folder: Path)
     what = f"the objective {name}"
     if not name.strip():
         node.refuse(f"an objective has no name. Write {EXAMPLE}.")
-    keys = node.mapping(what, KEYS)
+    keys = node.mapping(what, field_names(ObjectiveEntry))
+    entry = set_fields(decode(node, ObjectiveEntry, what))
     if ("reward" in keys) == ("metric" in keys):
         both = "both a reward and a metric" if "reward" in keys else "neither a reward nor a metric"
         node.refuse(f"{what} names {both}. Name one of them: {EXAMPLE}.")
-    metric = part = None
+    metric, part = entry.get("metric"), None
     low, width = 0.0, None
-    if "metric" in keys:
-        metric = _word(keys["metric"], f"{what}: metric", METRICS)
-    else:
+    if metric is None:
         built = build_reward(keys["reward"].plain(), folder, keys["reward"].where)
         if built not in parts:
             parts.append(built)
         part, low, width = parts.index(built), built.low, built.high - built.low
-    goal = _word(keys["goal"], f"{what}: goal", BOUNDS) if "goal" in keys else "min" if metric else "max"
+    goal = entry.get("goal", "min" if metric else "max")
     wrong = next((key for word, key in BOUNDS.items() if word != goal and key in keys), None)
     if wrong is not None:
         keys[wrong].refuse(
             f"{what} has the goal {goal}, and is bounded by {BOUNDS[goal]}. Write {BOUNDS[goal]}."
         )
     bounds = tuple(_bound(keys[key], what, key, low) for key in BOUNDS.values() if key in keys)
-    margin = keys["margin"].number(f"{what}: margin", 0) if "margin" in keys else None
+    margin = entry.get("margin")
     if margin is not None and width is not None and margin >= width:
         keys["margin"].refuse(
             f"{what}: margin is {margin:g}, and the range of its reward is only {width:g} wide. Write a smaller one."
         )
-    weight = keys["weight"].number(f"{what}: weight", 0, above=True) if "weight" in keys else 1.0
+    weight = entry.get("weight", 1.0)
     exact = metric == "prompt_tokens"
     return Objective(Goal(name, goal == "max", width, margin, bounds, exact), metric, part, low, weight)
-
-
-def _word(node: Node, what: str, known: Mapping[str, str] | tuple[str, ...]) -> str:
-    """One of the known words. Refuses any other, naming the nearest."""
-    word = node.text(what, f"one of {', '.join(known)}")
-    return next(
-        iter(Node(node.path, node.line, node.first, {word: node}, "", node.place).mapping(what, known))
-    )
 
 
 def _bound(node: Node, what: str, key: str, low: float) -> Bound:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
+from whet.task.decode import decode, set_fields
 from whet.task.rows import KINDS, SourceRow, read_rows
 from whet.task.spec import ALIASES, SPLITS, by_split
 from whet.task.table import Table, as_typed, cleaned, tidy_columns
+from whet.task.task_file import DatasetEntry, FileEntry
 from whet.task.tree import Node
 from whet.types import content_hash
 
 DATASETS, FILE = "datasets", "file"
-_SET_KEYS = (DATASETS, "config", "revision", "split", "columns", "rows", "seed")
-_FILE_KEYS = (FILE, "delimiter")
-_EXAMPLE = "data: {datasets: NAME, columns: {input: text, target: label}}"
 
 
 def is_source(node: Node) -> bool:
@@ -48,21 +47,24 @@ def source_rows(node: Node, folder: Path, slots: frozenset[str]) -> list[SourceR
     """The rows that a source describes; `slots` are those of the prompt. Raises UsageError with its place."""
     assert isinstance(node.value, dict), "a source is a mapping"
     if FILE in node.value:
-        keys = node.mapping("`data`", _FILE_KEYS)
-        path = folder / keys[FILE].text("`file`", "file: rows.csv")
-        mark = _delimiter(keys["delimiter"]) if "delimiter" in keys else None if path.suffix in KINDS else ","
-        return read_rows(path, keys[FILE].where, slots, delimiter=mark)
-    keys = node.mapping("`data`", (*_SET_KEYS, *SPLITS))
-    words = {key: keys[key].text(f"`{key}`", _EXAMPLE) for key in _SET_KEYS[:4] if key in keys}
-    local = folder / words[DATASETS]
-    name = str(local) if local.is_dir() else words[DATASETS]
-    split, values = load_split(
-        name, words.get("config"), words.get("split"), node.where, words.get("revision")
+        path = folder / decode(node, FileEntry, "`data`").file
+        mark = node.value.get("delimiter")
+        delimiter = "," if mark is None and path.suffix not in KINDS else _delimiter(mark)
+        return read_rows(path, node.value[FILE].where, slots, delimiter=delimiter)
+    source = set_fields(decode(node, DatasetEntry, "`data`"))
+    if "seed" in source and "rows" not in source:
+        node.value["seed"].refuse(
+            "`seed` chooses among the rows, and `rows` does not say how many. Add rows: 500."
+        )
+    local = folder / source[DATASETS]
+    name = str(local) if local.is_dir() else source[DATASETS]
+    split, rows = load_split(
+        name, source.get("config"), source.get("split"), node.where, source.get("revision")
     )
-    values = [_renamed(cleaned(row), keys.get("columns")) for row in values]
-    return Table(tidy_columns(_subset(values, keys)), f"{node.where}: {words[DATASETS]}, {split}", True).rows(
-        slots
-    )
+    names = source.get("columns")
+    renamed = [cleaned(row) if names is None else _renamed(cleaned(row), names, node) for row in rows]
+    chosen = renamed if "rows" not in source else _subset(renamed, source["rows"], source.get("seed", 0))
+    return Table(tidy_columns(chosen), f"{node.where}: {source[DATASETS]}, {split}", True).rows(slots)
 
 
 def load_split(
@@ -88,7 +90,9 @@ def load_split(
     return chosen, [{key: value for key, value in row.items() if value is not None} for row in rows]
 
 
-def _delimiter(node: Node) -> str:
+def _delimiter(node: Node | None) -> str | None:
+    if node is None:
+        return None
     text = str(node.value) if isinstance(node.value, str) else node.raw
     mark = "\t" if text == "tab" else text
     if len(mark) != 1 or mark in '"\r\n':
@@ -96,25 +100,16 @@ def _delimiter(node: Node) -> str:
     return mark
 
 
-def _renamed(row: dict[str, Any], columns: Node | None) -> dict[str, Any]:
+def _renamed(row: dict[str, Any], names: Mapping[str, str], node: Node) -> dict[str, Any]:
     """The row with the columns that are named, under the names that they get. Raises UsageError for one that no row has."""
-    if columns is None:
-        return row
-    names = {key: item.text("a column", _EXAMPLE) for key, item in columns.mapping("`columns`").items()}
     for key, column in names.items():
         if column not in row and key != "target":
-            columns.refuse(f'`columns`: a row has no column "{column}".{did_you_mean(column, row)}')
+            node.value["columns"].refuse(
+                f'`columns`: a row has no column "{column}".{did_you_mean(column, row)}'
+            )
     return {key: row[column] for key, column in names.items() if column in row}
 
 
-def _subset(values: list[dict[str, Any]], keys: Mapping[str, Node]) -> list[dict[str, Any]]:
-    """As many rows as `rows` says, by a seeded hash of their content: neither order nor other rows matter."""
-    if "rows" not in keys:
-        if "seed" in keys:
-            keys["seed"].refuse(
-                "`seed` chooses among the rows, and `rows` does not say how many. Add rows: 500."
-            )
-        return values
-    count = keys["rows"].integer("`rows`", 1)
-    seed = keys["seed"].integer("`seed`", 0) if "seed" in keys else 0
-    return sorted(values, key=lambda row: content_hash([seed, repr(row)]))[:count]
+def _subset(rows: list[dict[str, Any]], count: int, seed: int) -> list[dict[str, Any]]:
+    """`count` rows, by a seeded hash of their content: neither order nor other rows matter."""
+    return sorted(rows, key=lambda row: content_hash([seed, repr(row)]))[:count]

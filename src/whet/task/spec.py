@@ -21,9 +21,11 @@ from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
 from whet.storable import is_number
+from whet.task.decode import decode, field_names, set_fields
 from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords, TaskOfKeywords
+from whet.task.task_file import BudgetEntry, ModelEntry, ModelsEntry, PolicyEntry, SplitsEntry
 from whet.task.tree import Node
-from whet.types import EMBEDDING, ROLES, Example
+from whet.types import ROLES, Example
 
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5
@@ -37,8 +39,6 @@ SECOND = "second"
 ROUND_ROBIN, BLAME, ALL = "round_robin", "blame", "all"
 REGION_POLICIES = (ROUND_ROBIN, BLAME, ALL)
 """Which regions a search edits, where no region is named."""
-_WHOLE = ("max_calls", "max_task_calls", "max_optimizer_calls", "max_judge_calls", "max_tokens")
-_REAL = ("max_cost", "max_seconds")
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,6 @@ def check_gate(alpha: float, minimum_effect: float, reward: RewardFunction) -> N
 
 def read_models(node: Node | None) -> dict[str, ModelSpec]:
     """One ModelSpec for each role; what the file does not name gets the default, `transfer`, `second` and `embedding` none."""
-    roles = (*ROLES, POLICY, TRANSFER, SECOND, EMBEDDING)
     models = {role: ModelSpec() for role in (*ROLES, POLICY)}
     if node is None:
         return models
@@ -229,8 +228,8 @@ def read_models(node: Node | None) -> dict[str, ModelSpec]:
         node.refuse(
             f"`models` maps roles to addresses; this is {node.kind()}. Write models: {{task: {node.raw}}}."
         )
-    for role, entry in node.mapping("`models`", roles).items():
-        models[role] = _read_model(entry, role)
+    for role, entry in node.mapping("`models`", field_names(ModelsEntry)).items():
+        models[role] = ModelSpec(**_read_fields(entry, role))
     return models
 
 
@@ -240,36 +239,35 @@ def read_changes(choice: Mapping[str, Any], role: str) -> dict[str, Any]:
     return _read_fields(Node.of(choice, role), role)
 
 
-def _read_model(node: Node, role: str) -> ModelSpec:
-    """A model by its address alone, or a mapping with any of the keys of its role."""
-    if not isinstance(node.value, dict):
-        what, readers = _keys_of(role)
-        return ModelSpec(address=readers["address"](node, what))
-    return ModelSpec(**_read_fields(node, role))
-
-
-def _keys_of(role: str) -> tuple[str, Mapping[str, Callable[[Node, str], Any]]]:
-    return ("the policy", _POLICY) if role == POLICY else (f"the {role} model", _MODEL)
-
-
 def _read_fields(node: Node, role: str) -> dict[str, Any]:
-    what, readers = _keys_of(role)
-    for key, item in node.mapping(what).items():
-        if key not in readers and re.search(r"key|token$|secret|password", key):
+    """The fields that an address alone, or a mapping with any of the keys of a role, sets."""
+    what, entry, readers = (
+        ("the policy", PolicyEntry, {"address": _stripped})
+        if role == POLICY
+        else (f"the {role} model", ModelEntry, _READERS)
+    )
+    if not isinstance(node.value, dict):
+        return {"address": readers["address"](node, what)}
+    keys = dict(node.mapping(what))
+    for key, item in keys.items():
+        if key not in field_names(entry) and re.search(r"key|token$|secret|password", key):
             item.refuse(
                 f'"{key}" does not belong in a file. Put the key into a variable of the environment, OPENAI_API_KEY or another '
                 "one that `key_variable: NAME` names, and remove this line."
             )
-    keys = node.mapping(what, readers)
-    values = {key: readers[key](item, f"{what}: {key}") for key, item in keys.items()}
-    if not isinstance(values.get("address", ""), str):
-        values["model"] = values.pop("address")
-    return values
+    objects = {}
+    if "address" in keys and not isinstance(keys["address"].value, str | int | float | dict | list | None):
+        objects["model"] = keys.pop("address").value
+    values = set_fields(decode(replace(node, value=keys), entry, what))
+    for key in readers.keys() & values.keys():
+        values[key] = readers[key](keys[key], f"{what}: {key}")
+    if "price" in values:
+        values["price"] = Price(**set_fields(values["price"]))
+    return {**values, **objects}
 
 
-def _address_or_model(node: Node, what: str) -> Any:
-    scalar = isinstance(node.value, str | int | float | dict | list | None)
-    return _address(node, what) if scalar else node.value
+def _stripped(node: Node, what: str) -> str:
+    return node.text(what, "hf/PATH, embedded/tiny or the folder of a checkpoint").strip()
 
 
 def _address(node: Node, what: str) -> str:
@@ -285,11 +283,11 @@ def _address(node: Node, what: str) -> str:
 
 
 def _url(node: Node, what: str) -> str:
-    example = "a URL such as http://localhost:8000/v1"
-    text = node.text(what, example).strip()
-    if not re.match(r"https?://[^\s/]", text):
-        node.refuse(f'{what}: "{text}" is not a URL. Write {example}.')
-    return text
+    if not re.match(r"https?://[^\s/]", node.raw.strip()):
+        node.refuse(
+            f'{what}: "{node.raw.strip()}" is not a URL. Write a URL such as http://localhost:8000/v1.'
+        )
+    return node.raw.strip()
 
 
 def _stop(node: Node, what: str) -> tuple[str, ...]:
@@ -300,12 +298,6 @@ def _stop(node: Node, what: str) -> tuple[str, ...]:
                 f'{what} must be one text or a list of texts; this is {item.kind()}. Write stop: ["\\n"].'
             )
     return tuple(str(item.value) for item in items)
-
-
-def _truth(node: Node, what: str) -> bool:
-    if not isinstance(node.value, bool):
-        node.refuse(f"{what} must be true or false; this is {node.kind()}.")
-    return bool(node.value)
 
 
 def _variable(node: Node, what: str) -> str:
@@ -342,7 +334,6 @@ def _headers(node: Node, what: str) -> dict[str, str]:
 
 
 def _body(node: Node, what: str) -> dict[str, Any]:
-    node.mapping(what)
     values: dict[str, Any] = node.plain()
     try:
         RequestOptions(extra_body=values)
@@ -351,61 +342,29 @@ def _body(node: Node, what: str) -> dict[str, Any]:
     return values
 
 
-def _share(node: Node, what: str) -> float:
-    value = node.number(what, 0, above=True)
-    if value > 1:
-        node.refuse(f"{what} must be above 0 and at most 1; this is {value:g}.")
-    return value
-
-
-def _price(node: Node, what: str) -> Price:
-    keys = node.mapping(what, ("input", "output", "cached_input"))
-    for name in ("input", "output"):
-        if name not in keys:
-            node.refuse(f"{what} has no `{name}`. Give US dollars per million {name} tokens.")
-    return Price(**{name: keys[name].number(f"{what}: {name}", 0) for name in keys})
-
-
-_MODEL: Mapping[str, Callable[[Node, str], Any]] = {
-    "address": _address_or_model,
+_READERS: Mapping[str, Callable[[Node, str], Any]] = {
+    "address": _address,
     "base_url": _url,
-    "temperature": lambda node, what: node.number(what, 0),
-    "max_tokens": lambda node, what: node.integer(what, 1),
     "stop": _stop,
-    "thoughts": _truth,
-    "concurrency": lambda node, what: node.integer(what, 1),
-    "requests_per_minute": lambda node, what: node.number(what, 0, above=True),
-    "timeout": lambda node, what: node.number(what, 0, above=True),
-    "price": _price,
     "key_variable": _variable,
     "headers": _headers,
     "extra_body": _body,
-    "top_p": _share,
-    "reasoning_effort": lambda node, what: node.text(
-        what, "low, medium, high, or what the provider calls it"
-    ).strip(),
-    "seed": lambda node, what: node.integer(what, 0),
-    "stream": _truth,
+    "reasoning_effort": lambda node, what: node.raw.strip(),
 }
-_POLICY: Mapping[str, Callable[[Node, str], Any]] = {
-    "address": lambda node, what: node.text(
-        what, "hf/PATH, embedded/tiny or the folder of a checkpoint"
-    ).strip(),
-    "price_per_hour": lambda node, what: node.number(what, 0),
-}
-MODEL_KEYS = tuple(_MODEL)
+"""What a field says beyond its type."""
+MODEL_KEYS = field_names(ModelEntry)
 
 
 def read_budget(node: Node | None) -> Budget:
     """The budget of the task file; a key `max_x` bounds `x`."""
     if node is None:
         return Budget()
-    keys = node.mapping("`budget`", (*_WHOLE, *_REAL))
-    values: dict[str, float] = {}
-    for key, item in keys.items():
-        read = item.integer(f"budget: {key}", 0) if key in _WHOLE else item.number(f"budget: {key}", 0)
-        values[key.removeprefix("max_")] = read
-    return Budget.from_json(values)
+    limits = set_fields(decode(node, BudgetEntry, "`budget`"))
+    if {"max_cost", "max_cost_usd"} <= limits.keys():
+        node.refuse("`budget` names max_cost_usd and max_cost, which are one limit. Keep one.")
+    return Budget.from_json(
+        {key.removeprefix("max_").removesuffix("_usd"): limit for key, limit in limits.items()}
+    )
 
 
 def by_split(node: Node, what: str, extra: tuple[str, ...] = ()) -> dict[str, Node]:
@@ -423,17 +382,18 @@ def read_splits(node: Node | None) -> Fractions:
     """Shares of the splits. Raises UsageError when one is missing or they do not sum to 1."""
     if node is None:
         return Fractions()
-    keys = by_split(node, "`splits`", ("seed",))
-    seed = 0 if "seed" not in keys else keys.pop("seed").integer("splits: seed", 0)
-    if not keys:
+    entry = set_fields(decode(node, SplitsEntry, "`splits`"))
+    seed = entry.pop("seed", 0)
+    by_split(node, "`splits`", ("seed",))
+    shares = {ALIASES.get(key, key): share for key, share in entry.items()}
+    if not shares:
         return Fractions(seed=seed)
-    missing = [name for name in SPLITS if name not in keys]
+    missing = [name for name in SPLITS if name not in shares]
     if missing:
         node.refuse(
             f"`splits` has no share for {' and '.join(missing)}. Give all three: "
             "splits: {train: 0.4, validation: 0.3, test: 0.3}."
         )
-    shares = {name: keys[name].number(f"splits: {name}", 0, above=True) for name in SPLITS}
     total = math.fsum(shares.values())
     if abs(total - 1) > 1e-6:
         node.refuse(f"the shares in `splits` sum to {total:g}, not to 1. Change them so that they sum to 1.")

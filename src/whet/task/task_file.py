@@ -1,0 +1,310 @@
+"""What task.yaml may say, as types: its readers, its JSON schema for editors and the lists of known keys come from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
+
+T = TypeVar("T")
+IfSet: TypeAlias = Union[T, UnsetType]  # noqa: UP007 (a generic alias)
+"""A key that a file may leave out."""
+
+
+def _schema(**schema: Any) -> Meta:
+    """The JSON schema of a value that whet reads by a function of its own."""
+    return Meta(extra_json_schema=schema)
+
+
+def _like(example: str) -> Meta:
+    """What a message proposes where the value cannot be used."""
+    return Meta(extra={"example": example})
+
+
+Texts: TypeAlias = Annotated[
+    Any, _schema(anyOf=[{"type": "string"}, {"type": "array", "items": {"type": "string"}}])
+]
+Names: TypeAlias = Annotated[Any, _schema(type="array", items={"type": ["string", "number", "boolean"]})]
+RewardValue: TypeAlias = Annotated[Any, _schema(type=["string", "object", "array"])]
+
+
+class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A mapping of task.yaml. A key that the file leaves out is UNSET."""
+
+
+class PriceEntry(Entry):
+    """US dollars per million tokens."""
+
+    input: Annotated[NonNegativeFloat, Meta(extra={"meaning": "US dollars per million input tokens"})]
+    output: Annotated[NonNegativeFloat, Meta(extra={"meaning": "US dollars per million output tokens"})]
+    cached_input: IfSet[NonNegativeFloat] = UNSET
+    """The price of input tokens that the provider read from its cache; by default that of the others."""
+
+
+class ModelEntry(Entry):
+    """How the model of a role is reached and asked."""
+
+    address: IfSet[Annotated[str, _like("provider/name, for example openai/gpt-4o-mini")]] = UNSET
+    """provider/name, for example openai/gpt-4o-mini."""
+    base_url: IfSet[Annotated[str, _like("a URL such as http://localhost:8000/v1")]] = UNSET
+    """Any OpenAI-compatible endpoint."""
+    temperature: IfSet[NonNegativeFloat] = UNSET
+    """0 or more."""
+    max_tokens: IfSet[PositiveInt] = UNSET
+    """Bound on the output of a call."""
+    stop: IfSet[Texts] = UNSET
+    """A text or a list of texts at which the model stops."""
+    thoughts: IfSet[bool] = UNSET
+    """Whether rewards read what the model thinks as well."""
+    concurrency: IfSet[PositiveInt] = UNSET
+    """Calls in flight at most."""
+    requests_per_minute: IfSet[PositiveFloat] = UNSET
+    """Requests a minute at most."""
+    timeout: IfSet[PositiveFloat] = UNSET
+    """Seconds for a call."""
+    price: IfSet[PriceEntry] = UNSET
+    """US dollars per million tokens."""
+    key_variable: IfSet[
+        Annotated[str, _like("the name of an environment variable, such as TEAM_API_KEY")]
+    ] = UNSET
+    """The environment variable with the key, where it is not the provider's own."""
+    headers: IfSet[dict[str, Any]] = UNSET
+    """HTTP headers; a value is a text in which $NAME stands for a variable, or {variable: NAME}."""
+    extra_body: IfSet[dict[str, Any]] = UNSET
+    """Merged into the body of every request."""
+    top_p: IfSet[PositiveProbability] = UNSET
+    """Above 0, at most 1."""
+    reasoning_effort: IfSet[Annotated[str, _like("low, medium, high, or what the provider calls it")]] = UNSET
+    """low, medium, high, or what the provider calls it."""
+    seed: IfSet[NonNegativeInt] = UNSET
+    """Seed of the first sample of a request; the next samples count on."""
+    stream: IfSet[bool] = UNSET
+    """Ask for a stream of events; left out, whet finds out whether it must."""
+
+
+class PolicyEntry(Entry):
+    """The model whose weights a method trains."""
+
+    address: IfSet[Annotated[str, _like("hf/PATH, embedded/tiny or the folder of a checkpoint")]] = UNSET
+    """hf/PATH, embedded/tiny or the folder of a checkpoint."""
+    price_per_hour: IfSet[NonNegativeFloat] = UNSET
+    """US dollars that an hour of training costs."""
+
+
+class ModelsEntry(Entry):
+    """Roles, each with an address or a mapping."""
+
+    task: IfSet[str | ModelEntry] = UNSET
+    """The model that answers; its prompt is improved."""
+    optimizer: IfSet[str | ModelEntry] = UNSET
+    """The model that writes rewrites and critiques."""
+    judge: IfSet[str | ModelEntry] = UNSET
+    """The model that grades."""
+    policy: IfSet[str | PolicyEntry] = UNSET
+    """The model whose weights are trained."""
+    transfer: IfSet[str | ModelEntry] = UNSET
+    """Another model that a comparison tries the found prompts with."""
+    second: IfSet[str | ModelEntry] = UNSET
+    """The model that grades for the second opinion."""
+    embedding: IfSet[str | ModelEntry] = UNSET
+    """The model that puts texts by meaning."""
+
+
+class BudgetEntry(Entry):
+    """Upper limits on the whole run, retries and the sealed test included."""
+
+    max_calls: IfSet[NonNegativeInt] = UNSET
+    """Calls of all roles."""
+    max_task_calls: IfSet[NonNegativeInt] = UNSET
+    """Calls of the task model."""
+    max_optimizer_calls: IfSet[NonNegativeInt] = UNSET
+    """Calls of the optimizer model."""
+    max_judge_calls: IfSet[NonNegativeInt] = UNSET
+    """Calls of the judge."""
+    max_tokens: IfSet[NonNegativeInt] = UNSET
+    """Input and output tokens of all roles."""
+    max_cost_usd: IfSet[NonNegativeFloat] = UNSET
+    """US dollars, for models with a price."""
+    max_cost: IfSet[NonNegativeFloat] = UNSET
+    """Another name of max_cost_usd."""
+    max_seconds: IfSet[NonNegativeFloat] = UNSET
+    """Seconds of wall time over all sessions of the run."""
+
+
+class SplitsEntry(Entry):
+    """Shares of the rows, which sum to 1, and the seed of the split."""
+
+    train: IfSet[PositiveFloat] = UNSET
+    validation: IfSet[PositiveFloat] = UNSET
+    dev: IfSet[PositiveFloat] = UNSET
+    """Another name of validation, as are valid and val."""
+    valid: IfSet[PositiveFloat] = UNSET
+    val: IfSet[PositiveFloat] = UNSET
+    test: IfSet[PositiveFloat] = UNSET
+    seed: IfSet[NonNegativeInt] = UNSET
+
+
+class ObjectiveEntry(Entry):
+    """One of several objectives: a reward or a metric, with its direction, margin and bounds."""
+
+    reward: IfSet[RewardValue] = UNSET
+    metric: IfSet[Literal["input_tokens", "output_tokens", "cost_usd", "latency_ms", "prompt_tokens"]] = UNSET
+    goal: IfSet[Literal["max", "min"]] = UNSET
+    margin: IfSet[NonNegativeFloat] = UNSET
+    """How much worse it may become."""
+    at_most: IfSet[Annotated[Any, _schema(type=["number", "string"])]] = UNSET
+    """A number, or a multiple of the baseline's mean such as 1.1x."""
+    at_least: IfSet[Annotated[Any, _schema(type=["number", "string"])]] = UNSET
+    """A number, or a multiple of the baseline's mean such as 0.9x."""
+    weight: IfSet[PositiveFloat] = UNSET
+    """Its weight in the one number that a search climbs."""
+
+
+_DATASET = "data: {datasets: NAME, columns: {input: text, target: label}}"
+
+
+class DatasetEntry(Entry):
+    """A Hugging Face data set."""
+
+    datasets: Annotated[str, _like(_DATASET)]
+    """Its name, or a folder."""
+    config: IfSet[Annotated[str, _like(_DATASET)]] = UNSET
+    revision: IfSet[Annotated[str, _like(_DATASET)]] = UNSET
+    split: IfSet[Annotated[str, _like(_DATASET)]] = UNSET
+    columns: IfSet[dict[str, Annotated[str, _like(_DATASET)]]] = UNSET
+    """The column of each name: {input: text, target: label}."""
+    rows: IfSet[PositiveInt] = UNSET
+    """How many rows are taken."""
+    seed: IfSet[NonNegativeInt] = UNSET
+    """Which rows are taken, where `rows` says how many."""
+    train: IfSet[str] = UNSET
+    validation: IfSet[str] = UNSET
+    test: IfSet[str] = UNSET
+
+
+class SplitFilesEntry(Entry):
+    """A file, a data set or a table for each split."""
+
+    train: IfSet[Any] = UNSET
+    validation: IfSet[Any] = UNSET
+    dev: IfSet[Any] = UNSET
+    """Another name of validation, as are valid and val."""
+    valid: IfSet[Any] = UNSET
+    val: IfSet[Any] = UNSET
+    test: IfSet[Any] = UNSET
+
+
+class FileEntry(Entry):
+    """A table whose delimiter is named."""
+
+    file: Annotated[str, _like("file: rows.csv")]
+    """Its path."""
+    delimiter: IfSet[Annotated[Any, _schema(type="string")]] = UNSET
+    """One character, or tab."""
+
+
+class GameEntry(Entry):
+    """A Gymnasium game."""
+
+    gymnasium: Annotated[str, _like("gymnasium: FrozenLake-v1")]
+    turns: PositiveInt
+    """The most turns of an episode."""
+    options: IfSet[dict[str, Any]] = UNSET
+    """What the game is made with."""
+    penalty: IfSet[NonNegativeFloat] = UNSET
+    """What an answer that is no action costs."""
+    strict: IfSet[bool] = UNSET
+    """Whether an answer must be an action and nothing else."""
+    episodes: IfSet[Annotated[int, Meta(ge=3)]] = UNSET
+    """Rows to make, in the place of data."""
+    seed: IfSet[NonNegativeInt] = UNSET
+    """Seed of the first of them."""
+
+
+class ToolsEntry(Entry):
+    """Tools that the model may call."""
+
+    tools: Annotated[str, _like("tools: tools.py")]
+    """A Python file."""
+    turns: PositiveInt
+    """The most turns of an episode."""
+    seconds: IfSet[PositiveFloat] = UNSET
+    """How long a tool may take."""
+
+
+class ProgramEntry(Entry):
+    """A program that asks with several named prompts."""
+
+    file: IfSet[str] = UNSET
+    """The Python file of the program."""
+    function: IfSet[Any] = UNSET
+    """The function, in Python."""
+    calls: IfSet[PositiveInt] = UNSET
+    """Calls that one row may make at most."""
+    seconds: IfSet[PositiveFloat] = UNSET
+    """How long one row may take."""
+
+
+class TaskFile(Entry):
+    """A task: what is asked, with which rows, and how answers are graded. Paths are relative to the folder of task.yaml."""
+
+    name: Annotated[str, _like("name: my-task")]
+    """Also names the run's folder: no /, \\ or control characters, no dot in front, at most 100 characters."""
+    prompt: IfSet[Annotated[str, _like("prompt: prompt.md")]] = UNSET
+    """The prompt file."""
+    data: IfSet[Annotated[Any, _schema(type="string")]] = UNSET
+    """A data file, a file for each split, a data set, or a table with its delimiter."""
+    reward: IfSet[RewardValue] = UNSET
+    """A name, a name with options, reward.py, or a weighted list."""
+    description: IfSet[Annotated[str, _like("a sentence")]] = UNSET
+    """A sentence for the models that write rewrites."""
+    labels: IfSet[Names] = UNSET
+    """At least two different labels: makes it a classification task."""
+    verbalizer: IfSet[dict[str, str]] = UNSET
+    """The word that stands for a label."""
+    environment: IfSet[Annotated[Any, _schema(type="object")]] = UNSET
+    """A game, tools, or an environment of another package: rollouts of several turns."""
+    models: IfSet[ModelsEntry] = UNSET
+    """Roles, each with an address or a mapping."""
+    splits: IfSet[SplitsEntry] = UNSET
+    """Shares of train, validation and test, which sum to 1."""
+    budget: IfSet[BudgetEntry] = UNSET
+    """Upper limits on calls, tokens, dollars and seconds."""
+    method: IfSet[Annotated[str, _like("a name from `whet methods`")]] = UNSET
+    """A name from `whet methods`."""
+    settings: IfSet[dict[str, Any]] = UNSET
+    """Settings of that method."""
+    second_opinion: IfSet[RewardValue] = UNSET
+    """Another reward, which must agree before anything is promoted."""
+    alpha: IfSet[float] = UNSET
+    """Chance of a false promotion over all openings of the test rows; above 0, below 0.5."""
+    minimum_effect: IfSet[float] = UNSET
+    """The difference of mean rewards that a promotion must exceed."""
+    group: IfSet[Annotated[str, _like("a key such as group: user")]] = UNSET
+    """A key of the rows: rows with the same value stay in one split and count as one cluster."""
+    env: IfSet[Names] = UNSET
+    """Environment variables that the folder's code sees."""
+    reward_timeout: IfSet[PositiveFloat] = UNSET
+    """Seconds that a reward program may take for one answer."""
+    program: IfSet[Annotated[Any, _schema(type=["string", "object"])]] = UNSET
+    """A Python file that asks with several named prompts."""
+    prompts: IfSet[dict[str, str]] = UNSET
+    """With `program`: the files of its prompts by name."""
+    region: IfSet[Annotated[str, _like("region: round_robin")]] = UNSET
+    """Which editable region a search edits: round_robin, blame, all or a name."""
+    objectives: IfSet[dict[str, ObjectiveEntry]] = UNSET
+    """Several objectives with directions and bounds."""
+    longest: IfSet[PositiveInt] = UNSET
+    """Tokens that the prompt may have at most."""
+
+
+COMPONENTS: Mapping[str, tuple[type[Entry], ...]] = {
+    "data": (DatasetEntry, FileEntry, SplitFilesEntry),
+    "environment": (GameEntry, ToolsEntry),
+    "program": (ProgramEntry,),
+}
+"""The mappings that a key takes beside other values."""
