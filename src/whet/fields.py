@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
+import textwrap
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -22,6 +25,8 @@ Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 PositiveProbability: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 T = TypeVar("T")
+
+_KINDS = {bool: "true or false", float: "number", int: "whole number", str: "text", type(None): "none"}
 
 _WORDS = {bool: "true or false", float: "a finite number", int: "a whole number", str: "a text (in quotes)"}
 
@@ -47,6 +52,76 @@ class Kind:
         return (
             is_number(value) if self.type is int and isinstance(value, int) else isinstance(value, self.type)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A field of a config, as a page shows it: its type in words or its choices, its bounds, its default as it is written
+    ("required" where there is none), and the text below it."""
+
+    name: str
+    kind: str
+    choices: tuple[str, ...]
+    bounds: str
+    default: str
+    meaning: str
+
+
+def describe_settings(config: type[Any]) -> list[Setting]:
+    """The fields of a dataclass, in order, those of its bases included."""
+    notes, hints, bounds = dict(field_notes(config)), typing.get_type_hints(config), bounds_of(config)
+    settings = []
+    for field in dataclasses.fields(config):
+        hint = hints[field.name]
+        choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+        kind = "" if choices else _kind_of(hint)
+        texts = tuple(map(str, choices)), _range_of(bounds.get(field.name)), _default_of(field)
+        settings.append(Setting(field.name, kind, *texts, notes.get(field.name, "")))
+    return settings
+
+
+def field_notes(owner: type[Any]) -> Iterator[tuple[str, str]]:
+    """The texts under the fields of a class and of its bases, where their source can be read."""
+    for base in reversed(owner.__mro__[:-1]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError, SyntaxError):
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for line, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                value = text.value if isinstance(text, ast.Expr) else None
+                if isinstance(value, ast.Constant):
+                    yield line.target.id, " ".join(str(value.value).split())
+
+
+def _kind_of(hint: Any) -> str:
+    """A type as a setting takes it, such as `whole number or none`."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(map(_kind_of, typing.get_args(hint)))
+    return _KINDS.get(hint) or inspect.formatannotation(hint)
+
+
+def _range_of(bounds: msgspec.Meta | None) -> str:
+    """The bounds of a number, such as `1 or more`."""
+    if bounds is None:
+        return ""
+    least = f"{bounds.ge} or more" if bounds.gt is None else f"above {bounds.gt}"
+    return least + ("" if bounds.le is None else f", at most {bounds.le}")
+
+
+def _default_of(field: dataclasses.Field[Any]) -> str:
+    """The default of a field as it is written."""
+    if field.default is not dataclasses.MISSING:
+        return stable_repr(field.default)
+    made = field.default_factory
+    return "required" if made is dataclasses.MISSING else repr(made())
+
+
+def stable_repr(value: Any) -> str:
+    """A text as it is, another value by its repr; `...` where that holds an address, which differs between processes."""
+    text = value if isinstance(value, str) else repr(value)
+    return "..." if " at 0x" in text else text
 
 
 def check_bounds(config: Any, what: str = "") -> None:

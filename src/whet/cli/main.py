@@ -332,13 +332,18 @@ def learn(
     learning.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-@cli.command(epilog=examples("whet methods", "whet methods --json"))
+@cli.command(epilog=examples("whet methods", "whet methods opro", "whet methods --json"))
+@click.argument("name", required=False)
 @json_option
-def methods(as_json: bool) -> None:
-    """Every method, those of installed packages too: what it is, what it needs, what it trains."""
+def methods(name: str | None, as_json: bool) -> None:
+    """Every method, those of installed packages too: what it is, what it needs, what it trains. With NAME, that method and its
+    settings."""
     from whet.cli import show
-    from whet.methods import table
+    from whet.methods import describe_method, table
 
+    if name is not None:
+        print_result(describe_method(name), as_json, show.method)
+        return
     rows, unusable = table()
     print_result({"methods": rows, "unusable": unusable}, as_json, show.methods)
 

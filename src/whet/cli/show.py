@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.formatting import wrap_text
 
 from whet import api
 from whet.api import MethodComparison, Progress, RunResult
@@ -17,6 +18,7 @@ from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
 from whet.errors import quantity
+from whet.methods import NEEDS_IN_WORDS
 from whet.reporting import (
     all_pairs,
     best_first,
@@ -296,6 +298,38 @@ def methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     )
     for row in values["unusable"]:
         click.echo(f"whet: {row['error']}", err=True)
+
+
+def method(values: Mapping[str, Any]) -> None:
+    """One method, and below it each of its settings with its default, what it takes and what it does."""
+    needs = [NEEDS_IN_WORDS[need] for need in values["needs"]]
+    needs += [f"the extra {values['extra']}: pip install 'whet[{values['extra']}]'"] * bool(values["extra"])
+    url = "" if values["arxiv"] == "-" else f" (https://arxiv.org/abs/{values['arxiv']})"
+    lines = {
+        "paper": "" if values["paper"] == "-" else values["paper"] + url,
+        "choose it when": values["when"],
+        "needs": ", ".join(needs) or "nothing",
+        "trains": values["trains"],
+        "page": values.get("page"),
+    }
+    click.echo(f"{values['name']}: {values['title']}")
+    for name, text in lines.items():
+        if text:
+            click.echo(f"  {name}: {text}")
+    click.echo(
+        f"settings (--set KEY=VALUE, `settings:` in task.yaml, {values['config']}(KEY=VALUE) in Python):"
+        if values["settings"]
+        else "settings: none"
+    )
+    for setting in values["settings"]:
+        takes = [setting["kind"] or ", ".join(setting["choices"]), setting["bounds"]]
+        click.echo(
+            f"  {setting['name']} = {setting['default'] or chr(39) * 2}    {', '.join(filter(None, takes))}"
+        )
+        if setting["meaning"]:
+            click.echo(
+                wrap_text(setting["meaning"], width=100, initial_indent="      ", subsequent_indent="      ")
+            )
 
 
 def runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:

@@ -16,11 +16,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from whet import plugins
 from whet.errors import UsageError, did_you_mean
-from whet.fields import check_bounds
+from whet.fields import check_bounds, describe_settings
 from whet.methods.method import (
     BLOCKS,
     LABEL_SCORES,
     LOCAL,
+    NEEDS_IN_WORDS,
     OBJECTIVES,
     OPTIMIZER,
     OPTIMIZER_OPTIONAL,
@@ -40,6 +41,7 @@ __all__ = [
     "LABEL_SCORES",
     "LOCAL",
     "METHODS",
+    "NEEDS_IN_WORDS",
     "OBJECTIVES",
     "OPTIMIZER",
     "OPTIMIZER_OPTIONAL",
@@ -50,6 +52,7 @@ __all__ = [
     "choose_method",
     "configure",
     "default_method",
+    "describe_method",
     "get_method",
     "register",
     "table",
@@ -92,6 +95,21 @@ def table() -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
         except UsageError as error:
             unusable.append({"name": plugin.name, "package": plugin.package, "error": str(error)})
     return [{**dataclasses.asdict(entry), "package": package} for entry, package in entries], unusable
+
+
+def describe_method(name: str) -> dict[str, Any]:
+    """One method: its row of the table, its page and its config where whet brings it, its settings. Raises UsageError for an
+    unknown name and for one whose packages are not installed."""
+    method = get_method(name)
+    entry, config = method.entry, method.config
+    settings = [dataclasses.asdict(setting) for setting in describe_settings(config)]
+    known = {"page": f"docs/methods/{entry.name}.md"} if name in METHODS else {}
+    return {
+        **dataclasses.asdict(entry),
+        **known,
+        "config": f"{config.__module__}.{config.__qualname__}",
+        "settings": settings,
+    }
 
 
 def register(

@@ -26,6 +26,14 @@ LOCAL: Final = "local"
 OBJECTIVES: Final = "objectives"
 Need: TypeAlias = Literal["optimizer", "optimizer_optional", "label_scores", "policy", "local", "objectives"]
 NEEDS = get_args(Need)
+NEEDS_IN_WORDS: Mapping[Need, str] = {
+    "optimizer": "an optimizer model",
+    "optimizer_optional": "an optimizer model, if there is one",
+    "label_scores": "label scores",
+    "policy": "a policy",
+    "local": "the task model in this process",
+    "objectives": "several objectives",
+}
 BLOCKS: Mapping[str, int] = {"instructions": 3, "rl": 3, "search": 3}
 """Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""
 
