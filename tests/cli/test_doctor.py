@@ -138,7 +138,7 @@ async def test_a_server_that_is_not_ready_is_waited_for() -> None:
     async with endpoint(loading) as (url, _):
         checkup = await examined(url)
     assert [
-        "Loading model" in one and "wait until it is ready" in one for one in seen_in(checkup, "fail")
+        "Loading model" in one and "wait until it is ready" in one for one in seen_in(checkup, "broken")
     ] == [True]
 
 
@@ -232,7 +232,7 @@ def errs_inside(body: dict[str, Any], answer: dict[str, Any]) -> Any:
 )
 async def test_what_a_run_would_not_use_fails_with_what_was_seen(habit: Habit, words: str) -> None:
     async with endpoint(habit) as (url, _seen):
-        (failure,) = seen_in(await examined(url), "fail")
+        (failure,) = seen_in(await examined(url), "broken")
     assert words in failure
 
 
@@ -293,24 +293,24 @@ async def test_an_endpoint_that_hangs_is_waited_for_aloud_and_not_for_long(
     async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         checkup = await examined(url, seconds=0.2, checkup=DoctorReport(begin=lines.append))
-    (failure,) = seen_in(checkup, "fail")
+    (failure,) = seen_in(checkup, "broken")
     assert "no answer within 0.2 s" in failure and "--timeout 0.8 waits longer" in failure
     assert any("of at most 0.2 s a call" in line for line in lines)
 
 
 async def test_a_url_without_a_version_and_a_server_that_is_not_running_are_named() -> None:
     async with endpoint(good) as (url, _seen):
-        (failure,) = seen_in(await examined(url.removesuffix("/v1")), "fail")
+        (failure,) = seen_in(await examined(url.removesuffix("/v1")), "broken")
         assert f"try the base URL {url}" in failure
-    (failure,) = seen_in(await examined("http://127.0.0.1:9/v1"), "fail")
+    (failure,) = seen_in(await examined("http://127.0.0.1:9/v1"), "broken")
     assert "no server is listening there" in failure and "start the server" in failure
 
 
 async def test_what_does_not_answer_fails_after_one_call() -> None:
     async with endpoint(web_page) as (url, seen):
-        (failure,) = seen_in(await examined(url), "fail")
+        (failure,) = seen_in(await examined(url), "broken")
         assert "answers with a web page" in failure and url in failure and len(seen) == 1
-    (failure,) = seen_in(await examined("http://127.0.0.1:9/v1"), "fail")
+    (failure,) = seen_in(await examined("http://127.0.0.1:9/v1"), "broken")
     assert "127.0.0.1:9" in failure
 
 
@@ -325,14 +325,14 @@ async def test_a_401_says_which_key_was_sent(key: str, message: str, monkeypatch
     monkeypatch.setenv("OPENAI_API_KEY", key)
     async with serving(lambda request: "ok", settings=ServerBehaviour(api_key="right")) as server:
         checkup = await examined(server.base_url)
-    assert message in seen_in(checkup, "fail")[0] and "canary" not in json.dumps(checkup.as_json())
+    assert message in seen_in(checkup, "broken")[0] and "canary" not in json.dumps(checkup.as_json())
 
 
 async def test_faults_and_refused_features() -> None:
     async with serving(lambda request: "ok", faults=Faults(error_500=1.0)) as server:
-        assert "HTTP 500" in seen_in(await examined(server.base_url), "fail")[0]
+        assert "HTTP 500" in seen_in(await examined(server.base_url), "broken")[0]
     async with serving(lambda request: "ok", faults=Faults(malformed=1.0)) as server:
-        assert "not JSON" in seen_in(await examined(server.base_url), "fail")[0]
+        assert "not JSON" in seen_in(await examined(server.base_url), "broken")[0]
     behaviour = ServerBehaviour(reject=("seed", "logprobs", "response_format"))
     async with serving(lambda request: "ok", settings=behaviour) as server:
         checkup = await examined(server.base_url)
@@ -387,7 +387,7 @@ async def test_a_reward_that_is_wrong(case: str, tmp_path: Path, monkeypatch: py
     if case == "hangs":
         monkeypatch.setattr("whet.doctor.rewards.PATIENCE", 0.2)
     source, message = REWARDS[case]
-    (failure,) = seen_in(await examine(task_with(tmp_path / "t", source), {}, ports={}), "fail")
+    (failure,) = seen_in(await examine(task_with(tmp_path / "t", source), {}, ports={}), "broken")
     assert message in failure and not failure.endswith("-> ")
 
 
@@ -449,3 +449,25 @@ def test_a_reward_that_tells_answers_apart_says_what_each_earns(tmp_path: Path) 
     ).save(tmp_path / "t")
     said = CliRunner().invoke(cli, ["doctor", str(tmp_path / "t"), "--no-calls"]).output
     assert "on 3 rows the target earns 1, 1, 1, and nonsense 0, 0, 0" in said
+
+
+def test_what_is_optional_and_not_there_is_marked_as_such_and_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr("whet.doctor.EXTRAS", {"train": ("msgspec", "no_such_package")})
+    done = CliRunner().invoke(cli, ["doctor"])
+    assert done.exit_code == 0
+    assert "not installed  extra train: no_such_package; optional\n" in done.output
+    assert "-> pip install 'whet[train]'" in done.output
+    assert "not set        key: OPENAI_API_KEY\n" in done.output and "export OPENAI_API_KEY" in done.output
+
+
+def test_a_folder_that_hides_a_package_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hiding_package").mkdir()
+    (tmp_path / "hiding_package" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("whet.doctor.EXTRAS", {"hf": ("hiding_package",)})
+    done = CliRunner().invoke(cli, ["doctor"])
+    assert done.exit_code == 2 and f"hiding_package in {tmp_path}" in done.output
+    assert "broken         extra hf: found, but it is no installed package" in done.output

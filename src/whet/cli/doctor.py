@@ -22,9 +22,11 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import run
 from whet.doctor import (
-    FAIL,
+    BROKEN,
     MOST_CALLS,
     MOST_SECONDS,
+    NOT_INSTALLED,
+    NOT_SET,
     OK,
     WARN,
     DoctorFinding,
@@ -36,7 +38,8 @@ from whet.doctor import (
 from whet.reporting import display_progress
 from whet.task import Task
 
-_COLORS = {OK: "green", WARN: "yellow", FAIL: "red"}
+_COLORS = {OK: "green", WARN: "yellow", BROKEN: "red", NOT_INSTALLED: "cyan", NOT_SET: "cyan"}
+_WIDTH = max(map(len, _COLORS))
 
 
 @click.command(
@@ -65,8 +68,8 @@ _COLORS = {OK: "green", WARN: "yellow", FAIL: "red"}
 def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **options: Any) -> None:
     """Examine packages, keys, models, local servers and, with a folder TASK, its rows and its reward.
 
-    Exit code 0 when a run can begin, 2 when something failed. A model behind an endpoint gets a few short calls; each finding
-    is printed when it is known.
+    Exit code 0 when a run can begin, 2 when something is broken. An extra that is not installed and a key that is not set are
+    optional. A model behind an endpoint gets a few short calls; each finding is printed when it is known.
     """
     name_options()
     loaded = None if task is None else Task.load(Path(task))
@@ -91,7 +94,7 @@ def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **op
 
 def show(symptom: DoctorFinding) -> None:
     """One line for a finding, its remedy below it."""
-    status = click.style(f"{symptom.status:<4}", fg=_COLORS[symptom.status])
+    status = click.style(f"{symptom.status:<{_WIDTH}}", fg=_COLORS[symptom.status])
     click.echo(f"{status}  {symptom.check}: {visible(symptom.text)}")
     if symptom.remedy:
-        click.echo(f"      -> {symptom.remedy}")
+        click.echo(f"{' ' * _WIDTH}  -> {symptom.remedy}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet.doctor.checkup import FAIL, OK, WARN, DoctorFinding, DoctorReport
+from whet.doctor.checkup import BROKEN, NOT_INSTALLED, NOT_SET, OK, WARN, DoctorFinding, DoctorReport
 from whet.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
 from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward, grade_target_and_nonsense
@@ -27,9 +27,11 @@ from whet.version import __version__
 
 NONE = "none"
 __all__ = [
-    "FAIL",
+    "BROKEN",
     "MOST_CALLS",
     "MOST_SECONDS",
+    "NOT_INSTALLED",
+    "NOT_SET",
     "OK",
     "PORTS",
     "WARN",
@@ -128,12 +130,38 @@ def _packages(checkup: DoctorReport) -> None:
     python = ".".join(map(str, sys.version_info[:3]))
     checkup.ok("python", f"{python}, whet {__version__} in {Path(__file__).parents[1]}")
     for extra, packages in EXTRAS.items():
-        missing = [name for name in packages if importlib.util.find_spec(name) is None]
-        if missing:
-            checkup.ok(f"extra {extra}", f"not installed ({', '.join(missing)}): pip install 'whet[{extra}]'")
+        known = {name: _version(name) for name in packages}
+        missing = [name for name in packages if known[name] is None and not _is_found(name)]
+        broken = [name for name in packages if known[name] is None and _is_found(name)]
+        install = f"pip install 'whet[{extra}]'"
+        if broken:
+            where = ", ".join(f"{name} in {_place(name)}" for name in broken)
+            remedy = f"rename that folder or file if it is yours, else {install} --force-reinstall"
+            checkup.fail(f"extra {extra}", f"found, but it is no installed package: {where}", remedy)
+        elif missing:
+            checkup.absent(f"extra {extra}", NOT_INSTALLED, f"{', '.join(missing)}; optional", install)
         else:
-            versions = (f"{name} {importlib.metadata.version(name)}" for name in packages)
-            checkup.ok(f"extra {extra}", ", ".join(versions))
+            checkup.ok(f"extra {extra}", ", ".join(f"{name} {version}" for name, version in known.items()))
+
+
+def _version(name: str) -> str | None:
+    """The version of an installed package; None where there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _is_found(name: str) -> bool:
+    """Whether Python finds something to import by that name."""
+    return importlib.util.find_spec(name) is not None
+
+
+def _place(name: str) -> str:
+    """The folder or file that Python would import."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    return str(spec.origin or next(iter(spec.submodule_search_locations or ()), name))
 
 
 def _keys(checkup: DoctorReport) -> None:
@@ -141,7 +169,12 @@ def _keys(checkup: DoctorReport) -> None:
     with_key = {name: provider for name, provider in PROVIDERS.items() if provider.find_key()[1]}
     for provider in {"openai": OPENAI, **with_key}.values():
         variable, key = provider.find_key()
-        checkup.ok("key", f"{variable} {'is set (its value is not shown)' if key else 'is not set'}")
+        if key:
+            checkup.ok("key", f"{variable} is set (its value is not shown)")
+        else:
+            checkup.absent(
+                "key", NOT_SET, variable, f"only models at openai/NAME need it: export {variable}=..."
+            )
     for name, provider in PROVIDERS.items():
         if (place := provider.find_base_url()[0]) != "":
             checkup.ok(

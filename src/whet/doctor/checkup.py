@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-OK, WARN, FAIL = "ok", "warn", "fail"
+OK, WARN, BROKEN = "ok", "warn", "broken"
+NOT_INSTALLED, NOT_SET = "not installed", "not set"
+"""Marks of what is optional and not there: an extra, a key."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class DoctorFinding:
 
 @dataclass
 class DoctorReport:
-    """Findings in the order in which they were made. `healthy`: none of them failed.
+    """Findings in the order in which they were made. `healthy`: nothing is broken.
 
     `tell` is called with each finding when it is made, `begin` with what is examined next, where that may take a while.
     """
@@ -38,9 +40,13 @@ class DoctorReport:
         """Note what a run survives."""
         self._note(DoctorFinding(check, WARN, text, remedy))
 
+    def absent(self, check: str, status: str, text: str, remedy: str) -> None:
+        """Note what is not there, and which only some runs need: NOT_INSTALLED or NOT_SET."""
+        self._note(DoctorFinding(check, status, text, remedy))
+
     def fail(self, check: str, text: str, remedy: str) -> None:
         """Note what stops a run or makes it worthless."""
-        self._note(DoctorFinding(check, FAIL, text, remedy))
+        self._note(DoctorFinding(check, BROKEN, text, remedy))
 
     def _note(self, symptom: DoctorFinding) -> None:
         self.symptoms.append(symptom)
@@ -48,8 +54,8 @@ class DoctorReport:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing failed."""
-        return all(symptom.status != FAIL for symptom in self.symptoms)
+        """Whether nothing is broken."""
+        return all(symptom.status != BROKEN for symptom in self.symptoms)
 
     def as_json(self) -> dict[str, Any]:
         """The findings as JSON values."""
