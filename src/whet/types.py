@@ -159,6 +159,7 @@ class Example:
     """One row of a task: an input, an optional target, and the whole row as it was read.
 
     `group`: what it has in common with rows that are not independent of it, such as a conversation; None: it stands alone.
+    `where`: file:line from which it was read.
     """
 
     id: str
@@ -167,6 +168,12 @@ class Example:
     row: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
     group: str | None = None
+    where: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        """The row as messages name it: by its id, and by where it was read."""
+        return f"row {self.id} at {self.where}" if self.where else f"row {self.id}"
 
     @property
     def user_text(self) -> str:

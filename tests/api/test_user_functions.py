@@ -184,7 +184,7 @@ def test_a_reward_that_is_no_number_for_one_label_is_refused_with_the_row() -> N
     data = [*({"id": f"r{n}", "input": f"Dish {n} was good.", "target": "positive"} for n in range(20))]
     data = [{"id": "x", "input": "Dish 99 was odd.", "target": "last"}, *data]
     splits = {"train": data, "test": [{"id": "t", "input": "Dish 100", "target": "positive"}]}
-    with pytest.raises(UsageError, match=r"returned nan; .*\(row x\)"):
+    with pytest.raises(UsageError, match=r"returned nan; .*\(row x at data\[.train.\]\[0\]\)"):
         whet.optimize(PROMPT, data=splits, reward=reward, lm=model, method="random_search")
     assert model.calls == 0
 

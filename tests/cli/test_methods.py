@@ -35,7 +35,9 @@ SHOWN = {
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_method_is_shown_with_its_settings(name: str) -> None:
     shown = CliRunner().invoke(cli, ["methods", name])
-    assert shown.exit_code == 0 and not [text for text in SHOWN[name] if text not in shown.output], shown.output
+    assert shown.exit_code == 0 and not [text for text in SHOWN[name] if text not in shown.output], (
+        shown.output
+    )
 
 
 @pytest.mark.parametrize("name", METHODS)

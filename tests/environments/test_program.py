@@ -141,7 +141,7 @@ async def test_a_program_that_hangs_ends_the_run(blocking: bool) -> None:
         await asyncio.Event().wait()
         return "x"
 
-    with pytest.raises(UsageError, match=r"taken 0\.2 s beside its calls for the row 1"):
+    with pytest.raises(UsageError, match=r"taken 0\.2 s beside its calls for row 1\."):
         await rolled(env_of(program, shout, seconds=0.2))
     late.set()
 

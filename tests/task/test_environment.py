@@ -180,7 +180,7 @@ def test_refused(make: Make, name: str) -> None:
 def test_rows_of_a_game_need_seeds(make: Make) -> None:
     pytest.importorskip("gymnasium")
     yaml = "data: data.jsonl\nenvironment: {gymnasium: FrozenLake-v1, turns: 5}\n"
-    with pytest.raises(UsageError, match=r'task.yaml:4: the row "\w+" has the seed None'):
+    with pytest.raises(UsageError, match=r"task.yaml:4: row \w+ at .* has the seed None"):
         load_task(game(make, yaml))
 
 

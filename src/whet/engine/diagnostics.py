@@ -281,7 +281,7 @@ def copy_warnings(task: Task, best: Prompt) -> list[str]:
         (*task.validation, *task.test),
         task.train,
     ):  # what is measured on comes before what is learned from
-        texts = {example.id: [*example.values.values(), *targets_of(example)] for example in rows}
+        texts = {example.place: [*example.values.values(), *targets_of(example)] for example in rows}
         piece = copied(
             best.source, (text for values in texts.values() for text in values), task.prompt.source
         )
@@ -292,5 +292,5 @@ def copy_warnings(task: Task, best: Prompt) -> list[str]:
     whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
     also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
     return [
-        f'The best prompt copies "{piece.strip()[:80]}" from row {whose[0]}{also}: who sees the prompt sees that.'
+        f'The best prompt copies "{piece.strip()[:80]}" from {whose[0]}{also}: who sees the prompt sees that.'
     ]

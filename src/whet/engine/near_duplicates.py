@@ -133,8 +133,9 @@ def _meaning_warnings(task: Task) -> list[str]:
         seen_text, own = map(_short, pair)
         warnings.append(
             f"{len(again)} of the {len(test)} sealed rows may say the same as a row of train or validation in other words: an "
-            f"encoder finds them close (a cosine of {CLOSE:g} or more), such as {own} ({seen_text} there). It can be wrong: look "
-            "at them. Where they do say the same, the search has seen them, and the verdict on other inputs may be worse. "
+            f"encoder finds them close (a cosine of {CLOSE:g} or more), such as {own}, which is {seen_text} there. It can be "
+            "wrong: look at them. Where they do say the same, the search has seen them, and the verdict on other inputs may be "
+            "worse. "
             f"{_REMEDY}, which keeps them in one split, or take them out."
         )
     return warnings
@@ -176,8 +177,10 @@ def _embed(texts: Sequence[str]) -> NDArray[np.float64] | None:
 
 
 def _short(example: Example) -> str:
+    """The beginning of a row's input, and where the row was read."""
     text = " ".join(example.user_text.split())
-    return f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]} ..."'
+    text = f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]} ..."'
+    return f"{text} at {example.where}" if example.where else text
 
 
 def _test_warning(alike: Likeness, of: int, how: str) -> str:
@@ -191,7 +194,7 @@ def _test_warning(alike: Likeness, of: int, how: str) -> str:
 def _seen_warning(alike: Likeness, of: int, how: str) -> str:
     first, second = map(_short, alike.example)
     return (
-        f"{alike.rows} of the {of} sealed rows say the same as a row of train or validation {how}, such as {second} ({first} "
-        f"there): the search sees them, and the verdict on other inputs may be worse. {_REMEDY}, which keeps them in one split, "
-        "or take them out."
+        f"{alike.rows} of the {of} sealed rows say the same as a row of train or validation {how}, such as {second}, which is "
+        f"{first} there: the search sees them, and the verdict on other inputs may be worse. {_REMEDY}, which keeps them "
+        "in one split, or take them out."
     )

@@ -99,7 +99,7 @@ async def _grade(
             again = await reward.grade(branch, example, completion)
         except RewardFailed:
             return None
-        return None if first is None else Regraded(example.id, first, again.value)
+        return None if first is None else Regraded(example.place, first, again.value)
 
     try:
         graded = await run.map(one, answers)
@@ -121,6 +121,6 @@ _JUDGED = (
 def _warning(reward: RewardFunction, different: Sequence[Regraded], of: int) -> str:
     worst = max(different, key=lambda one: one.gap)
     return (
-        f"The reward {reward.name} gave the same answer to row {worst.row} {worst.first:g} at first and {worst.second:g} "
+        f"The reward {reward.name} gave the same answer to {worst.row} {worst.first:g} at first and {worst.second:g} "
         f"the second time, and differed in {len(different)} of {of} answers that it graded twice."
     )

@@ -236,7 +236,7 @@ def seed_of(example: Example) -> int:
     seed = example.row.get("seed")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise UsageError(
-            f'the row "{example.id}" has the seed {seed!r}. Give every row of a game "seed", a whole number of 0 or more.'
+            f'{example.place} has the seed {seed!r}. Give every row of a game "seed", a whole number of 0 or more.'
         )
     return seed
 

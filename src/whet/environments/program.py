@@ -202,8 +202,8 @@ class _ProgramRun:
             output = _output(result)
         except OutOfTime:
             raise UsageError(
-                f"{self.program.path.name}: the program has taken {self.program.seconds:g} s beside its calls for the row "
-                f"{self.example.id}. Mend it and run again, or allow more: program: {{seconds: SECONDS}}."
+                f"{self.program.path.name}: the program has taken {self.program.seconds:g} s beside its calls for "
+                f"{self.example.place}. Mend it and run again, or allow more: program: {{seconds: SECONDS}}."
             ) from None
         except Exception as exception:
             failed = isinstance(exception, ProgramFailed)

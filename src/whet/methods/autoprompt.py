@@ -209,7 +209,7 @@ async def _worths(
 def wanted(env: Environment, example: Example) -> Wanted:
     """An example with the answers that compete: the labels' words, or its target alone."""
     if example.target is None:
-        raise UsageError(f"row {example.id} has no target, and a gradient needs one.")
+        raise UsageError(f"{example.place} has no target, and a gradient needs one.")
     if not env.labels:
         return Wanted(example.values, targets_of(example)[:1], 0)
     words, label = _searched_words(env), str(example.target)

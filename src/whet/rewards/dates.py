@@ -144,12 +144,12 @@ class Date:
             days = self._readings(target)
             if not days:
                 raise UsageError(
-                    f"the target {quote(show_target(target))} of row {example.id} is no date. Write it as YYYY-MM-DD, or "
+                    f"the target {quote(show_target(target))} of {example.place} is no date. Write it as YYYY-MM-DD, or "
                     "compare texts with reward: exact_match."
                 )
             if len(days) > 1:
                 raise UsageError(
-                    f"the target {quote(show_target(target))} of row {example.id} is {days[0]} or {days[1]}. Say which "
+                    f"the target {quote(show_target(target))} of {example.place} is {days[0]} or {days[1]}. Say which "
                     "stands first: reward: {date: {first: day}} or {date: {first: month}}."
                 )
 

@@ -127,7 +127,7 @@ class JsonFields:
         """Raise UsageError for a target that is no JSON."""
         if not self._targets(example):
             raise UsageError(
-                f"the target {quote(show_target(example.target))} of row {example.id} is no JSON. Correct the row, or compare "
+                f"the target {quote(show_target(example.target))} of {example.place} is no JSON. Correct the row, or compare "
                 "texts with reward: exact_match."
             )
 

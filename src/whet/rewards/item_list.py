@@ -66,7 +66,7 @@ class ItemList:
         """Raise UsageError for a target that is neither a list nor a text."""
         if not isinstance(example.target, list | str):
             raise UsageError(
-                f"the target {show_target(example.target)} of row {example.id} is no list. Write a list, or a text that "
+                f"the target {show_target(example.target)} of {example.place} is no list. Write a list, or a text that "
                 "the option separator divides."
             )
 

@@ -196,7 +196,7 @@ class Number:
         for target in accepted_answers(example):
             if self._wanted(target) is None:
                 raise UsageError(
-                    f"the target {show_target(target)} of row {example.id} is no number. Correct the row, or compare texts with "
+                    f"the target {show_target(target)} of {example.place} is no number. Correct the row, or compare texts with "
                     "reward: exact_match."
                 )
 

@@ -216,14 +216,14 @@ class ProgramReward:
             outcome = self._read(await call_within(lambda: self._called(row, output, own), self.timeout))
         except OutOfTime:
             raise UsageError(
-                f"{self.path.name}: reward() has not returned after {self.timeout:g} s for the row {example.id}. Mend it and run "
+                f"{self.path.name}: reward() has not returned after {self.timeout:g} s for {example.place}. Mend it and run "
                 "again, or allow more: `reward_timeout: SECONDS` in task.yaml, reward_timeout= in Python."
             ) from None
         except Exception as error:
             line = place_of(error, self.path).rpartition(":")[2]
             outcome = {"error": f"{self.path.name}:{line}: {describe_exception(error)}"}
         if "error" in outcome:
-            outcome["error"] += f" (row {example.id})"
+            outcome["error"] += f" ({example.place})"
         return outcome
 
     def _read(self, result: Any) -> dict[str, Any]:

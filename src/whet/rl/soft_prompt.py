@@ -132,7 +132,7 @@ class SoftPrompt(TrainedNetwork):
 def target_text(env: Environment, example: Example) -> str:
     """The answer that the model should give: the label's word, or the first target. Raises UsageError without one."""
     if example.target is None:
-        raise UsageError(f"row {example.id} has no target to learn from.")
+        raise UsageError(f"{example.place} has no target to learn from.")
     return env.labels[str(example.target)] if env.labels else targets_of(example)[0]
 
 

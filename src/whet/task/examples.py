@@ -152,7 +152,7 @@ def _example(row: SourceRow, rules: Rules) -> Example:
     target = _target(row, rules)
     name = _id(row)
     whole = {**row.value, "id": name} if row.value.get("id") is None else row.value
-    return Example(name, values, target, whole, text, _group(row, rules.group))
+    return Example(name, values, target, whole, text, _group(row, rules.group), row.where)
 
 
 def _group(row: SourceRow, key: str | None) -> str | None:
