@@ -54,9 +54,11 @@ from whet.errors import (
     did_you_mean,
     parameter,
     quantity,
+    task_setting,
 )
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
 from whet.prompt import Prompt
+from whet.prompt.document import MASK
 from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
@@ -257,6 +259,8 @@ async def run_task(
         foreseen |= {"methods": [plan.method.entry.name], "models": dict(plan.addresses)}
         progress.planned(foreseen)
         if opts.dry_run:
+            for warning in task.warnings:
+                progress.warn(warning)
             return _result_of_dry_run(plan, foreseen)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
@@ -456,7 +460,12 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
         own, wanted = (", ".join(p.parts) or "one without a name" for p in (prompt, task.prompt))
         raise UsageError(f"{what} holds other prompts than {task.name}: {own}. It needs {wanted}.")
     fields = task.train[0].values.keys()
-    unknown = prompt.slots - task.prompt.slots - fields - {"mask"}
+    unknown = prompt.slots - task.prompt.slots - fields - {MASK}
+    if MASK in prompt.slots - task.prompt.slots - fields and not task.labels:
+        remedy = task_setting("Give the task labels=[...]", "Add `labels:` to task.yaml")
+        raise UsageError(
+            f"{what}: {{{{{MASK}}}}} is where a label goes, and {task.name} has no labels. {remedy}."
+        )
     if unknown:
         slot = min(unknown)
         raise UsageError(
@@ -489,11 +498,11 @@ async def evaluate_task(
     foreseen |= {"models": dict(plan.addresses)}
     progress = progress or Progress()
     progress.planned(foreseen)
+    for warning in task.warnings:
+        progress.warn(warning)
     if opts.dry_run:
         await assembly.close()
         return {**_result_of_dry_run(plan, foreseen), "method": "evaluate", "split": split}
-    for warning in task.warnings:
-        progress.warn(warning)
     places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
     question = content_hash([to_json(plan.header()).decode(), places])
     run = _evaluation_folder(opts, plan, split, question)

@@ -13,7 +13,7 @@ import whet
 from whet.engine.near_duplicates import writing_warnings
 
 RAISES = "def reward(example, output):\n    return 1 / (len(output) - len(output))\n"
-RETURNS = "def reward(example, output):\n    return 'much' if example['id'] == 'r1' else 1.0\n"
+RETURNS = "def reward(example, output):\n    return 'much'\n"
 
 
 def folder(path: Path, rows: Sequence[Any], reward: str, program: str = "") -> Path:
@@ -21,7 +21,7 @@ def folder(path: Path, rows: Sequence[Any], reward: str, program: str = "") -> P
     (path / "prompt.md").write_text("Say it.\n\n{{input}}\n")
     (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (path / "reward.py").write_text(program)
-    (path / "task.yaml").write_text(f"prompt: prompt.md\ndata: rows.jsonl\nreward: {reward}\n")
+    (path / "task.yaml").write_text(f"name: t\nprompt: prompt.md\ndata: rows.jsonl\nreward: {reward}\n")
     return path
 
 
@@ -32,14 +32,14 @@ def rows(**changes: Any) -> list[dict[str, Any]]:
 
 REFUSED = {
     "a reward that raises": ("reward.py", RAISES, {}, "rows.jsonl:"),
-    "a reward without a number": ("reward.py", RETURNS, {}, "(row r1 at task/rows.jsonl:2)"),
+    "a reward without a number": ("reward.py", RETURNS, {}, " at task/rows.jsonl:"),
     "a target that is no number": (
         "number",
         "",
         {"target": "x"},
         "of row r1 at task/rows.jsonl:2 is no number",
     ),
-    "a target that is no date": ("date", "", {"target": "x"}, "of row r0 at task/rows.jsonl:1 is no date"),
+    "a target that is no date": ("date", "", {"target": "x"}, "of row r5 at task/rows.jsonl:6 is no date"),
     "a target that is no list": ("list", "", {"target": 5}, "of row r1 at task/rows.jsonl:2 is no list"),
 }
 
@@ -52,7 +52,7 @@ def test_a_refusal_names_the_line_of_the_row(
     monkeypatch.chdir(tmp_path)
     folder(tmp_path / "task", rows(**changes), reward, program)
     with pytest.raises(whet.UsageError) as caught:
-        whet.evaluate(Path("task"), lm="scripted/echo", split="train", progress=False)
+        whet.evaluate(Path("task"), lm="scripted/echo", split="train")
     assert says in str(caught.value), caught.value
 
 

@@ -316,7 +316,7 @@ def test_errors_name_a_setting_as_python_gives_it() -> None:
     data = [{"input": f"q{n}", "target": "a"} for n in range(9)]
     with pytest.raises(UsageError) as error:
         whet.Task.of("{{input}} is {{mask}}", data=data, reward="exact_match")
-    assert str(error.value).endswith("Give labels=[...].")
+    assert str(error.value).endswith("Give labels=[...], or `labels:` in the task.yaml of a folder.")
 
 
 def test_columns_without_a_target_say_how_they_are_mapped_and_which_slot_is_misspelt(tmp_path: Path) -> None:

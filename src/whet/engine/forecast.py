@@ -23,6 +23,7 @@ from whet.engine.run_folder import read_header
 from whet.environments.environment import Environment
 from whet.errors import StorageError, UsageError
 from whet.rewards import Objectives
+from whet.rewards.choose import why_no_labels
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
@@ -96,6 +97,10 @@ def forecast(
     )
     few = {"rows": len(sizes.validation), "of": len(task.validation), "least": least_rows(env)}
     plan |= {"validation": few}
+    if not task.labels and task.reward.name == "exact_match" and task.world is None:
+        rows_of_task = (*task.train, *task.validation, *task.test)
+        if why := why_no_labels([row.target for row in rows_of_task]):
+            plan |= {"no_labels": why}
     return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
 
 
@@ -373,6 +378,8 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"plan: the default limit of {plan['limits']['calls']:,} calls holds{each}; --max-calls N sets another"
         )
+    if why := plan.get("no_labels"):
+        lines.append(f"plan: no labels: {why}; `labels:` in task.yaml, or labels=[...] in Python, names them")
     validation = plan.get("validation")
     if validation and validation["rows"] < validation["of"]:
         lines.append(f"plan: {describe_cut(validation['rows'], validation['of'], each)}")

@@ -80,6 +80,27 @@ def find_labels(targets: Sequence[Any]) -> list[str]:
     return sorted(counts)
 
 
+def why_no_labels(targets: Sequence[Any]) -> str:
+    """Why targets of which some repeat, all of them short, are no labels by themselves; empty where they look like none, and
+    the bare count where the rule takes them."""
+    texts = [str(t) for t in targets if isinstance(t, str | bool | int) and str(t).strip()]
+    counts = Counter(texts)
+    if (
+        len(texts) < len(targets)
+        or not 2 <= len(counts) <= len(texts) / 2
+        or max(map(len, counts)) > LONGEST_LABEL
+    ):
+        return ""
+    found = f"{len(counts)} different targets in {len(texts)} rows"
+    if len(counts) > MOST_LABELS:
+        return f"{found} are more than the {MOST_LABELS} that become labels by themselves"
+    if len(counts) > len(texts) / ROWS_PER_LABEL:
+        return f"{found} are too many: targets become labels by themselves with {ROWS_PER_LABEL} rows or more for each"
+    if len(counts) > MOST_NUMBERS and all(map(_is_number, counts)):
+        return f"{found} are numbers, of which up to {MOST_NUMBERS} become labels by themselves"
+    return found if find_labels(targets) else f"some of {found} differ in case only"
+
+
 def are_few(counts: Mapping[str, int], rows: int) -> bool:
     """Whether values can be labels: few, short, and each of them often."""
     return (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, task_setting
 from whet.prompt.document import MASK
 from whet.prompt.slots import canonical_name, name_values, repeated_name
 from whet.rewards.reward import RewardFunction
@@ -328,7 +328,8 @@ def check_slots(examples: Sequence[PlacedExample], rules: Rules) -> list[str]:
     known = {key for placed in examples for key in placed.example.values}
     for name, at in sorted(needed.items(), key=lambda item: item[1]):
         if name not in known:
-            more = " Give labels=[...]." if at == "prompt" else " Add `labels:` to task.yaml."
+            in_python = "Give labels=[...], or `labels:` in the task.yaml of a folder"
+            more = f" {task_setting(in_python, 'Add `labels:` to task.yaml')}."
             remedy = more if name == MASK else _slot_remedy(name, known)
             raise UsageError(f"{at}: no row fills the slot {{{{{name}}}}}.{remedy}")
         for placed in examples:

@@ -23,7 +23,7 @@ _FOREIGN = re.compile(
 """Slots and blocks of other template languages."""
 _WORD = r"([^\W\d]\w*)"
 _NAMED = re.compile(
-    rf"[$#]?(?<!\{{)\{{{_WORD}(?:[:!][^{{}}\s]{{0,20}})?\}}(?!\}})|%\(([^()\n]{{1,80}})\)[srdif]|\${_WORD}"
+    rf"[$#]?(?<!\{{)\{{[ \t]*{_WORD}[ \t]*(?:[:!][^{{}}\s]{{0,20}})?\}}(?!\}})|%\(([^()\n]{{1,80}})\)[srdif]|\${_WORD}"
     rf"|\[\[[ \t]*{_WORD}[ \t]*\]\]|%{_WORD}%|<<?{_WORD}>>?"
 )
 """What may be a slot of another tool, where its name is that of an input; one of the groups is the name."""
@@ -102,9 +102,11 @@ def foreign_slots(
                 (n for n in names if re.search(rf"\b{re.escape(n)}\b", match[0])), "name"
             )
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
+            slot = next(iter(fields)) if slot not in fields and len(fields) == 1 else slot
+            meant = f"Did you mean {{{{{slot}}}}}?" if slot in fields else "Slots are written {{name}}."
             return [
-                f"{where}: {match[0]} goes to the model as it stands: it is no slot of whet. Slots are written {{{{{slot}}}}}; "
-                "there are no blocks, filters or comments."
+                f"{where}: {match[0]} goes to the model as it stands: it is no slot of whet. {meant} There are no blocks, "
+                "filters or comments."
             ]
     for match in _NEARLY.finditer(text):
         if not SLOT.fullmatch(match[0]) and {match[1], match[2]} <= {None, *names}:

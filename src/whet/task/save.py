@@ -77,7 +77,7 @@ def _write(
         try:
             task = load_task(made)
         except UsageError as error:
-            refusal = str(error)
+            refusal = str(error.args[0])
             for file, lines in places.items():
                 refusal = _named_by(refusal, f"{made / file}:", lines)
             refusal = refusal.replace(str(made), str(target))

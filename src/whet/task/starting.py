@@ -16,7 +16,7 @@ from whet.prompt import Prompt
 from whet.prompt.document import MASK
 from whet.prompt.slots import canonical_name, name_slot
 from whet.rewards import choose_reward
-from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few
+from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few, why_no_labels
 from whet.stats import fewest_clusters, opening_alpha
 from whet.task.examples import LEAK, fold_text
 from whet.task.files import read_text
@@ -184,7 +184,14 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
         scored = bool(labels) and (choices.lm or "").startswith("embedded/")
         prompt = Prompt.parse(_first_prompt(every[0]["input"], labels, scored=scored))
         chosen.append("prompt: a first one; write there what you know of the task")
+    if MASK in prompt.slots and not labels and not any(MASK in row["input"] for row in every):
+        why = why_no_labels([row.get("target") for row in every]) or "there are none"
+        raise UsageError(
+            f"The prompt has the slot {{{{{MASK}}}}}, where a label goes, and the task has no labels: {why}. Name them with "
+            "--labels A,B, or take the slot out of the prompt."
+        )
     name, files_prompt = prompt_file(prompt)
+    own_prompt = None if choices.prompt is None else _path_of_prompt(choices.prompt)
     document: dict[str, Any] = {"name": choices.name or _name(target), "prompt": name}
     document["data"] = {split: f"{split}.jsonl" for split in rows} if "" not in rows else "data.jsonl"
     document |= {"reward": reward, **({"labels": labels} if labels else {}), **material.settings}
@@ -197,6 +204,8 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
         ).encode()
     files["task.yaml"] = write_yaml(document).encode()
     places = {f"{split or 'data'}.jsonl": lines for split, lines in material.places.items()}
+    if own_prompt is not None:
+        places[name] = _lines_of(own_prompt, files_prompt)
     write_folder(target, files, places=places)
     task, fewest = load_task(target), fewest_clusters(opening_alpha(ALPHA, 1))
     if len(task.test) < fewest:
@@ -227,9 +236,21 @@ def starting_prompt(choice: str | None, material: ImportedData) -> Prompt | None
     """The prompt of the caller, a file or a text, else the one that came with the rows. Raises UsageError."""
     if choice is None:
         return None if material.prompt is None else Prompt.parse(material.prompt)
+    path = _path_of_prompt(choice)
+    return Prompt.parse(choice) if path is None else load_prompt(path)
+
+
+def _path_of_prompt(choice: str) -> Path | None:
+    """The file that the caller names as the prompt; None where it is the text itself."""
     one_line = "\n" not in choice and "{{" not in choice and 0 < len(choice) < LONGEST_PATH
-    is_file = one_line and (names_prompt_file(choice) or os.path.exists(choice))
-    return load_prompt(Path(choice)) if is_file else Prompt.parse(choice)
+    return Path(choice) if one_line and (names_prompt_file(choice) or os.path.exists(choice)) else None
+
+
+def _lines_of(path: Path, written: bytes) -> list[str]:
+    """Where each line of the prompt that is written stands in the caller's file; the file alone where it was another text."""
+    lines = range(1, written.count(b"\n") + 2)
+    same = path.read_bytes().removeprefix(b"\xef\xbb\xbf") == written
+    return [f"{path}:{number}" if same else str(path) for number in lines]
 
 
 def _rows(
@@ -278,7 +299,7 @@ def _rows(
         for name, slot in slot_of.items()
         if slot != canonical_name(name)
     ]
-    keep_names = bool(filled & set(slot_of.values())) or len(inputs) > 1
+    keep_names = bool(filled - {"input", MASK}) or len(inputs) > 1
     return {
         split: [_row(row, slot_of, target, keep_names) for row in rows]
         for split, rows in material.rows.items()
@@ -362,6 +383,8 @@ def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, cho
         chosen.append(f"labels: {', '.join(labels)}" if labels else "labels: none")
         return labels
     labels = list(choose_reward(targets).labels)
+    if not labels and (reason := why_no_labels(targets)):
+        chosen.append(f"labels: none ({reason}); --labels A,B names them")
     if labels:
         chosen.append(
             f"labels: {', '.join(labels)} (the {len(rows)} rows have {len(labels)} different targets; targets become labels "
