@@ -39,7 +39,28 @@ _OTHER_NAMES: Mapping[str, Collection[str]] = {
     "base_url": ("api_base", "endpoint"),
     "reward": ("metric", "scorer", "evaluator"),
     "data": ("dataset", "examples", "trainset", "rows"),
-    "budget": ("max_calls", "max_cost", "max_tokens", "max_seconds", "limits"),
+    "budget": (
+        *(
+            "limits",
+            "calls",
+            "tokens",
+            "seconds",
+            "cost",
+            "cost_usd",
+            "task_calls",
+            "optimizer_calls",
+            "judge_calls",
+        ),
+        *(
+            "max_calls",
+            "max_tokens",
+            "max_seconds",
+            "max_cost",
+            "max_task_calls",
+            "max_optimizer_calls",
+            "max_judge_calls",
+        ),
+    ),
 }
 _OF_A_MODEL = (
     "temperature",
@@ -147,7 +168,8 @@ def _meant(name: str, known: Collection[str]) -> str:
     if name in _OF_A_MODEL and "lm" in known:
         return f' It belongs to a model: lm={{"address": "provider/name", "{name}": ...}}.'
     meant = next((own for own, others in _OTHER_NAMES.items() if name in others and own in known), None)
-    return did_you_mean(name, known) if meant is None else f' Did you mean "{meant}"?'
+    example = f" Write {meant}={_EXAMPLES[meant]}." if meant in _EXAMPLES else ""
+    return did_you_mean(name, known) if meant is None else f' Did you mean "{meant}"?{example}'
 
 
 def _wrong(hint: Any, value: Any) -> str | None:

@@ -12,13 +12,16 @@ WhetError
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+C = TypeVar("C")
 _PARAMETER = re.compile("\x00([a-z_.]+)(?:=([^\x00]*))?\x00")
 
 
@@ -144,6 +147,28 @@ def quantity(number: int, noun: str) -> str:
     ('1 row', '1,200 rows')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def named_fields(cls: type[C]) -> type[C]:
+    """A dataclass whose constructor refuses an unknown keyword by a TypeError that names the nearest field."""
+    build = cls.__init__
+
+    @functools.wraps(build)
+    def init(self: Any, *args: Any, **keywords: Any) -> None:
+        try:
+            build(self, *args, **keywords)
+        except TypeError as error:
+            known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+            unknown = next((name for name in keywords if name not in known), None)
+            if unknown is None:
+                raise
+            start = unknown.removeprefix("max_")
+            nearest = next((f' Did you mean "{name}"?' for name in known if name.startswith(start)), None)
+            hint = nearest or did_you_mean(unknown, known)
+            raise TypeError(f'{cls.__name__} has no field "{unknown}".{hint}') from error
+
+    cls.__init__ = init  # type: ignore[method-assign]
+    return cls
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

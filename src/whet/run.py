@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from whet.errors import UsageError
+from whet.errors import UsageError, named_fields
 from whet.replies import separate_thought
 from whet.types import JSON, Completion, Request
 
@@ -22,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a run may spend at most; None means no limit. Retries and the sealed test count.

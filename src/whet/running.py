@@ -259,9 +259,7 @@ async def run_task(
         foreseen |= {"methods": [plan.method.entry.name], "models": dict(plan.addresses)}
         progress.planned(foreseen)
         if opts.dry_run:
-            for warning in task.warnings:
-                progress.warn(warning)
-            return _result_of_dry_run(plan, foreseen)
+            return _result_of_dry_run(plan, foreseen, progress)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
         opened = open_run(
@@ -327,8 +325,10 @@ def _is_of(folder: Path, plan: RunPlan) -> bool:
     return header is not None and not differing_entries(header, plan.header())
 
 
-def _result_of_dry_run(plan: RunPlan, foreseen: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dry run returns."""
+def _result_of_dry_run(plan: RunPlan, foreseen: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """What a dry run returns, after the warnings of the task are said."""
+    for warning in plan.task.warnings:
+        progress.warn(warning)
     models = dict(plan.addresses)
     names = {"task": plan.task.name, "method": plan.method.entry.name, "seed": plan.seed, "models": models}
     return {**names, "status": "planned", "plan": foreseen, "warnings": list(plan.task.warnings)}
@@ -498,11 +498,11 @@ async def evaluate_task(
     foreseen |= {"models": dict(plan.addresses)}
     progress = progress or Progress()
     progress.planned(foreseen)
-    for warning in task.warnings:
-        progress.warn(warning)
     if opts.dry_run:
         await assembly.close()
-        return {**_result_of_dry_run(plan, foreseen), "method": "evaluate", "split": split}
+        return {**_result_of_dry_run(plan, foreseen, progress), "method": "evaluate", "split": split}
+    for warning in task.warnings:
+        progress.warn(warning)
     places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
     question = content_hash([to_json(plan.header()).decode(), places])
     run = _evaluation_folder(opts, plan, split, question)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+from whet.errors import named_fields
+
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 
 ROLES = ("task", "optimizer", "judge")
@@ -40,6 +42,7 @@ def content_hash(value: object) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Message:
     """One chat message. `role` is system, user or assistant. It can be read like a mapping, as `message["content"]`, too."""
@@ -57,6 +60,7 @@ class Message:
         return getattr(self, name)
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Request:
     """One call to a language model.
@@ -78,6 +82,7 @@ class Request:
     sample: int = 0
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens billed for one call.
@@ -106,6 +111,7 @@ class Usage:
         )
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Completion:
     """One answer of a model. A bad answer is data: `error` names what was wrong with it.
@@ -142,6 +148,7 @@ class Completion:
         return not lacks_answer(self.error)
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Scores:
     """Log-probabilities of given continuations.
@@ -154,6 +161,7 @@ class Scores:
     tokens: NDArray[np.int64]
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Example:
     """One row of a task: an input, an optional target, and the whole row as it was read.
@@ -185,6 +193,7 @@ class Example:
         return "\n".join(f"{key}: {value}" for key, value in self.values.items())
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Reward:
     """Number in the declared range of the reward, its named parts, and an optional critique in English.
@@ -198,6 +207,7 @@ class Reward:
     addressed: Mapping[str, str] = field(default_factory=dict)
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class TraceStep:
     """One step of a program: the prompt that a model was asked with (empty for none) or the tool that was called, with its
@@ -210,6 +220,7 @@ class TraceStep:
     usage: Usage = Usage()
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One execution of the target model under one prompt on one example. A failed rollout is data.
@@ -241,6 +252,7 @@ class Rollout:
         return not lacks_answer(self.error)
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Score:
     """Mean reward over n examples with the mean of each part.

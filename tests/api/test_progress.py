@@ -99,7 +99,7 @@ def test_plain_lines_show_best_and_baseline_and_go_on_in_a_running_loop(
 
     asyncio.run(both())
     told = capsys.readouterr().err
-    assert "search · best " in told and "(baseline 0." in told and "latest rollouts " in told
+    assert "search · " in told and "baseline 0." in told and "(n=" in told
     assert "train rows " in told and "sealed test " in told
     assert progress_display._SCREEN.lines() == []
 
@@ -131,12 +131,18 @@ def test_best_and_baseline_are_on_the_same_rows() -> None:
     progress = Progress(phase="search")
     start = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
     progress.on_baseline([Rollout("start", row, "", reward) for row, reward in start.items()], 10)
-    assert line(progress, 1.0).startswith("search · best 0.500 (baseline 0.500) on 4 of 10 validation rows")
+    assert line(progress, 1.0).startswith(
+        "search · baseline 0.500 on 4 of 10 validation rows, no better prompt validated yet · 1 s"
+    )
     told_rollouts(progress, "new", {"b": 1.0, "c": 0.0})
     progress.on_event("validated", {"id": "new", "incumbent": True, "validation": 0.5, "n": 2})
     shown = line(progress, 1.0)
     assert "best 0.500 (baseline 0.000) on 2 of 10 validation rows" in shown
-    assert "latest rollouts 0.50" in shown
+    assert "prompt tried now 0.50 (n=2)" in shown
+    told_rollouts(progress, "other", {"b": 1.0})
+    assert "prompt tried now 1.00 (n=1)" in line(progress, 1.0)
+    told_rollouts(progress, "new", {"b": 1.0})
+    assert "latest rollouts 0.75 (n=4, several prompts)" in line(progress, 1.0)
     progress.on_event("validated", {"id": "unseen", "incumbent": True, "validation": 0.75, "n": 3})
     assert "best 0.750 on 3 of 10 validation rows" in line(progress, 1.0)
     progress.on_event("validated", {"id": "full", "incumbent": True, "validation": 1.0, "n": 4})

@@ -176,6 +176,37 @@ def test_a_wrong_value_is_refused_in_one_line(name: str, folder: Path) -> None:
     assert not CALLS and [path.name for path in folder.iterdir()] == ["p.md"]
 
 
+FIELDS: dict[str, tuple[Callable[[], Any], str]] = {
+    "max_calls": (lambda: whet.Budget(max_calls=5), 'Budget has no field "max_calls". Did you mean "calls"?'),  # type: ignore[call-arg]
+    "max_cost": (lambda: whet.Budget(max_cost=5), 'Did you mean "cost_usd"?'),  # type: ignore[call-arg]
+    "max_judge_calls": (lambda: whet.Budget(max_judge_calls=5), 'Did you mean "judge_calls"?'),  # type: ignore[call-arg]
+    "message": (
+        lambda: whet.Message(rol="user", content=""),
+        'Message has no field "rol". Did you mean "role"?',
+    ),  # type: ignore[call-arg]
+    "reward": (lambda: whet.Reward(values=1.0), 'Did you mean "value"?'),  # type: ignore[call-arg]
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_an_unknown_field_of_a_public_value_is_a_type_error_with_the_nearest_one(name: str) -> None:
+    call, says = FIELDS[name]
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert says in str(caught.value)
+
+
+def test_a_missing_field_stays_the_type_error_of_python() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'content'"):
+        whet.Message("user")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("limit", ["calls", "cost", "max_calls", "max_cost", "max_judge_calls"])
+def test_a_limit_beside_the_budget_is_told_where_it_belongs(limit: str) -> None:
+    with pytest.raises(UsageError, match=rf'no option "{limit}".*"budget".*whet.Budget\(calls=500\)'):
+        optimize(**{limit: 5})()
+
+
 def test_none_is_as_good_as_left_out() -> None:
     assert whet.evaluate(PROMPT, data=ROWS, reward=right, lm=model, split=None).split == "validation"
 

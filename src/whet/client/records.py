@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from whet.client.ids import iso, new_id, now
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, named_fields
 
 LONGEST_ID = 200
 LONGEST_NAME = 255
@@ -85,6 +85,7 @@ KINDS: Mapping[str, FeedbackKind] = _kinds(
 IMPLICIT = tuple(name for name, kind in KINDS.items() if not kind.explicit)
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Inference:
     """One answer of a prompt in production.
@@ -120,6 +121,7 @@ class Inference:
         return _as_json(self)
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """One rating, comment or action of a person about `target` (`target_kind` says what that is).

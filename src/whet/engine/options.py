@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from whet.arguments import check_path
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, named_fields, parameter
 from whet.fields import build_from
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
@@ -21,6 +21,7 @@ RoleModel: TypeAlias = ModelChoice | Mapping[str, Any] | None
 """The model of a role: an address, a model, a function, or a mapping as under `models` in task.yaml."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class Options:
     """Everything about a run that is not in the task. Values set here win over the task.

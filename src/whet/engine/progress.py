@@ -43,10 +43,11 @@ class Progress:
     """What may be shown while a run goes on.
 
     `baseline` and `best` are mean rewards on the same validation rows: `rows` of them, out of the `whole` validation split of
-    the task; `baseline` is None where the start prompt was not measured on the rows of the best one. `done` of `due` rollouts
+    the task; `baseline` is None where the start prompt was not measured on the rows of the best one.
+    `best_is_start`: no other prompt was validated and better yet. `done` of `due` rollouts
     of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
-    rollouts. `figures` are the newest step's, `rewards` the reward of each step, `signal` what that reward is
-    made of where it is not the task's, `times` when the last few steps ended, in seconds of the monotonic
+    rollouts, `asked` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step, `signal` what
+    that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the monotonic
     clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
     `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
     called with what a person should know before anything is paid, `planned` with the plan.
@@ -73,6 +74,8 @@ class Progress:
     warn: Callable[[str], None] = lambda warning: None
     say: Callable[[str], None] = lambda line: None
     planned: Callable[[Mapping[str, Any]], None] = warn_of_plan
+    best_is_start: bool = False
+    asked: deque[str] = field(default_factory=lambda: deque(maxlen=LATEST))
     _start: dict[str, float] = field(default_factory=dict)
     _start_id: str = ""
     _seen: OrderedDict[str, dict[str, float]] = field(default_factory=OrderedDict)
@@ -81,6 +84,7 @@ class Progress:
         """Enter a phase in which `due` rollouts are graded."""
         self.phase, self.done, self.due = phase, 0, due
         self.latest.clear()
+        self.asked.clear()
 
     def begin_part(self, title: str) -> None:
         """Enter another run of a larger job; what the run before it took is kept in `earlier`."""
@@ -91,7 +95,7 @@ class Progress:
         self.title, self.core, self.baseline, self.best, self.rows = title, None, None, None, None
         self.figures, self.rewards, self.signal = {}, [], ""
         self.times.clear()
-        self._start, self._start_id = {}, ""
+        self._start, self._start_id, self.best_is_start = {}, "", False
         self._seen.clear()
 
     def on_rollout(self, rollout: Rollout) -> None:
@@ -99,6 +103,7 @@ class Progress:
         self.done += 1
         if rollout.answered:
             self.latest.append(rollout.reward)
+            self.asked.append(rollout.prompt_id)
         if rollout.example_id in self._start:
             rewards = self._seen.setdefault(rollout.prompt_id, {})
             rewards[rollout.example_id] = rollout.reward
@@ -111,19 +116,31 @@ class Progress:
         self._start = {r.example_id: r.reward for r in rollouts}
         self._start_id = rollouts[0].prompt_id if rollouts else ""
         self.baseline = self.best = mean_score(rollouts).mean
+        self.best_is_start = True
         self.rows, self.whole = len(rollouts), whole
 
     def on_event(self, name: str, value: Any) -> None:
         """Follow the validated incumbent and the method's own figures."""
         if name == "validated" and value.get("incumbent"):
             self.best, self.rows = value["validation"], value.get("n")
-            self.baseline = self._baseline_beside(str(value.get("id", "")).partition("+")[0])
+            prompt = str(value.get("id", "")).partition("+")[0]
+            self.baseline, self.best_is_start = self._baseline_beside(prompt), prompt == self._start_id
         elif name == "step" and isinstance(value, Mapping):
             self.figures = {k: float(v) for k, v in value.items() if isinstance(v, int | float)}
             self.signal = str(value.get("signal", ""))
             self.times.append(time.monotonic())
             reward = self.figures.get("reward", self.figures.get("answer"))
             self.rewards += [] if reward is None else [reward]
+
+    def newest(self) -> str:
+        """The mean reward of the newest rollouts: of the prompt that is tried now, or of the several that are."""
+        if not self.asked:
+            return ""
+        pairs = list(zip(self.asked, self.latest, strict=False))
+        own = [reward for prompt, reward in pairs if prompt == pairs[-1][0]]
+        if pairs[-len(own) :] != [pair for pair in pairs if pair[0] == pairs[-1][0]]:
+            return f"latest rollouts {fmean(self.latest):.2f} (n={len(pairs)}, several prompts)"
+        return f"prompt tried now {fmean(own):.2f} (n={len(own)})"
 
     def _baseline_beside(self, prompt: str) -> float | None:
         """The start prompt's mean on the rows on which `best` was measured; None where it is not known."""

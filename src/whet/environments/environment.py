@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.environments.labels import read_label
-from whet.errors import UsageError, task_setting
+from whet.errors import UsageError, named_fields, task_setting
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
 from whet.replies import join_thought, separate_thought
@@ -70,6 +70,7 @@ class Generation:
         return join_thought(completion) if self.thoughts else completion
 
 
+@named_fields
 @dataclass(frozen=True)
 class Environment:
     """What a method may see of a task: train and validation examples, never the sealed test split.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, named_fields
 from whet.fields import Kind, check_bounds
 from whet.plugins import Plugin
 from whet.storable import shown
@@ -38,6 +38,7 @@ BLOCKS: Mapping[str, int] = {"instructions": 3, "rl": 3, "search": 3}
 """Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class MethodEntry:
     """One row of the table of methods.
@@ -70,6 +71,7 @@ class MethodEntry:
     edits_all: bool = False
 
 
+@named_fields
 @dataclass(frozen=True)
 class Method:
     """A method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class.

@@ -245,8 +245,8 @@ def line(progress: Progress, seconds: float, pace: Speed | None = None, phase: s
     if progress.phase == "search":
         if progress.figures:
             parts += training(progress, 0 if core is None else core.steps)
-        elif latest := list(progress.latest):
-            parts.append(f"latest rollouts {sum(latest) / len(latest):.2f}")
+        else:
+            parts.append(progress.newest())
     if core is not None:
         parts += _spending(progress, pace or Speed())
     parts += [f"{duration(seconds)}", progress.note]
@@ -267,6 +267,8 @@ def _best(progress: Progress) -> str:
     rows = ""
     if progress.rows is not None and progress.whole is not None and progress.rows < progress.whole:
         rows = f" on {progress.rows:,} of {progress.whole:,} validation rows"
+    if progress.best_is_start:
+        return f"baseline {progress.best:.3f}{rows}, no better prompt validated yet"
     return f"best {progress.best:.3f}{base}{rows}"
 
 

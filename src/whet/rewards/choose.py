@@ -91,14 +91,14 @@ def why_no_labels(targets: Sequence[Any]) -> str:
         or max(map(len, counts)) > LONGEST_LABEL
     ):
         return ""
-    found = f"{len(counts)} different targets in {len(texts)} rows"
+    how_many = f"{len(counts)} different targets in {len(texts)} rows"
     if len(counts) > MOST_LABELS:
-        return f"{found} are more than the {MOST_LABELS} that become labels by themselves"
+        return f"{how_many} are more than the {MOST_LABELS} that become labels by themselves"
     if len(counts) > len(texts) / ROWS_PER_LABEL:
-        return f"{found} are too many: targets become labels by themselves with {ROWS_PER_LABEL} rows or more for each"
+        return f"{how_many} are too many: targets become labels by themselves with {ROWS_PER_LABEL} rows or more for each"
     if len(counts) > MOST_NUMBERS and all(map(_is_number, counts)):
-        return f"{found} are numbers, of which up to {MOST_NUMBERS} become labels by themselves"
-    return found if find_labels(targets) else f"some of {found} differ in case only"
+        return f"{how_many} are numbers, of which up to {MOST_NUMBERS} become labels by themselves"
+    return how_many if find_labels(targets) else f"some of {how_many} differ in case only"
 
 
 def are_few(counts: Mapping[str, int], rows: int) -> bool:

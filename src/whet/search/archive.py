@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.prompt import Prompt
 from whet.rewards import Objectives
 from whet.run import Run
@@ -17,6 +18,7 @@ INCUMBENTS = "validated", "best_so_far"
 """Events that name what a run falls back on when its budget ends."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class Candidate:
     """A prompt with where it came from and the score that its method gave it on training examples.
