@@ -171,6 +171,14 @@ async def test_a_model_that_refuses_every_call_alike_ends_the_run(
     await close(core)
 
 
+async def test_a_refused_body_is_sent_again_once_while_nothing_was_answered(tmp_path: Path) -> None:
+    model = Model(failing(5, status=400))
+    core = open_core(tmp_path, model, concurrency=1)
+    answer = await run_of(core).generate("task", ask("x"))
+    assert answer[0].error == "provider: try later" and model.calls == 2
+    await close(core)
+
+
 async def test_bad_rows_before_the_first_answer_are_data(tmp_path: Path) -> None:
     def behave(number: int, request: Request) -> str:
         if request.messages[0].content.startswith("bad"):

@@ -198,7 +198,7 @@ class CallExecutor:
         self, role: str, client: ModelClient, request: Request, digest: str
     ) -> bytes:
         """The answer, after as many attempts as it takes where the endpoint turns them away, or the reason why there is none."""
-        words, alike, answers, refused = "", 0, client.answers, 0
+        words, alike, answers, refused, final = "", 0, client.answers, 0, 0
         attempt = 0
         while attempt < MAX_ATTEMPTS:
             room = client.room
@@ -216,11 +216,12 @@ class CallExecutor:
                         continue
                     return await self._give_up(role, client, digest, error)
                 attempt += 1
+                final += not error.retryable
                 alike = alike + 1 if str(error) == words else 1
                 words = str(error)
                 wait = None
                 if error.status != 500 or alike < ALIKE or client.answers == answers:
-                    last = error.billed and alike >= ALIKE
+                    last = final > 1 or (error.billed and alike >= ALIKE)
                     wait = self._judge_failure(client, digest, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
                     return await self._give_up(role, client, digest, error)

@@ -46,7 +46,7 @@ class Progress:
     the task; `baseline` is None where the start prompt was not measured on the rows of the best one.
     `best_is_start`: no other prompt was validated and better yet. `done` of `due` rollouts
     of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
-    rollouts, `asked` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step, `signal` what
+    rollouts, `latest_prompts` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step, `signal` what
     that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the monotonic
     clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
     `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
@@ -75,7 +75,7 @@ class Progress:
     say: Callable[[str], None] = lambda line: None
     planned: Callable[[Mapping[str, Any]], None] = warn_of_plan
     best_is_start: bool = False
-    asked: deque[str] = field(default_factory=lambda: deque(maxlen=LATEST))
+    latest_prompts: deque[str] = field(default_factory=lambda: deque(maxlen=LATEST))
     _start: dict[str, float] = field(default_factory=dict)
     _start_id: str = ""
     _seen: OrderedDict[str, dict[str, float]] = field(default_factory=OrderedDict)
@@ -84,7 +84,7 @@ class Progress:
         """Enter a phase in which `due` rollouts are graded."""
         self.phase, self.done, self.due = phase, 0, due
         self.latest.clear()
-        self.asked.clear()
+        self.latest_prompts.clear()
 
     def begin_part(self, title: str) -> None:
         """Enter another run of a larger job; what the run before it took is kept in `earlier`."""
@@ -103,7 +103,7 @@ class Progress:
         self.done += 1
         if rollout.answered:
             self.latest.append(rollout.reward)
-            self.asked.append(rollout.prompt_id)
+            self.latest_prompts.append(rollout.prompt_id)
         if rollout.example_id in self._start:
             rewards = self._seen.setdefault(rollout.prompt_id, {})
             rewards[rollout.example_id] = rollout.reward
@@ -134,9 +134,9 @@ class Progress:
 
     def newest(self) -> str:
         """The mean reward of the newest rollouts: of the prompt that is tried now, or of the several that are."""
-        if not self.asked:
+        if not self.latest_prompts:
             return ""
-        pairs = list(zip(self.asked, self.latest, strict=False))
+        pairs = list(zip(self.latest_prompts, self.latest, strict=False))
         own = [reward for prompt, reward in pairs if prompt == pairs[-1][0]]
         if pairs[-len(own) :] != [pair for pair in pairs if pair[0] == pairs[-1][0]]:
             return f"latest rollouts {fmean(self.latest):.2f} (n={len(pairs)}, several prompts)"
@@ -232,6 +232,6 @@ def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
 
 
 def waits(core: RunState) -> list[tuple[str, float]]:
-    """The models that rest because their servers asked for it, with the seconds that are left."""
+    """The models that rest because their servers latest_prompts for it, with the seconds that are left."""
     resting = ((client.model.address, client.limiter.rests) for client in core.caller.clients.values())
     return [(address, seconds) for address, seconds in resting if seconds > 0]
