@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 import click  # noqa: E402
+import msgspec  # noqa: E402
 from click.testing import CliRunner  # noqa: E402
 
 from whet.cli.main import cli  # noqa: E402

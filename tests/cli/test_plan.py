@@ -183,7 +183,8 @@ def test_a_limit_that_cannot_pay_the_optimizer_is_said_before_and_named_as_the_c
     poor = whet.optimize(PROMPT, budget=whet.Budget(cost_usd=0.01), **words)
     said = capsys.readouterr().err
     assert (
-        "must have $0.0102 free, and --max-cost-usd leaves about $0.00" in said and "if it uses all" not in said
+        "must have $0.0102 free, and --max-cost-usd leaves about $0.00" in said
+        and "if it uses all" not in said
     )
     assert poor["plan"]["cost_usd"]["expected"] < 0.01 and not poor.usage.calls["optimizer"]
     (why,) = [text for text in poor.warnings if "asked nothing" in text]

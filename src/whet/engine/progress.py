@@ -46,9 +46,9 @@ class Progress:
     the task; `baseline` is None where the start prompt was not measured on the rows of the best one.
     `best_is_start`: no other prompt was validated and better yet. `done` of `due` rollouts
     of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
-    rollouts, `latest_prompts` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step, `signal` what
-    that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the monotonic
-    clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
+    rollouts, `latest_prompts` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step,
+    `signal` what that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the
+    monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
     `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
     called with what a person should know before anything is paid, `planned` with the plan.
     """
@@ -232,6 +232,6 @@ def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
 
 
 def waits(core: RunState) -> list[tuple[str, float]]:
-    """The models that rest because their servers latest_prompts for it, with the seconds that are left."""
+    """The models that rest because their servers asked for it, with the seconds that are left."""
     resting = ((client.model.address, client.limiter.rests) for client in core.caller.clients.values())
     return [(address, seconds) for address, seconds in resting if seconds > 0]
