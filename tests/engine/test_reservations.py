@@ -27,13 +27,16 @@ def rows(count: int) -> list[dict[str, str]]:
 
 class Thinking:
     """Right on every row whose hash is even, on all of them once it is told to look closely; writes thoughts of many tokens
-    beside a short answer. `tokens` and `most_at_once` are its own count."""
+    beside a short answer, `close` of them where it looks closely. `calls` and `most_at_once` are its own count."""
 
     simulated = False
     name = "thinking"
 
-    def __init__(self, thought: int, differs: int = 0, named: float | None = None) -> None:
+    def __init__(
+        self, thought: int, differs: int = 0, named: float | None = None, close: int | None = None
+    ) -> None:
         self.thought, self.differs, self.named = thought, differs, named
+        self.close = thought if close is None else close
         self.calls: list[int] = []
         self.open = self.most_at_once = 0
         self.first: list[int] = []
@@ -49,7 +52,7 @@ class Thinking:
         number = hashlib.sha256(messages[-1].content.encode()).digest()
         word = next(colour for colour in COLOURS if messages[-1].content.endswith(colour))
         right = "closely" in text or number[0] % 2 == 0
-        written = self.thought + number[1] % (self.differs + 1)
+        written = (self.close if "closely" in text else self.thought) + number[1] % (self.differs + 1)
         self.calls.append(50 + written)
         return whet.Completion(
             word if right else "no idea", usage=Usage(50, written, 0, written - 2, self.named)
@@ -77,6 +80,7 @@ def run(
     optimizer: Writer,
     control: str | None = None,
     show: bool = False,
+    max_tokens: int = 16,
     **budget: Any,
 ) -> whet.RunResult:
     """Without prices where a control is named."""
@@ -88,7 +92,7 @@ def run(
             PROMPT,
             data=rows(120),
             reward="exact_match",
-            lm={"address": task, "max_tokens": 16, **price},
+            lm={"address": task, "max_tokens": max_tokens, **price},
             optimizer_lm={"address": optimizer, **price},
             method=method,
             control=control,
@@ -120,6 +124,20 @@ def test_a_limit_on_dollars_holds_and_is_used(tmp_path: Path, named: float | Non
     due = sum(50e-6 + (tokens - 50) * 10e-6 for tokens in task.calls) + len(optimizer.calls) * 850e-6
     assert done["usage"]["cost_usd"] == pytest.approx(due)
     assert 0.9 < due <= 1.0
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 25_000}, {"tokens": 60_000}, {"cost_usd": 0.2}])
+def test_no_limit_is_passed_where_the_prompts_of_the_search_are_answered_at_full_length(
+    tmp_path: Path, budget: dict[str, float]
+) -> None:
+    """The start prompt gets answers of 5 tokens, the written ones the 600 that `max_tokens` allows, 32 at a time."""
+    task, optimizer = Thinking(5, close=600), Writer()
+    run(tmp_path, task, optimizer, max_tokens=600, **budget)
+    assert max(task.calls) == 650 and task.most_at_once > 1
+    due = sum(50e-6 + (tokens - 50) * 10e-6 for tokens in task.calls) + len(optimizer.calls) * 850e-6
+    billed = sum(task.calls) + sum(optimizer.calls)
+    ((name, limit),) = budget.items()
+    assert (billed if name == "tokens" else due) <= limit
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 90_000}, {"cost_usd": 0.82}])

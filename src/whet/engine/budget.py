@@ -30,7 +30,7 @@ ROOM = 1.1
 GROWTH_TOKENS = 256
 BESIDE = ", and the control run as much"
 LAST_CALL = 0.01
-"""Part of a limit that an answer which is longer than all before it may take beyond its reservation, where it may be so long."""
+"""Part of a limit that must be free beside what the last calls of the sealed test are likely to take."""
 BYTES = 4
 """Bytes of a token, about, before a model has answered."""
 DEFAULT_CALLS = 1000
@@ -161,19 +161,18 @@ class BudgetAccount:
     def _broken(self, r: Reservation) -> str | None:
         limits = self.limits
         checks = (
-            ("calls", limits.calls, r.calls, 0.0),
-            (f"{r.role}_calls", getattr(limits, f"{r.role}_calls"), r.calls, 0.0),
-            ("tokens", limits.tokens, r.tokens, r.spare_tokens),
-            ("cost_usd", limits.cost_usd, r.cost, r.spare_cost),
+            ("calls", limits.calls, r.calls, r.calls),
+            (f"{r.role}_calls", getattr(limits, f"{r.role}_calls"), r.calls, r.calls),
+            ("tokens", limits.tokens, r.tokens, r.likely_tokens),
+            ("cost_usd", limits.cost_usd, r.cost, r.likely_cost),
             ("seconds", limits.seconds, 0.0, 0.0),
         )
-        for name, limit, amount, spare in checks:
-            if limit is None or (name in ("tokens", "cost_usd") and not amount):
+        for name, limit, most, likely in checks:
+            if limit is None or (name in ("tokens", "cost_usd") and not most):
                 continue
-            held = self._held(name)
-            if self._released:  # nothing else is kept that one long answer may use up
-                held += min(spare, LAST_CALL * limit)
-            if self._used(name) + amount > limit - held + 1e-12:
+            if self._released and not self._in_flight:  # the sealed test is finished one call at a time
+                most = likely + min(most - likely, LAST_CALL * limit)
+            if self._used(name) + most > limit - self._held(name) + 1e-12:
                 return name
         return None
 

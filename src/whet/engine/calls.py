@@ -379,7 +379,9 @@ class CallExecutor:
             attempt = _Attempt(role, digest, self._number(), reservation)
             try:
                 if not client.model.local:
-                    opened = self._call_row(role, digest, "open", worst, reservation.cost, attempt.call)
+                    opened = self._call_row(
+                        role, digest, "open", worst, reservation.likely_cost, attempt.call
+                    )
                     await self.journal.commit([opened])
                 if self.stopped:
                     raise asyncio.CancelledError
@@ -423,7 +425,7 @@ class CallExecutor:
             if error.refused:
                 attempt.state = REFUSED
             if error.billed:
-                attempt.usage, attempt.cost = worst, attempt.reservation.cost
+                attempt.usage, attempt.cost = worst, attempt.reservation.likely_cost
                 client.observed.wasted += worst.input_tokens + worst.output_tokens
             raise
         completions = [separate_thought(answer) for answer in answers]

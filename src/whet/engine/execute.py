@@ -47,7 +47,7 @@ from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
 from whet.search.plan import least_rows
 from whet.search.regions import changed_regions
 from whet.task import Task
-from whet.types import Rollout, mean_score
+from whet.types import Request, Rollout, mean_score
 
 
 async def execute(
@@ -102,7 +102,7 @@ async def _protocol(
     near = None if core.caller.simulated else asyncio.ensure_future(meaning_warnings(plan.task))
     baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
-    _foresee_test(plan, core, sizes)
+    _foresee_test(plan, env, core, sizes)
     if hold_no_text(baseline):
         core.caller.raise_if_unresponsive()
     env, baseline = calibrate(env, baseline)
@@ -149,7 +149,7 @@ async def _fit_plan(
     return fitted
 
 
-def _foresee_test(plan: RunPlan, core: RunState, sizes: BudgetPlan) -> None:
+def _foresee_test(plan: RunPlan, env: Environment, core: RunState, sizes: BudgetPlan) -> None:
     """Keep for the sealed test what the same calls took on validation, and as much more as the search makes them dearer."""
     if plan.limits.tokens is None and plan.limits.cost_usd is None:
         return
@@ -161,10 +161,11 @@ def _foresee_test(plan: RunPlan, core: RunState, sizes: BudgetPlan) -> None:
     lengths = [sum(len(m.content) for e in part for m in prompt.render(e)) / len(part) for part in parts]
     used = [(tokens, dollars) for tokens, dollars, _ in rows]
     each = sum(tokens for tokens, _ in used) / calls, sum(dollars for _, dollars in used) / calls
-    observed = core.caller.client("task").observed
-    core.budget.test = SealedReserve(
-        len(plan.task.test), used, each, observed, max(1.0, lengths[0] / lengths[1])
-    )
+    client, longer = core.caller.client("task"), max(1.0, lengths[0] / lengths[1])
+    requests = [Request(prompt.render(e), max_tokens=env.generation.max_tokens) for e in plan.task.test]
+    longest = [client.worst_case("task", request)[0] for request in requests]
+    last = (max(float(call.tokens) for call in longest), max(call.cost for call in longest))
+    core.budget.test = SealedReserve(len(plan.task.test), used, each, client.observed, longer, last)
     kept = sizes.kept
     core.budget.held = replace(core.budget.held, tokens=kept.tokens, cost_usd=kept.cost_usd)
 

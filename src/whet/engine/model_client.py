@@ -169,7 +169,7 @@ class ReasoningTruncated(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one attempt takes at most, by what is known. `spare_tokens` and `spare_cost`: how much more it may take all the same.
+    """What one attempt takes at most. `likely_tokens` and `likely_cost`: the most if its answer is as long as those before.
     `alone`: so little is known of the model that no other call of the role may be in flight under a limit on tokens or dollars.
     """
 
@@ -177,8 +177,8 @@ class Reservation:
     calls: int = 1
     tokens: int = 0
     cost: float = 0.0
-    spare_tokens: int = 0
-    spare_cost: float = 0.0
+    likely_tokens: int = 0
+    likely_cost: float = 0.0
     alone: bool = False
 
 
@@ -334,19 +334,18 @@ class ModelClient:
         raise self.failed from error
 
     def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
-        """Reservation and usage of one attempt: all tokens that it may use until some calls were answered, then the most that
-        those took, with a margin."""
+        """Reservation and likely usage of one attempt. Reserved are the tokens that its request has at most, by what earlier ones
+        had, and all that the answer may have; likely are the most that earlier answers had, with a margin."""
         size, seen = self._counted(request), self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
-        most_read, most_written = max(read, size), max(written, bound * request.n)
-        usage, cost, spare = Usage(read, written), 0.0, 0.0
+        usage, most = Usage(read, written), Usage(read, max(written, bound * request.n))
+        likely = cost = 0.0
         if self.price is not None:
-            cost = self.price.cost(usage) * seen.dearest
-            spare = self.price.cost(Usage(most_read, most_written)) * seen.dearest - cost
-        more = most_read - read + most_written - written
+            likely, cost = (self.price.cost(tokens) * seen.dearest for tokens in (usage, most))
         alone = not (seen.known or self.model.local)
-        return Reservation(role, 1, read + written, cost, more, spare, alone), usage
+        tokens = (most.input_tokens + most.output_tokens, usage.input_tokens + usage.output_tokens)
+        return Reservation(role, 1, tokens[0], cost, tokens[1], likely, alone), usage
 
     def _counted(self, request: Request) -> int:
         count = self.model.count_tokens

@@ -77,7 +77,8 @@ class SealedReserve:
     the task model's newest answers, or those with which the best prompt was validated, are dearer.
 
     `baseline`: tokens and dollars of each row that was measured; `call`: those of a call of the task model on average, by which
-    the newest are judged. `longer`: how much longer the test rows are.
+    the newest are judged. `longer`: how much longer the test rows are. `last`: tokens and dollars of one call at its longest, so
+    that the last calls find room for what they may take.
     """
 
     rows: int
@@ -85,6 +86,7 @@ class SealedReserve:
     call: tuple[float, float]
     observed: ObservedUsage
     longer: float = 1.0
+    last: tuple[float, float] = (0.0, 0.0)
     _best: tuple[float, float] = (1.0, 1.0)
 
     def note_best(self) -> None:
@@ -108,7 +110,7 @@ class SealedReserve:
         return self._needed(1)
 
     def _needed(self, k: int) -> float:
-        """The expectation, some standard deviations of sum and mean, and one call at what is reserved for it."""
+        """The expectation, some standard deviations of sum and mean, and one call at its longest."""
         values, rows = [row[k] for row in self.baseline], 2 * self.rows
         mean = sum(values) / len(values)
         growth = max(self._growth(k), self._best[k])
@@ -116,4 +118,5 @@ class SealedReserve:
         expected = self.rows * mean * (1 + growth) * self.longer * repeated
         variance = sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
         spread = SPREADS * growth * math.sqrt(variance * (rows + rows * rows / len(values)))
-        return expected + max(spread, LEAST_SPREAD * expected) + MARGIN * max(values) * growth
+        longest = max(MARGIN * max(values) * growth, self.last[k])
+        return expected + max(spread, LEAST_SPREAD * expected) + longest
