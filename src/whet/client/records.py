@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -264,7 +265,8 @@ def checked_feedback(record: Feedback, where: str = "feedback") -> Feedback:
         raise UsageError(
             f"{where}: value: a {kind.name} has none; a number belongs to a score. Leave it out."
         )
-    _number(record.value, "value", where, kind.low, kind.high)
+    unit = "Give it in a larger unit, such as millions." if kind.name == "score" else ""
+    _number(record.value, "value", where, kind.low, kind.high, unit)
     if kind.only and record.value is not None and record.value not in kind.only:
         few = " or ".join([", ".join(f"{one:g}" for one in kind.only[:-1]), f"{kind.only[-1]:g}"])
         raise UsageError(f"{where}: value must be {few}; this is {_shorten(record.value)}.")
@@ -321,14 +323,13 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _number(value: object, name: str, where: str, low: float, high: float) -> None:
+def _number(value: object, name: str, where: str, low: float, high: float, remedy: str = "") -> None:
     if value is None:
         return
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high:  # type: ignore[operator]
-        raise UsageError(
-            f"{where}: {name} must be a number from {low:g} to {high:g}; this is {_shorten(value)}."
-        )
+        refusal = f"{where}: {name} must be a number from {low:g} to {high:g}; this is {_shorten(value)}."
+        raise UsageError(f"{refusal} {remedy}".rstrip() if number and abs(value) < math.inf else refusal)  # type: ignore[arg-type]
 
 
 def _whole(value: object, name: str, where: str, high: int) -> None:

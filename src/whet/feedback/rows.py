@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
-from whet.storable import is_number, shown
+from whet.storable import shown
 from whet.task.delimited import MISSING, read_delimited
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, is_missing, read_rows
 from whet.types import content_hash
@@ -326,7 +327,7 @@ def _rating(value: Any, where: str) -> float | None:
     if verdict is not None:
         return float(verdict)
     if isinstance(value, int | float):
-        if is_number(value):
+        if abs(value) <= sys.float_info.max:
             return float(value)
     elif isinstance(value, str):
         if set(value.strip()) == {"★"} or set(value.strip()) == {"⭐"}:

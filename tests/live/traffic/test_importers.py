@@ -244,6 +244,16 @@ def test_what_holds_nothing_is_skipped_and_what_is_wrong_is_refused(tmp_path: Pa
         read(tmp_path, {"inference_id": "i", "rating": [1]})
 
 
+@pytest.mark.parametrize("score", [1e15, 10**16, "1e16", -(10**30)])
+def test_a_score_too_large_for_the_running_sums_is_refused_with_line_bounds_and_remedy(
+    tmp_path: Path, score: float | str
+) -> None:
+    shown = f"{float(score)!r}".replace("+", r"\+")
+    said = rf"export\.jsonl:1: value must be a number from -1e\+12 to 1e\+12; this is {shown}\. Give it in a larger unit"
+    with pytest.raises(UsageError, match=said):
+        read(tmp_path, {"inference_id": "i", "metric_name": "views", "value": score})
+
+
 TRACE = {
     "id": "t-1", "name": "chat", "timestamp": TIME, "input": "It is off.", "output": "Wait.", "userId": "u", "sessionId": "s",
     "observations": [
