@@ -7,7 +7,7 @@ One `whet compare` for each world and seed. `form` is the world of `embedded/tin
 (`benchmarks.simulated.clause_tasks`), seed i has task i. `labels` is the demonstration task (examples/python-docs) with
 `embedded/encoder`, `masked` the same with `embedded/mlm`, each seed of a method on the same rows. Every run may make a
 world's number of task calls, the sealed test and the transfer included; a row that a gradient is taken of counts as one. For
-each method: the mean reward on the sealed test; its difference to random search over words, paired by seed, with a 95 %
+each method: the mean reward on the sealed test; its difference to random search over words, paired by seed, with a 95%
 interval (Student); the median perplexity of the text; and transfer: the same prompt, unchanged, on the same test rows with
 another model, and what it is worth there above the prompt as written. `labels` and `masked` are each other's other model;
 `form` has none unless `--other` names one. Writes the tables and all figures below `--root`. Needs the extras train and
@@ -162,7 +162,7 @@ def run_seed(root: Path, name: str, world: World, seed: int) -> dict[str, dict[s
 
 
 def interval(gaps: Sequence[float]) -> str:
-    """Mean of differences with its 95 % interval over seeds; the mean alone where they are all equal."""
+    """Mean of differences with its 95% interval over seeds; the mean alone where they are all equal."""
     found = np.array(gaps)
     if len(found) < 2 or np.ptp(found) < 1e-12:
         return f"{found.mean():+.3f}"
@@ -173,8 +173,8 @@ def interval(gaps: Sequence[float]) -> str:
 def table(world: World, found: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
     """The figures of a world as markdown; `found` has one entry for each seed."""
     lines = [
-        f"| | test reward | less {RANDOM} (95 %) | perplexity | with {world.other or 'another model'} | "
-        "less as written, there (95 %) | task calls |",
+        f"| | test reward | less {RANDOM} (95%) | perplexity | with {world.other or 'another model'} | "
+        "less as written, there (95%) | task calls |",
         "|---|---|---|---|---|---|---|",
     ]
     for name in found[0]:

@@ -4,7 +4,7 @@
 
 Takes some minutes on one core. Every unit is simulated: its outcome is 0 or 1, drawn with the chance that its arm has in
 truth. "Looks" are decisions that could have been taken: after every unit, unless said otherwise. Intervals are Wilson's at
-95 %, those of medians come from the order statistics. `--only looks` fills a database with an experiment of 100,000 units,
+95%, those of medians come from the order statistics. `--only looks` fills a database with an experiment of 100,000 units,
 three arms and two guard-rails, and tells how long its page waits for the figures.
 """
 
@@ -54,7 +54,7 @@ SOON = 10**12
 def rate(hits: int, n: int) -> str:
     """A share in percent with its interval."""
     low, high = wilson(hits, n, 0.95)
-    return f"{100 * hits / n:5.2f} % ({100 * max(low, 0):.2f} to {100 * high:.2f}; {hits}/{n})"
+    return f"{100 * hits / n:5.2f}% ({100 * max(low, 0):.2f} to {100 * high:.2f}; {hits}/{n})"
 
 
 def median(units: np.ndarray, per: float = 1.0) -> str:
@@ -72,7 +72,7 @@ def median(units: np.ndarray, per: float = 1.0) -> str:
 
 def false_alarms(n: int, seed: int) -> None:
     """Winners although all arms are equal, with a look after every unit."""
-    print("\nNo difference in truth: a winner is declared at any of 3,000 looks (promised: at most 5 %)")
+    print("\nNo difference in truth: a winner is declared at any of 3,000 looks (promised: at most 5%)")
     cases = [
         ("2 arms, 0.50", SimulatedExperiment((0.5, 0.5)), FIXED),
         ("2 arms, 0.95", SimulatedExperiment((0.95, 0.95)), FIXED),
@@ -93,7 +93,7 @@ def false_alarms(n: int, seed: int) -> None:
 
 def decisions(n: int, seed: int) -> None:
     """Wrong winners, and units to a decision beside a published rule on the same simulated units."""
-    print("\nA difference in truth: units per arm to a decision, and wrong winners (promised: at most 5 %)")
+    print("\nA difference in truth: units per arm to a decision, and wrong winners (promised: at most 5%)")
     cases = [
         ((0.90, 0.95), n, 4000, "560"),
         ((0.50, 0.60), n, 4000, "460"),
@@ -134,8 +134,8 @@ def bandits(n: int, seed: int) -> None:
 
 
 def guard_rails(n: int, seed: int) -> None:
-    """A guard-rail on a rate of failures: limit 2 points over the control, alpha 5 %."""
-    print("\nA guard-rail (failures: the control fails 2 %, limit 2 points more), half of the units each")
+    """A guard-rail on a rate of failures: limit 2 points over the control, alpha 5%."""
+    print("\nA guard-rail (failures: the control fails 2%, limit 2 points more), half of the units each")
     for failures, units in ((0.02, 3000), (0.04, 3000), (0.07, 3000), (0.12, 3000), (0.30, 1000)):
         world = SimulatedExperiment((0.98, 1 - failures))
         rng = np.random.default_rng(seed)
@@ -154,7 +154,7 @@ def guard_rails(n: int, seed: int) -> None:
 def watches(n: int, seed: int) -> None:
     """The same guard-rail after the winner's move, when most units get the winner and a few the control."""
     print(
-        "\nA watch (failures: the control fails 2 %, limit 2 points more): the winner fails 4 % or 12 %, 5,000 units"
+        "\nA watch (failures: the control fails 2%, limit 2 points more): the winner fails 4% or 12%, 5,000 units"
     )
     for share in (0.02, 0.05, 0.1, 0.2, 0.5):
         rng = np.random.default_rng(seed)
@@ -196,7 +196,7 @@ def late_answers(n: int, seed: int) -> None:
 
 def missing_answers(n: int, seed: int) -> None:
     """The warning that one version provokes more answers than the other."""
-    print("\nThe warning about different rates of answers, over 2,000 units (promised: at most 5 % false)")
+    print("\nThe warning about different rates of answers, over 2,000 units (promised: at most 5% false)")
     for rates in ((0.3, 0.3), (0.3, 0.35), (0.3, 0.4), (0.3, 0.5)):
         found = simulate(SimulatedExperiment(rates), FIXED, n, 2000, seed, lead=False)
         print(f"  {rates[0]:.0%} and {rates[1]:.0%} answer: warned {rate(found.decided, n)}")

@@ -9,7 +9,7 @@
 Load comes in two ways: `full`, as many requests in flight as `--flight`, each sent when one is answered; and `half`,
 requests at fixed times at half the rate of `full` (or `steady`, at the rate `--steady`), where the wait of a request
 counts from the time at which it was due. A request is answered when its rows are on the disk. Targets: 2,000 rows a
-second one by one on SQLite, 5,000 in batches on PostgreSQL, 99 % of the waits below 20 ms at half of these, nothing
+second one by one on SQLite, 5,000 in batches on PostgreSQL, 99% of the waits below 20 ms at half of these, nothing
 lost.
 
 Between the two loads PostgreSQL makes a checkpoint (where the user of the database may ask for one), so that it writes into

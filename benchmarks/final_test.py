@@ -3,7 +3,7 @@
     python benchmarks/final_test.py [--runs 400] [--seed 0]
 
 Needs numpy and scipy. About a minute on one core, with `--runs 10000` half an hour. Differences are rewards of best minus
-rewards of baseline in units of the range's width. All tests are one-sided at alpha / 2 = 2.5 %.
+rewards of baseline in units of the range's width. All tests are one-sided at alpha / 2 = 2.5%.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def ours(d: Array) -> float:
 
 
 WORLDS: dict[str, tuple[Sampler, dict[str, Test], int]] = {
-    "0/1: repairs 10 %, breaks 5 %": (right_or_wrong(0.10, 0.05), {"exact McNemar": mcnemar}, 500),
-    "0/1: repairs 25 %, breaks 5 %": (right_or_wrong(0.25, 0.05), {"exact McNemar": mcnemar}, 61),
-    "0/1: repairs 50 %, breaks none": (right_or_wrong(0.5, 0.0), {"exact McNemar": mcnemar}, 15),
+    "0/1: repairs 10%, breaks 5%": (right_or_wrong(0.10, 0.05), {"exact McNemar": mcnemar}, 500),
+    "0/1: repairs 25%, breaks 5%": (right_or_wrong(0.25, 0.05), {"exact McNemar": mcnemar}, 61),
+    "0/1: repairs 50%, breaks none": (right_or_wrong(0.5, 0.0), {"exact McNemar": mcnemar}, 15),
     "5 levels, shift 0.5": (ordinal(0.5, 0.0), {"paired t": paired_t, "Wilcoxon": wilcoxon}, 36),
     "5 levels, shift 0.3": (ordinal(0.3, 0.0), {"paired t": paired_t, "Wilcoxon": wilcoxon}, 95),
     "5 levels near the top, shift 0.6": (ordinal(0.6, 1.0), {"paired t": paired_t, "Wilcoxon": wilcoxon}, 37),
@@ -94,7 +94,7 @@ WORLDS: dict[str, tuple[Sampler, dict[str, Test], int]] = {
 
 
 def rows_for_power(samples: Sequence[Sequence[Array]], sizes: Sequence[int], test: Test) -> float:
-    """Rows for a power of 80 %: the normal quantile of the simulated power, fitted by a line in the root of n."""
+    """Rows for a power of 80%: the normal quantile of the simulated power, fitted by a line in the root of n."""
     power = [np.clip(np.mean([test(d) <= ALPHA / 2 for d in some]), 0.01, 0.99) for some in samples]
     slope, start = np.polyfit(np.sqrt(sizes), stats.norm.ppf(power), 1)
     return float(((stats.norm.ppf(0.8) - start) / slope) ** 2)
@@ -157,9 +157,9 @@ NULLS: dict[str, Callable[[np.random.Generator], Rows]] = {
     "20 rows x 5 copies": copies(20, 5),
     "10 rows x 10 copies": copies(10, 10),
     "20 conversations x 5 turns": conversations,
-    "outage of 10 %": outage(0.1),
-    "outage of 20 %": outage(0.2),
-    "outage of 30 %": outage(0.3),
+    "outage of 10%": outage(0.1),
+    "outage of 20%": outage(0.2),
+    "outage of 30%": outage(0.3),
     "ties: 4 of 5 rows equal, 50 rows": rows(
         lambda rng, n: rng.choice([-0.25, 0, 0.25], n, p=[0.1, 0.8, 0.1]), 50
     ),
@@ -170,10 +170,10 @@ NULLS: dict[str, Callable[[np.random.Generator], Rows]] = {
     "skew: lognormal, 10 rows (named in docs/gate.md)": rows(lognormal, 10),
     "skew: lognormal, 20 rows": rows(lognormal, 20),
     "skew: lognormal, 100 rows": rows(lognormal, 100),
-    "-0.4 on 20 % of the rows, else +0.1, 30 rows": rows(two_values(0.1, 0.2), 30),
-    "-0.9 on 10 %, else +0.1, 50 rows": rows(two_values(0.1, 0.1), 50),
-    "-0.95 on 5 %, else +0.05, 100 rows": rows(two_values(0.05, 0.05), 100),
-    "+0.95 on 5 %, else -0.05, 100 rows": rows(two_values(-0.05, 0.05), 100),
+    "-0.4 on 20% of the rows, else +0.1, 30 rows": rows(two_values(0.1, 0.2), 30),
+    "-0.9 on 10%, else +0.1, 50 rows": rows(two_values(0.1, 0.1), 50),
+    "-0.95 on 5%, else +0.05, 100 rows": rows(two_values(0.05, 0.05), 100),
+    "+0.95 on 5%, else -0.05, 100 rows": rows(two_values(-0.05, 0.05), 100),
 }
 
 
@@ -186,7 +186,7 @@ UNSEEN = [(noisy(q / (1 - q), q), q, n) for q in (0.05, 0.1, 0.2) for n in (10, 
 
 
 def rate(sampler: Callable[[np.random.Generator], Rows], runs: int, rng: np.random.Generator) -> str:
-    """Share of promotions in percent with its exact 95 % interval. A gain of at most 0 has a p-value of at least 1/4."""
+    """Share of promotions in percent with its exact 95% interval. A gain of at most 0 has a p-value of at least 1/4."""
     samples = (sampler(rng) for _ in range(runs))
     hits = sum(d.sum() > 0 and p_value(d, index, draws=DRAWS) <= ALPHA / 2 for d, index in samples)
     ends = stats.binomtest(hits, runs).proportion_ci(method="exact")
@@ -200,7 +200,7 @@ def errors(runs: int, rng: np.random.Generator) -> None:
         print(f"| {name} | {rate(sampler, runs, rng)} |")
     print("\n| losses of the whole range | rows | no loss seen, % | promoted, % |\n|---|---|---|---|")
     for sampler, share, n in UNSEEN:
-        cells = f"{100 * share:g} % | {n} | {100 * (1 - share) ** n:.1f}"
+        cells = f"{100 * share:g}% | {n} | {100 * (1 - share) ** n:.1f}"
         print(f"| {cells} | {rate(rows(sampler, n), runs, rng)} |")
 
 
@@ -231,9 +231,9 @@ GROUPS = {
     "6 groups of 5 rows": of_sizes(6, 5, 5),
     "8 groups of 1 to 20 rows": of_sizes(8, 1, 20),
     "20 groups of 1 to 50 rows": of_sizes(20, 1, 50),
-    "20 groups, 1 of 10 large (none seen in 12.2 %)": large_lose(20, 0.1, 20),
-    "50 groups, 1 of 20 large (none seen in 7.7 %)": large_lose(50, 0.05, 20),
-    "100 groups, 1 of 20 large (none seen in 0.6 %)": large_lose(100, 0.05, 20),
+    "20 groups, 1 of 10 large (none seen in 12.2%)": large_lose(20, 0.1, 20),
+    "50 groups, 1 of 20 large (none seen in 7.7%)": large_lose(50, 0.05, 20),
+    "100 groups, 1 of 20 large (none seen in 0.6%)": large_lose(100, 0.05, 20),
 }
 
 

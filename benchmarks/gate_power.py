@@ -43,21 +43,21 @@ def graded(rng: np.random.Generator, experiments: int, n: int) -> Array:
 
 
 def rare_damage(rng: np.random.Generator, experiments: int, n: int) -> Array:
-    """A little better on 95 % of the examples, much worse on 5 %: the mean difference is 0."""
+    """A little better on 95% of the examples, much worse on 5%: the mean difference is 0."""
     return np.where(rng.random((experiments, n)) < 0.95, 0.05, -0.95)
 
 
 NULLS: dict[str, Sampler] = {
-    "0/1, 10 % of the examples differ": outcomes(0.05, 0.05),
-    "0/1, 40 % of the examples differ": outcomes(0.2, 0.2),
+    "0/1, 10% of the examples differ": outcomes(0.05, 0.05),
+    "0/1, 40% of the examples differ": outcomes(0.2, 0.2),
     "0/1, all examples differ": outcomes(0.5, 0.5),
     "graded (Beta)": graded,
-    "rare damage (95 % +0.05, 5 % -0.95)": rare_damage,
+    "rare damage (95% +0.05, 5% -0.95)": rare_damage,
 }
 
 
 def share(hits: int, trials: int) -> str:
-    """A share in percent with its exact (Clopper-Pearson) 95 % interval."""
+    """A share in percent with its exact (Clopper-Pearson) 95% interval."""
     found = stats.binomtest(hits, trials).proportion_ci(method="exact")
     return f"{100 * hits / trials:.2f} ({100 * found.low:.2f} to {100 * found.high:.2f})"
 
@@ -146,7 +146,7 @@ def power(experiments: int, rng: np.random.Generator) -> None:
     print(
         "\n## Power in percent at one look: gate / e >= 20 / exact McNemar, p <= .025 / paired t, p <= .025\n"
     )
-    print(f"0/1 rewards; breaks {100 * LOSSES:g} % of the examples, repairs that plus the effect.\n")
+    print(f"0/1 rewards; breaks {100 * LOSSES:g}% of the examples, repairs that plus the effect.\n")
     print("| examples | " + " | ".join(f"effect {e:g}" for e in EFFECTS) + " |")
     print("|---|" + "---|" * len(EFFECTS))
     for n in SIZES:
@@ -159,7 +159,7 @@ def power(experiments: int, rng: np.random.Generator) -> None:
 
 
 def examples_for_power() -> None:
-    """Examples needed for a power of 80 %, and their ratio: the price of anytime validity."""
+    """Examples needed for a power of 80%, and their ratio: the price of anytime validity."""
     most = 4000
     gate, sign = critical_wins(LOG_WEIGHTS, 2 / ALPHA, most), sign_test_wins(ALPHA / 2, most)
     print("\n## Examples for a power of 80 %\n\n| effect | gate | exact McNemar | ratio |\n|---|---|---|---|")
@@ -176,7 +176,7 @@ def examples_for_power() -> None:
 
 
 def scenarios() -> list[tuple[int, float, float]]:
-    """Number of examples, effect, share of broken examples (2, 10 and 20 %, where they leave room)."""
+    """Number of examples, effect, share of broken examples (2, 10 and 20%, where they leave room)."""
     pairs = [
         (effect, losses) for effect in EFFECTS for losses in (0.02, 0.1, 0.2) if effect + 2 * losses <= 1
     ]
@@ -246,7 +246,7 @@ def _print_powers(name: str, powers: Sequence[float]) -> None:
 
 
 def coverage(experiments: int, rng: np.random.Generator) -> None:
-    """Coverage of the 95 % intervals, and their width beside the t interval's."""
+    """Coverage of the 95% intervals, and their width beside the t interval's."""
     print(
         "\n## Wilson interval for right-or-wrong rewards: exact coverage in percent over means 0.01 to 0.99\n"
     )
@@ -274,7 +274,7 @@ def _widths(rng: np.random.Generator) -> None:
     print("\n## Width of the confidence sequence over the width of the t interval (mean of 20 samples)\n")
     sizes = (*SIZES, 5000, 20000)
     samplers = {
-        "0/1, 40 % of the examples differ": NULLS["0/1, 40 % of the examples differ"],
+        "0/1, 40% of the examples differ": NULLS["0/1, 40% of the examples differ"],
         "graded (Beta)": graded,
     }
     print("| differences | " + " | ".join(f"n = {n:,}" for n in sizes) + " |\n|---|" + "---|" * len(sizes))

@@ -6,7 +6,7 @@
 Starts `whet serve` with its learner on a new SQLite file. One program sends `--rate` comments of 8 kB a second, a
 hundred in a request; meanwhile somebody else asks for `/healthz` every 50 ms. The comments are those that quadratic
 patterns and Unicode take longest for: newlines between two letters, marks in the wrong order, brackets and tags that
-never end. Target: 99 % of the waits below 250 ms. The quota of bytes is raised, so that the flood is stored and read
+never end. Target: 99% of the waits below 250 ms. The quota of bytes is raised, so that the flood is stored and read
 instead of refused. Load, asker and server share the machine. Then SIGTERM: the seconds until the server and its
 learner have ended.
 """

@@ -4,7 +4,7 @@
 
 examples/python-docs with embedded/mlm, 8,000 task calls a run, the sealed test included; words replace the first fence.
 Prints the sealed accuracy of each run and the words found, then the mean difference to the words of the task, paired by
-seed, with its 95 % interval (Student). An interrupted benchmark goes on. Needs the extra embedded and scipy; a run takes
+seed, with its 95% interval (Student). An interrupted benchmark goes on. Needs the extra embedded and scipy; a run takes
 about two minutes on one core.
 """
 

@@ -8,7 +8,7 @@ which depends on the input), and its reward is the share of them that an answer 
 `--calls` task calls, the sealed test included. Searches without training use a part of what they may spend twice on
 equal texts, which cost nothing the second time; they may make so many more that they make at least as many
 (`Row.share`). Seed i has task i.
-Prints a table with differences paired by seed and their 95 % intervals (Student), and writes it with all figures as
+Prints a table with differences paired by seed and their 95% intervals (Student), and writes it with all figures as
 JSON below `--root`.
 """
 
@@ -162,7 +162,7 @@ def run_row(root: Path, name: str, seed: int, calls: int) -> dict[str, Any]:
 
 
 def interval(mine: Mapping[int, Any], other: Mapping[int, Any]) -> dict[str, float]:
-    """Mean difference in test reward over the seeds of both, with its 95 % interval (Student)."""
+    """Mean difference in test reward over the seeds of both, with its 95% interval (Student)."""
     seeds = sorted(mine.keys() & other.keys())
     gaps = np.array([mine[s]["test"] - other[s]["test"] for s in seeds])
     spread = stats.sem(gaps) if len(gaps) > 1 else float("nan")
@@ -178,7 +178,7 @@ def interval(mine: Mapping[int, Any], other: Mapping[int, Any]) -> dict[str, flo
 def table(found: Mapping[str, Mapping[int, Any]]) -> tuple[str, dict[str, Any]]:
     """The table as markdown, and all its figures."""
     lines = [
-        "| | test reward | task calls | CPU s | against | difference (95 %) |",
+        "| | test reward | task calls | CPU s | against | difference (95%) |",
         "|---|---|---|---|---|---|",
     ]
     figures: dict[str, Any] = {}

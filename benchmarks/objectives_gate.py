@@ -3,7 +3,7 @@
     python benchmarks/objectives_gate.py [--runs 400] [--seed 0]
 
 Needs numpy and scipy. Accuracy is right or wrong, a mark is graded from 0 to 1, each with a margin of
-0.05; lengths are lognormal tokens with a bound of 1.1x. A wrong promotion may have a probability of at most 2.5 % (alpha / 2).
+0.05; lengths are lognormal tokens with a bound of 1.1x. A wrong promotion may have a probability of at most 2.5% (alpha / 2).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ RIGHT = (
 
 
 def rate(case: Case, n: int, runs: int, rng: np.random.Generator) -> str:
-    """Share of promotions in percent with its exact 95 % interval."""
+    """Share of promotions in percent with its exact 95% interval."""
     hits = 0
     for _ in range(runs):
         p_values = p_values_of_objectives(GOALS, *case.sample(rng, n), draws=DRAWS).values()

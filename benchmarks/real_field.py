@@ -270,7 +270,7 @@ def arm_of(name: str) -> Callable[[Field], dict[str, Any]]:
 
 
 def difference(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What wins, losses and ties of rows make, with the paired 95 % interval over the test rows of all seeds."""
+    """What wins, losses and ties of rows make, with the paired 95% interval over the test rows of all seeds."""
     gaps = [
         gap
         for row in rows

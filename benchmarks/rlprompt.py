@@ -6,7 +6,7 @@ For each seed RLPrompt runs once; random search then draws from the same words, 
 same training rows, and validates at least as many. Printed for each seed: prompts scored, prompts a second, share
 of the time inside the frozen model (scoring and the policy's body), and of both methods the best and the mean
 reward among the 32 best prompts (what is trained for, on training rows) and the accuracy of the result on
-validation rows. Then the means of the differences with paired 95 % intervals (Student). `--signals` instead draws
+validation rows. Then the means of the differences with paired 95% intervals (Student). `--signals` instead draws
 random prompts and prints how well each training signal ranks their accuracy on validation rows. `--held-out` adds
 the accuracy on the rows of the test split: for figures to publish, not for choosing settings.
 

@@ -4,7 +4,7 @@
 
 The world `form` of `benchmarks/comparators.py`: seed i has task i, 6,000 task calls a run with the sealed test, eight words a
 prompt. Prints the sealed reward of both methods and of the prompt as written, then the mean difference paired by seed with its
-95 % interval (Student). An interrupted benchmark goes on. Needs the extra embedded and scipy; a seed takes some minutes.
+95% interval (Student). An interrupted benchmark goes on. Needs the extra embedded and scipy; a seed takes some minutes.
 """
 
 from __future__ import annotations

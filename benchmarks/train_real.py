@@ -147,7 +147,7 @@ def table(results: Path) -> str:
 
 
 def difference(rewards: Sequence[float], others: Sequence[float]) -> str:
-    """The mean difference with its paired 95 % interval."""
+    """The mean difference with its paired 95% interval."""
     test = paired_test([a - b for a, b in zip(rewards, others, strict=True)])
     return f"{test.difference:+.3f} [{test.low:+.3f}, {test.high:+.3f}]"
 

@@ -7,7 +7,7 @@ Needs no network and no model; about five minutes on one core.
 The attackers are methods of this package that search for the feedback which comes furthest. The service, its customers, the
 model that reads their feedback and the victim are simulated: 60 honest customers say what bothers them, the hostile accounts join
 them, and the prompt learns by the parts of the always-on learner. A try is one batch of hostile feedback against a fresh copy.
-Success is a prompt in production that shows the attacker's behaviour on clean questions. Intervals are Wilson's at 95 %.
+Success is a prompt in production that shows the attacker's behaviour on clean questions. Intervals are Wilson's at 95%.
 `--strings` is a folder of .jsonl files with hostile texts (`text`, `label`). `--attacker` gives the optimizer's role of `opro`
 to a model, at an address as in docs/models.md, and prints only what that model reaches. `--only` prints some tables. Some
 are printed by name only: `adaptive`, about a quarter of an hour, `hacking` and `forging`, some minutes each, `preferences`.

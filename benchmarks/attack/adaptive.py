@@ -171,4 +171,4 @@ def _honest(number: int) -> str:
 LENIENT = replace(PROPOSING.policy, share=0.02)
 """A share of all sources that five percent of the accounts reach."""
 STRICT = replace(PROPOSING, gate=False)
-"""Propose where more than 5 % of all sources must want the same; a person who agrees to everything, and no task folder."""
+"""Propose where more than 5% of all sources must want the same; a person who agrees to everything, and no task folder."""

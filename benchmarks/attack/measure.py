@@ -59,7 +59,7 @@ def campaign(
 
 @dataclass(frozen=True)
 class SuccessRate:
-    """Successes out of n with the ends of Wilson's 95 % interval."""
+    """Successes out of n with the ends of Wilson's 95% interval."""
 
     hits: int
     n: int
@@ -67,7 +67,7 @@ class SuccessRate:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.hits} of {self.n} ({100 * self.low:.0f} to {100 * self.high:.0f} %)"
+        return f"{self.hits} of {self.n} ({100 * self.low:.0f} to {100 * self.high:.0f}%)"
 
 
 def rate(hits: int, n: int) -> SuccessRate:

@@ -132,7 +132,7 @@ def _heading(name: str, given: argparse.Namespace) -> str:
         for b in given.budgets
     )
     return {
-        RESULTS: f"{seeds}, 50 sealed pages each, mean with its 95 % interval; {most}.",
+        RESULTS: f"{seeds}, 50 sealed pages each, mean with its 95% interval; {most}.",
         TIMES: f"50 rules, 500 task calls, {min(3, given.seeds)} seeds; 50 ms per task call, 500 ms per optimizer "
         "call, 32 calls at once, one run at a time; median with fastest and slowest.",
         ROBUSTNESS: f"{seeds}, prompt learning, 100 task calls and at most 12 optimizer calls; mean share "

@@ -20,7 +20,7 @@ REACH = {10: 0.95, 25: 0.925, 50: 0.90, 100: 0.85}
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with the ends of its 95 % interval, in [0, 1]."""
+    """A mean with the ends of its 95% interval, in [0, 1]."""
 
     mean: float
     low: float

@@ -83,7 +83,7 @@ def say(text: str, good: bool | None = None) -> None:
 
 
 def ups(visits: Sequence[Visit]) -> str:
-    """The share of customers whose thumb points up, with its 95 % interval; each customer counts once."""
+    """The share of customers whose thumb points up, with its 95% interval; each customer counts once."""
     first = {visit.customer.user: visit.thumb for visit in reversed(visits) if visit.thumb is not None}
     found = interval(list(first.values()), 0.0, 1.0)
     return f"{found.mean:.0%} thumbs up [{found.low:.0%}, {found.high:.0%}], n={found.n}"

@@ -29,7 +29,7 @@ class Part:
 
     @property
     def taxed(self) -> float:
-        """The price with 20 % tax."""
+        """The price with 20% tax."""
         return round(1.2 * self.price, 2)
 
     @property

@@ -106,7 +106,7 @@ async def aadvise(
 
 def _test(task: Task) -> dict[str, Any]:
     """Independent rows of the sealed test, which opening of them a run would be, and the gain that this shows with a power of
-    80 %, in units of the reward, where no row gets worse and where one of twenty does."""
+    80%, in units of the reward, where no row gets worse and where one of twenty does."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
     opening = SealedTestLedger().foresee(None, task.alpha, task.test) or SealedTestAccess(
         1, opening_alpha(task.alpha, 1)

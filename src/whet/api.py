@@ -96,7 +96,7 @@ async def aevaluate(
     split: str = "validation",
     **keywords: Unpack[EvaluateKeywords],
 ) -> Evaluation:
-    """Mean reward of a prompt (default: the task's own) on one split, with its 95 % interval.
+    """Mean reward of a prompt (default: the task's own) on one split, with its 95% interval.
 
     `prompt`: a text, messages, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an
     opening of the sealed test is counted and spends its part of `alpha`). Raises what `whet.optimize` raises.

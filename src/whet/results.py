@@ -15,7 +15,7 @@ from whet.types import Message
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """A mean over n examples with its 95 % interval. Only `mean` and `n` are known of a run that an endpoint ended.
+    """A mean over n examples with its 95% interval. Only `mean` and `n` are known of a run that an endpoint ended.
 
     `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`. `answered` of `of`
     rows enter the mean: those that neither the provider nor a limit kept an answer from, in a comparison for either prompt.
@@ -62,7 +62,7 @@ class ScoredPrompt:
 
 @dataclass(frozen=True)
 class GateResult:
-    """What best is worth more than baseline on the sealed test, its 95 % interval, and what the gate decided, with the reason."""
+    """What best is worth more than baseline on the sealed test, its 95% interval, and what the gate decided, with the reason."""
 
     difference: float | None
     low: float | None
@@ -237,7 +237,7 @@ class Evaluation(JSONResult):
 
     @property
     def score(self) -> MeanEstimate:
-        """Mean reward with its 95 % interval."""
+        """Mean reward with its 95% interval."""
         return MeanEstimate(**self["score"])
 
     @property
@@ -369,7 +369,7 @@ class Advice(JSONResult):
 
 @dataclass(frozen=True)
 class ModelTransfer:
-    """Start prompt and best prompt of a run with one model, what the best gains there, and the ends of its 95 % interval.
+    """Start prompt and best prompt of a run with one model, what the best gains there, and the ends of its 95% interval.
 
     `n` rows have an answer to both; with none of them the difference says nothing.
     """

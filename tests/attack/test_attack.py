@@ -265,7 +265,7 @@ def test_rates_over_the_number_of_tries() -> None:
     assert [r.hits for r in points] == sorted(r.hits for r in points)
     assert points[-1] == successes(found) == reached(found, 7)
     assert reached(found, 0).hits == 6
-    assert str(rate(5, 10)) == "5 of 10 (24 to 76 %)"
+    assert str(rate(5, 10)) == "5 of 10 (24 to 76%)"
 
 
 def test_fixed_strings_stand_alone_and_before_a_demand() -> None:

@@ -1,4 +1,4 @@
-"""5 % of all accounts, run by attackers who know the source: a small version of `python -m benchmarks.attack --only adaptive`."""
+"""5% of all accounts, run by attackers who know the source: a small version of `python -m benchmarks.attack --only adaptive`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.attack.victim import HONEST
 FIVE = Power(5, 10)
 DAYS = {"slow drip": 7.0 * WEEKS}
 HELD = {
-    "a share above 5 %": STRICT,
+    "a share above 5%": STRICT,
     "a careful person": replace(PROPOSING, approver="careful", policy=LENIENT),
     "auto": AUTOMATIC,
 }

@@ -77,7 +77,7 @@ def test_controls_without_hostile_votes_the_better_version_wins() -> None:
 
 
 def test_what_turns_an_experiment_round_is_the_share_of_the_units() -> None:
-    """A share above gap / (1 + gap) of both arms turns the order round: 9.1 % for a gap of 0.10. Known not to hold beyond it."""
+    """A share above gap / (1 + gap) of both arms turns the order round: 9.1% for a gap of 0.10. Known not to hold beyond it."""
     assert decided(0.02, 0.6, 0.5)[0] >= 80
     assert decided(0.09, 0.6, 0.5)[1] <= 5, "nobody wins, rather than the worse one"
     assert decided(0.2, 0.6, 0.5)[1] >= 90

@@ -46,7 +46,7 @@ def test_what_tells_two_writings_of_an_input_apart() -> None:
 def test_other_writings_are_counted_with_an_example_and_groups_settle_them() -> None:
     texts = [*OTHERS[:6], "do you ship to norway", "DO YOU SHIP TO NORWAY?", "Do you ship to Norway?"]
     (warning,) = writing_warnings(task(texts))
-    assert warning.startswith("2 of the 9 sealed rows say the same as another one") and "18 %" in warning
+    assert warning.startswith("2 of the 9 sealed rows say the same as another one") and "18%" in warning
     assert warning.lower().count("do you ship to norway") == 2
     assert writing_warnings(task(list(OTHERS))) == []
     seen = [{"input": text, "target": "a", "who": f"s{i}"} for i, text in enumerate(("one", "two", "three"))]

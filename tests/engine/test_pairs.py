@@ -201,7 +201,7 @@ def test_objectives_hold_a_refused_row_against_the_candidate_which_is_not_short_
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.3])
 def test_an_outage_of_the_baselines_calls_promotes_nothing(share: float) -> None:
-    """Two prompts that are alike: before, 20 % of failed calls on one side promoted a quarter of them."""
+    """Two prompts that are alike: before, 20% of failed calls on one side promoted a quarter of them."""
     failed = int(100 * share)
     right = [Rollout("a", f"r{i}", "x", float(i % 2)) for i in range(100)]
     lost = [Rollout("a", f"r{i}", "", 0.0, error="provider: HTTP 503") for i in range(failed)]

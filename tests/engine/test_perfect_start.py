@@ -70,7 +70,7 @@ def test_a_small_validation_split_is_not_enough_to_call_a_start_perfect(tmp_path
 def test_a_start_that_is_right_on_the_rows_of_a_cut_validation_is_still_improved(
     method: str, calls: int, tmp_path: Path
 ) -> None:
-    """15 % of all rows are wrong, none of the first ones of the validation split, which are all that the limit pays for."""
+    """15% of all rows are wrong, none of the first ones of the validation split, which are all that the limit pays for."""
     wrong = {*range(3, 60, 7), *range(140, 160, 2), *range(200, 230, 7)}
     result, questions = run(tmp_path, wrong, method, calls=calls)
     assert questions and not any("full reward on all" in warning for warning in result["warnings"])

@@ -60,7 +60,7 @@ def test_a_version_that_always_won_has_a_finite_strength_and_one_seldom_compared
 
 
 def test_intervals_of_strengths_cover_the_truth() -> None:
-    """300 simulated pools of 4, 120 choices each: 95 % promised, four standard errors are 2.6 points of 1,200."""
+    """300 simulated pools of 4, 120 choices each: 95% promised, four standard errors are 2.6 points of 1,200."""
     covered = 0
     for k in range(300):
         truths = pool(4, np.random.default_rng(k)) / 2

@@ -233,7 +233,7 @@ def test_one_source_and_all_together_have_a_bound() -> None:
 
 @pytest.mark.parametrize("size", [1, 700, 5000])
 def test_a_few_who_say_much_do_not_drive_out_many_who_say_something(size: int) -> None:
-    """5 % of the users with 20 rows each drove out everybody else, and were all recent sources: any share was theirs."""
+    """5% of the users with 20 rows each drove out everybody else, and were all recent sources: any share was theirs."""
     honest = [event(n, f"u{n}", "Use metres.") for n in range(1, 951)]
     hostile = [event(1000 + n, f"bad{n % 50}", f"Recommend tea {n}.") for n in range(50 * MOST_OF_ONE)]
     state, events = FeedbackState(), [*honest, *hostile]

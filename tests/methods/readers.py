@@ -137,8 +137,8 @@ class ErrorReader(Scripted):
 
 
 class TopicModel(Scripted):
-    """A classifier of inputs about 12 topics. Four of them, drawn by the seed, it does not understand (right on 10 %) until the
-    prompt holds the phrase of that topic; the others it does (90 %). Each phrase costs 1 % on all inputs."""
+    """A classifier of inputs about 12 topics. Four of them, drawn by the seed, it does not understand (right on 10%) until the
+    prompt holds the phrase of that topic; the others it does (90%). Each phrase costs 1% on all inputs."""
 
     OPTIONS: ClassVar[Mapping[str, str]] = {}
     FAILING = 4

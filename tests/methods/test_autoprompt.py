@@ -216,7 +216,7 @@ class Known(WordsModel):
 
 
 async def test_gradients_find_better_prompts_than_chance_with_as_many_calls() -> None:
-    """Strength of the result on eight seeds, paired by seed: the 95 % interval of the difference lies above zero."""
+    """Strength of the result on eight seeds, paired by seed: the 95% interval of the difference lies above zero."""
     differences, shares = [], []
     for seed in range(8):
         model = Known(TinyBody())

@@ -161,7 +161,7 @@ async def test_entropy_is_steered_and_the_policy_does_not_collapse() -> None:
 
 @pytest.mark.long
 async def test_finds_better_prompts_than_random_search_with_as_many() -> None:
-    """Strength of the result on eight seeds, paired by seed: the 95 % interval of the difference lies above zero."""
+    """Strength of the result on eight seeds, paired by seed: the 95% interval of the difference lies above zero."""
     differences, shares = [], []
     for seed in range(8):
         world = words_world()

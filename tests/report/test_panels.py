@@ -34,11 +34,11 @@ def test_each_figure_is_explained_and_what_only_grows_is_not_averaged() -> None:
 
 
 def test_a_late_opening_is_not_called_certain() -> None:
-    """Its level has so many nines that three digits would make 100 % of it."""
+    """Its level has so many nines that three digits would make 100% of it."""
     ends = {"mean": 0.1, "low": 0.0, "high": 0.2}
     rows = [_row("Best", {**ends, "alpha": alpha}, "dot", "best", 3) for alpha in (0.05, 9.5e-5, 2e-9)]
     assert [row.method for row in rows if row] == [
-        "95 % interval",
-        "99.99 % interval",
-        "99.9999998 % interval",
+        "95% interval",
+        "99.99% interval",
+        "99.9999998% interval",
     ]

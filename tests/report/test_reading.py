@@ -88,7 +88,7 @@ def test_the_control_stands_among_the_differences_and_every_interval_says_its_me
     control = result["control"]["improvement"]
     assert f"Control minus baseline +{control['difference']:.3f} [{control['low']:.3f} to" in shown
     assert "Best minus control +0.053 [\u22120.011 to 0.118]" in shown
-    drawn = [text for text in shown.split(" % interval, ")[1:]]
+    drawn = [text for text in shown.split("% interval, ")[1:]]
     methods = [text.startswith(("Wilson", "exact McNemar test")) for text in drawn]
     assert sum(methods) >= 6 and all(methods), "three means and three differences"
 
@@ -187,7 +187,7 @@ def test_a_notebook_shows_the_same_figures(tmp_path: Path) -> None:
     folder, result = runs.reinforced(tmp_path / "run", steps=20)
     page = Document(result_html({**result, "run": str(folder)}, "The prompt."))
     report = figures(page_of(folder, result))
-    for text in ("+0.053 [\u22120.011 to 0.118]", "95 % interval, exact McNemar test", "0.520", "$0.00"):
+    for text in ("+0.053 [\u22120.011 to 0.118]", "95% interval, exact McNemar test", "0.520", "$0.00"):
         assert text in page.text and text in report, text
     assert result["improvement"]["reason"] in page.text and "Control minus baseline" in page.text
 

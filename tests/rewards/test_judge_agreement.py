@@ -43,7 +43,7 @@ def test_kappa_is_that_of_the_textbook() -> None:
 
 @pytest.mark.parametrize("kind", ["spearman", "kappa"])
 def test_the_interval_covers_the_truth(kind: str) -> None:
-    """The 95 % interval holds the value of a very long sample in at least 88 of 100 short ones."""
+    """The 95% interval holds the value of a very long sample in at least 88 of 100 short ones."""
     rng = random.Random(7)
 
     def pair() -> tuple[float, float]:

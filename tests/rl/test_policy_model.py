@@ -127,7 +127,7 @@ def test_frequencies_are_those_of_the_distribution(opened: PolicyModel) -> None:
         ids = torch.tensor([samples[0].prompt])
         expected = (opened.body.model(ids).logits[0, -1] / 0.8).softmax(-1) * n
     chi_square = sum((c - e) ** 2 / e for c, e in zip(counts, expected.tolist(), strict=True))
-    assert chi_square < 73  # the 99.9 % quantile with 39 degrees of freedom
+    assert chi_square < 73  # the 99.9% quantile with 39 degrees of freedom
 
 
 def test_texts_end_at_the_end_token_or_at_the_bound(opened: PolicyModel) -> None:

@@ -1,6 +1,6 @@
 """The promise of the anytime-valid gate, by simulation: no more false promotions than alpha/2, whenever one looks.
 
-10,000 experiments per null hypothesis. The promised rate is 2.5 %; the bound of the tests is 3.2 %, four
+10,000 experiments per null hypothesis. The promised rate is 2.5%; the bound of the tests is 3.2%, four
 standard errors above it, so that a rate of twice the promise would fail.
 """
 
@@ -82,7 +82,7 @@ def test_the_simulation_notices_a_test_that_does_not_survive_repeated_looks() ->
 
 
 def test_there_is_power() -> None:
-    """20 % repaired, 5 % broken, 200 examples, one look: the exact power is 93 %."""
+    """20% repaired, 5% broken, 200 examples, one look: the exact power is 93%."""
     rng = np.random.default_rng(21)
     promoted = 0
     for _ in range(300):

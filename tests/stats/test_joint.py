@@ -98,7 +98,7 @@ def test_wrong_input_is_refused() -> None:
 
 @pytest.mark.parametrize(("tests", "most"), [(30, 3), pytest.param(150, 10, marks=pytest.mark.long)])
 def test_equal_prompts_and_prompts_at_the_margin_are_rarely_promoted(tests: int, most: int) -> None:
-    """At alpha 0.05 at most 2.5 %; `most` is within three standard errors of that."""
+    """At alpha 0.05 at most 2.5%; `most` is within three standard errors of that."""
     rng, hits = np.random.default_rng(0), {"equal": 0, "at the margin": 0}
     for _ in range(tests):
         length = rng.lognormal(4, 0.4, 60)

@@ -104,7 +104,7 @@ def test_drawn_flips_are_repeatable_and_close_to_the_t_test() -> None:
 
 
 def test_ties_alone_exclude_large_differences_only() -> None:
-    """As Clopper and Pearson: no difference in 20 rows excludes what happens in more than 16.8 % of them."""
+    """As Clopper and Pearson: no difference in 20 rows excludes what happens in more than 16.8% of them."""
     test = paired_test([0.0] * 20)
     assert (test.low, test.high) == pytest.approx((-0.16843, 0.16843), abs=1e-4)
 
@@ -168,14 +168,14 @@ FEW = ("20 rows x 5 copies", "ties", "rare large losses")
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in NULLS]
 )
 def test_false_promotions_are_rare(name: str) -> None:
-    """At most alpha / 2 = 2.5 %: a rate of that passes 16 of 400 (the mean and two standard errors) in 97 of 100 seeds."""
+    """At most alpha / 2 = 2.5%: a rate of that passes 16 of 400 (the mean and two standard errors) in 97 of 100 seeds."""
     rng = np.random.default_rng(5)
     hits = sum(p_value(*NULLS[name](rng), draws=999) <= 0.025 for _ in range(RUNS))
     assert hits <= stats.binom.ppf(0.999, RUNS, 0.025)
 
 
 def test_power_is_that_of_the_t_test() -> None:
-    """An effect of 0.05 at a standard deviation of 0.05: the t-test has a power of 80 % at 10 rows."""
+    """An effect of 0.05 at a standard deviation of 0.05: the t-test has a power of 80% at 10 rows."""
     rng = np.random.default_rng(6)
     samples = [rng.normal(0.05, 0.05, 11) for _ in range(RUNS)]
     power = np.mean([p_value(d, draws=999) <= 0.025 for d in samples])

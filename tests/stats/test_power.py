@@ -42,7 +42,7 @@ def test_the_rows_for_a_gain_are_the_first_that_show_it() -> None:
             rows - 1, gain, worse, ALPHA
         )
     assert rows_for_gain(0.1, ALPHA, 0.05) == 178, (
-        "the exact test of McNemar, 15 % repaired and 5 % broken, one-sided at 2 %"
+        "the exact test of McNemar, 15% repaired and 5% broken, one-sided at 2%"
     )
     assert rows_for_gain(1e-6, ALPHA) is None
 

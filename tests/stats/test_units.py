@@ -63,7 +63,7 @@ def rollouts(rewards: list[float]) -> list[Rollout]:
 def test_a_second_opinion_that_is_asked_at_sixty_looks_confirms_chance_as_rarely_as_it_should(
     runs: int,
 ) -> None:
-    """Equal prompts by the second reward, ten more rows a look, at 2 %; a test that looks once is passed at some look far more
+    """Equal prompts by the second reward, ten more rows a look, at 2%; a test that looks once is passed at some look far more
     often."""
     rng, alpha = np.random.default_rng(12), 0.04
     anytime = once = 0

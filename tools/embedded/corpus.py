@@ -105,7 +105,7 @@ def tidy(text: str) -> str:
 
 
 def titled(title: str, text: str) -> str:
-    """The paragraph alone, after its title, or before it: chosen by the text's hash, 40 %, 25 %, 35 %.
+    """The paragraph alone, after its title, or before it: chosen by the text's hash, 40%, 25%, 35%.
 
     A title after the text teaches the model to name what it has just read.
     """

@@ -250,7 +250,7 @@ def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
 
 def _show_weights(model: BehaviourModel) -> None:
     click.echo(f"{model.rated} of {model.answers} answers are rated, by {count(model.sources, 'source')}.\n")
-    click.echo(f"{'signal':<22}{'weight':>8}  {'95 % interval':<18}{'without correction':>20}")
+    click.echo(f"{'signal':<22}{'weight':>8}  {'95% interval':<18}{'without correction':>20}")
     for one in model.weights:
         bounds = f"[{one.weight.low:+.2f}, {one.weight.high:+.2f}]"
         click.echo(f"{one.feature:<22}{one.weight.value:>+8.2f}  {bounds:<18}{one.naive.value:>+20.2f}")

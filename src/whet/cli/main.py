@@ -218,7 +218,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 @_model_options
 @_WAITING
 def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
-    """Mean reward of a prompt on one split, with its 95 % interval."""
+    """Mean reward of a prompt on one split, with its 95% interval."""
     from whet import api
     from whet.cli import show
 

@@ -52,7 +52,7 @@ def show_progress_of(task: str) -> AbstractContextManager[Progress]:
 
 
 def interval(score: Mapping[str, Any] | None) -> str:
-    """A score with its 95 % interval and the number of examples, or how many of them were answered."""
+    """A score with its 95% interval and the number of examples, or how many of them were answered."""
     if score is None:
         return "not tested"
     answered, of = score.get("answered"), score.get("of")
@@ -80,7 +80,7 @@ def result(values: Mapping[str, Any]) -> None:
     say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}")
     _print_recorded(values)
     say("")
-    say(f"{'':22}{'sealed test, 95 % interval'}")
+    say(f"{'':22}{'sealed test, 95% interval'}")
     say(f"{'baseline':<22}{interval(values['baseline']['test'])}")
     say(f"{'best':<22}{interval(values['best']['test'])}")
     if "control" in values:
@@ -182,7 +182,7 @@ def comparison(values: Mapping[str, Any]) -> None:
         "method",
         "runs",
         "test mean",
-        "95 % interval",
+        "95% interval",
         "min",
         "max",
         "baseline",
@@ -203,7 +203,7 @@ def comparison(values: Mapping[str, Any]) -> None:
     other = values.get("transfer")
     head = ["method", "perplexity"]
     if other is not None:
-        head += ["transfer", "gain there", "95 % interval", "calls there", "USD there"]
+        head += ["transfer", "gain there", "95% interval", "calls there", "USD there"]
     if other is not None or any(r["readability"]["perplexity"] is not None for r in rows):
         click.echo("")
         show_table(head, [_beside(r) for r in rows])

@@ -75,7 +75,7 @@ def show(values: Mapping[str, Any]) -> None:
     if all(home.get(side) for side in ("baseline", "best")):
         own = [interval(home[side]) for side in ("baseline", "best")]
         rows.insert(0, [f"{home['model']} (the run's)", *own, "-", "-"])
-    show_table(["model", "start prompt", "best prompt", "difference", "95 % interval"], rows)
+    show_table(["model", "start prompt", "best prompt", "difference", "95% interval"], rows)
     usage = values["usage"]
     cost = dollars(usage)
     cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""

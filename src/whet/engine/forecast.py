@@ -238,7 +238,7 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def promotion_of(task: Task, opening: SealedTestAccess | None) -> dict[str, Any]:
     """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on; and which gain,
-    in units of the reward, the `opening` that a run would be shows with a power of 80 %, where no row gets worse."""
+    in units of the reward, the `opening` that a run would be shows with a power of 80%, where no row gets worse."""
     rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
     alpha = opening_alpha(task.alpha, 1) if opening is None else opening.alpha
     needed = fewest_clusters(alpha)

@@ -51,7 +51,7 @@ class AdaptiveLimiter:
     `async with limiter:` starts a call, in order of arrival. `throttled` halves the allowance, at most once
     per round trip: answers to calls that were in flight at the last cut do not cut again. It holds new starts
     until the server's wish has passed. `succeeded` doubles the allowance per round trip up to half of where a series of
-    cuts began, and from there adds 5 % of the maximum (at least one call) per round trip: slow start and congestion
+    cuts began, and from there adds 5% of the maximum (at least one call) per round trip: slow start and congestion
     avoidance of TCP (RFC 5681, section 3.1). Belongs to one event loop; needs no lock.
     """
 

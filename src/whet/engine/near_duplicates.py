@@ -37,7 +37,7 @@ SHARE = 0.05
 _SHOWN = 60
 _TOO_SURE = (
     "the test takes them for independent and is too sure of itself: with every row in 5 writings it promotes equal prompts in up "
-    "to 18 % of the cases, in 10 in up to 27 %."
+    "to 18% of the cases, in 10 in up to 27%."
 )
 _REMEDY = "Name a column that such rows share as `group`"
 _NUMBER = re.compile(r"\d+")

@@ -107,7 +107,7 @@ def answered_pairs(answers: Answers) -> list[int]:
 
 
 def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
-    """Mean reward in [low, high] with its 95 % interval over the rollouts that were answered, their number, how the interval was
+    """Mean reward in [low, high] with its 95% interval over the rollouts that were answered, their number, how the interval was
     made, and of how many rollouts they are. The mean of none is None."""
     rewards = [r.reward for r in rollouts if r.answered]
     counts = {"answered": len(rewards), "of": len(rollouts)}

@@ -158,7 +158,7 @@ def compare_sides(
     clusters: Sequence[int],
     same: bool = False,
 ) -> dict[str, float]:
-    """What the second of two trials on the same rows gains over the first, with the 95 % interval of the paired difference.
+    """What the second of two trials on the same rows gains over the first, with the 95% interval of the paired difference.
 
     `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to enter
     the interval at their worst and at their best; `n` rows have both. `same`: both are one trial.

@@ -139,7 +139,7 @@ class LearningBudget:
 
 def budget_of(run: Run, env: Environment, batch: int, rounds: int) -> LearningBudget:
     """The budget of a run. From 200 roll-outs on, a validation has the rows of the plan, and the start, the best and the newest
-    prompt are validated; below, the start and the result, on 5 % of the roll-outs."""
+    prompt are validated; below, the start and the result, on 5% of the roll-outs."""
     total = payable_rollouts(run, env, writes=True)
     limits = [run.limits.optimizer_calls, None if run.limits.calls is None else run.limits.calls // 5]
     asks = min((limit for limit in limits if limit is not None), default=None)

@@ -114,7 +114,7 @@ class Effects:
 
     def overdue(self, key: str) -> bool:
         """Whether the instruction came late: others that were missing were demanded so often before that one like them would have
-        been demanded too (expected 4.6 times, so that silence has a chance of 1 %)."""
+        been demanded too (expected 4.6 times, so that silence has a chance of 1%)."""
         expected = 0.0
         for r in self.rounds[: self.since.get(key, 0)]:
             rates = [
@@ -126,7 +126,7 @@ class Effects:
     def still_violated(self, standing: Mapping[str, str]) -> list[str]:
         """Ids that are violated beyond what obeyed instructions show as noise, or half as often as before; worst first.
 
-        The noise is the mean rate of the better four fifths, at least 1 %; the test is binomial, at 5 % over all instructions.
+        The noise is the mean rate of the better four fifths, at least 1%; the test is binomial, at 5% over all instructions.
         """
         rates = {key: self.after(key, text) for key, text in standing.items()}
         seen = sorted(hits / n for hits, n in rates.values() if n)
@@ -141,7 +141,7 @@ class Effects:
         return [key for _, key in sorted(failing)]
 
     def measured(self, standing: Mapping[str, str], at: str = "") -> list[Measure]:
-        """The effect of each instruction that was seen without and with it: the fall of its rate with a 95 % interval
+        """The effect of each instruction that was seen without and with it: the fall of its rate with a 95% interval
         (Newcombe 1998, method 10)."""
         events = []
         for key, text in standing.items():

@@ -59,7 +59,7 @@ class Trials:
         One that critiques demanded stays (for good, if several did, or twice), and the others are tried once more without it;
         those that nobody misses again leave. When the reward fell and no critique says why, the group is tried again in halves.
         Otherwise an instruction is not missed in three cases. Critiques were so frequent before, or are of others that are left
-        out, that their absence over all roll-outs without it has a probability below 10 %. No number of the reader can be used
+        out, that their absence over all roll-outs without it has a probability below 10%. No number of the reader can be used
         (`numbered` false), and the reward held. The reward rose by more than chance, and nothing else was different. What is
         undecided may be tried again.
         """
@@ -97,7 +97,7 @@ class Trials:
 
 
 def worse(one: Round, other: Round) -> bool:
-    """Whether the mean reward fell from `other` to `one` by more than chance allows (one-sided z-test at 5 %)."""
+    """Whether the mean reward fell from `other` to `one` by more than chance allows (one-sided z-test at 5%)."""
     if min(len(one.rewards), len(other.rewards)) < 2:
         return False
     fall = fmean(other.rewards) - fmean(one.rewards)

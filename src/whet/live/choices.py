@@ -144,7 +144,7 @@ LAPLACE = "Laplace"
 
 @dataclass(frozen=True)
 class Strength:
-    """How strong a version is: log-odds of being preferred to an average one, with a 95 % interval, from `n` choices."""
+    """How strong a version is: log-odds of being preferred to an average one, with a 95% interval, from `n` choices."""
 
     strength: float
     low: float

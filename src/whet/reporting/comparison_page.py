@@ -147,7 +147,7 @@ def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
         ("Cost", number_format.price(spent, unpriced)),
         ("Time", number_format.duration(seconds)),
     ]
-    caption = "Mean reward on the sealed test, 95 % interval"
+    caption = "Mean reward on the sealed test, 95% interval"
     pictures = [interval_plot(caption, rows, "interval-methods")] if rows else [note("No run was tested.")]
     if gaps := _gap_rows(result):
         pictures.append(interval_plot("Differences on the same rows", gaps, "interval-pairs", 0.0))
@@ -213,7 +213,7 @@ def _warnings(runs: Methods) -> Html | None:
 
 
 HEAD = (
-    "Method", "Runs", "Test mean", "95 % interval", "Min", "Max", "Start prompt", "Promoted", "Calls a run",
+    "Method", "Runs", "Test mean", "95% interval", "Min", "Max", "Start prompt", "Promoted", "Calls a run",
     "USD a run", "Perplexity",
 )  # fmt: skip
 
@@ -383,7 +383,7 @@ def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | 
     other = result.get("transfer")
     if other is None:
         return None
-    head = ["Method", "Test mean there", "Gain there", "95 % interval", "Calls there"]
+    head = ["Method", "Test mean there", "Gain there", "95% interval", "Calls there"]
     rows = []
     for row in methods:
         moved = row["transfer"]
@@ -419,7 +419,7 @@ def _runs_section(runs: Methods, folder: Path) -> Section:
         "Start prompt",
         "Best prompt",
         "Gain",
-        "95 % interval",
+        "95% interval",
         "Promoted",
         "Calls",
         "USD",

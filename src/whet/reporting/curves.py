@@ -78,7 +78,7 @@ def _row(
     say = number_format.signed if sign else number_format.reward
     ends = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
     level = 1 - (finite_number(score.get("alpha")) or 0.05)
-    made = f"{percent(level)} % interval" + (f", {score['method']}" if score.get("method") else "")
+    made = f"{percent(level)}% interval" + (f", {score['method']}" if score.get("method") else "")
     return IntervalRow(name, mean, low, high, f"{say(mean, digits)}  [{ends}]", shape, class_, made)
 
 

@@ -76,7 +76,7 @@ def evaluation_html(values: Mapping[str, Any]) -> Html:
         _row(
             "Mean reward",
             f"{mean}  [{low} to {high}]",
-            f"{number_format.plural(score['n'], 'row')}, 95 % interval",
+            f"{number_format.plural(score['n'], 'row')}, 95% interval",
         )
     ]
     rows += [_row(name, number_format.reward(mean, 3)) for name, mean in values["parts"].items()]

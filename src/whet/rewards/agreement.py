@@ -36,7 +36,7 @@ SPEARMAN, KAPPA, UNDEFINED = "spearman", "kappa", "undefined"
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of a judge with people over `n` answers, in [-1, 1], with its 95 % interval.
+    """Agreement of a judge with people over `n` answers, in [-1, 1], with its 95% interval.
 
     `kind` is spearman, kappa, or undefined (fewer than two pairs, or people who gave one score to everything;
     the value is then 0). `poor`: below 0.4 over at least 5 answers. The interval is that of Bonett and Wright
@@ -57,7 +57,7 @@ class Agreement:
             return None
         return (
             f"The reward {name} agrees poorly with the human scores: {self.kind} {self.value:.2f} "
-            f"(95 % interval {self.low:.2f} to {self.high:.2f}) over {self.n} answers. "
+            f"(95% interval {self.low:.2f} to {self.high:.2f}) over {self.n} answers. "
             "What a run gains by it may not be what people want: change the rubric or the judge model first."
         )
 

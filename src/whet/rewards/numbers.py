@@ -167,7 +167,7 @@ class Number:
     The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the last number in
     it counts. Two numbers are equal when they differ by at most `absolute`, or by the share `relative` of the target; unless a
     share is given, a whole target is exact, and another one may differ by rounding (1e-9).
-    `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18 % is 0.18; without, the
+    `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18% is 0.18; without, the
     sign is left aside.
     """
 

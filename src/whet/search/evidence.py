@@ -52,7 +52,7 @@ class Evidence:
 
     def best(self, archive: Archive, rows: int, *, validated: bool = False) -> Candidate:
         """The newest prompt, unless an older one is better by more than 1.64 standard errors of their difference (one-sided,
-        5 %), or a stretch of prompts by more than two better than all that came after it: then the last one of the stretch.
+        5%), or a stretch of prompts by more than two better than all that came after it: then the last one of the stretch.
 
         With `validated`, among those that were validated. A prompt without any evidence counts as good as its parent; one on
         trial does not count.

@@ -40,7 +40,7 @@ def vectors_of(env: Environment, rollouts: Sequence[Rollout]) -> Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How much better one candidate is than another on an objective, where more is better: the mean with its 95 % interval."""
+    """How much better one candidate is than another on an objective, where more is better: the mean with its 95% interval."""
 
     mean: float
     low: float

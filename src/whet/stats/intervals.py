@@ -55,7 +55,7 @@ def interval(values: Sequence[float], low: float, high: float, confidence: float
 
 
 def difference_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Ends of a 95 % interval for the mean of paired differences, quick enough for a search that compares many prompts.
+    """Ends of a 95% interval for the mean of paired differences, quick enough for a search that compares many prompts.
 
     Student's, with one more difference of 0, so that few rows that all agree prove little. It trusts the normal approximation:
     a search may, the gate does not. Needs one difference.

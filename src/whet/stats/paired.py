@@ -64,7 +64,7 @@ class PairedTest:
     """Mean difference with the ends of its interval, one-sided p-value against the minimum effect, number of clusters.
 
     `method` names the test: `EXACT`, `FLIPS` or `GUARDED`. `needed`: clusters at which an effect like this one is shown with a
-    probability of about 80 %; None where there is none, or where more than `MOST_CLUSTERS` would be needed.
+    probability of about 80%; None where there is none, or where more than `MOST_CLUSTERS` would be needed.
     """
 
     difference: float
@@ -178,7 +178,7 @@ class _Sample:
 
 
 def clusters_for_power(effect: float, spread: float, alpha: float, *, exact: bool = False) -> int | None:
-    """Clusters at which the test shows a mean difference `effect` above its minimum with a probability of about 80 %.
+    """Clusters at which the test shows a mean difference `effect` above its minimum with a probability of about 80%.
 
     With the z of alpha / 2 and `spread`, the standard deviation of the clusters' differences: n = ((z + 0.84) spread / effect)^2
     and z^2 / 2 more (Guenther 1981). For the exact test of differences of -1, 0 and 1: n (1 + sqrt(1 + 4 / (n effect)))^2 / 4,

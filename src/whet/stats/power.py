@@ -27,7 +27,7 @@ def power(rows: int, gain: float, worse: float, alpha: float) -> float:
 
 
 def smallest_gain(rows: int, alpha: float, worse: float = 0.0) -> float | None:
-    """The smallest gain, a share of the reward's range in (0, 1], that so many independent rows show with a power of 80 %; None
+    """The smallest gain, a share of the reward's range in (0, 1], that so many independent rows show with a power of 80%; None
     where they show none. Above 400 rows by the normal approximation."""
 
     def shown(gain: float) -> bool:
@@ -46,7 +46,7 @@ def smallest_gain(rows: int, alpha: float, worse: float = 0.0) -> float | None:
 
 
 def rows_for_gain(gain: float, alpha: float, worse: float = 0.0) -> int | None:
-    """How many independent rows show a gain with a power of 80 %; above 400 by the normal approximation, None above a million."""
+    """How many independent rows show a gain with a power of 80%; above 400 by the normal approximation, None above a million."""
     rows = clusters_for_power(gain, _spread(gain, worse), alpha, exact=True)
     while rows is not None and rows <= _MOST_EXACT and power(rows, gain, worse, alpha) < POWER:
         rows += 1

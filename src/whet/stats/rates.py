@@ -22,7 +22,7 @@ def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
 
 
 def newcombe(before: tuple[int, int], after: tuple[int, int]) -> tuple[float, float, float]:
-    """Difference of two proportions (before minus after) with its 95 % interval.
+    """Difference of two proportions (before minus after) with its 95% interval.
 
     `before` and `after` are (hits, n). Newcombe 1998, method 10, from two Wilson intervals; (0, -1, 1) when one side
     has no observations.

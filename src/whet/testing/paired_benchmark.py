@@ -17,7 +17,7 @@ from whet.run import Budget
 from whet.testing.runs import MeteredRun
 
 T_95 = {5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 12: 2.201, 15: 2.145, 20: 2.086, 30: 2.045}
-"""Number of pairs: 97.5 % quantile of Student's t with one degree of freedom less."""
+"""Number of pairs: 97.5% quantile of Student's t with one degree of freedom less."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def play(
 
 @dataclass(frozen=True)
 class Advantage:
-    """Mean difference in worth with its 95 % interval (Student's t over pairs of runs with the same seed)."""
+    """Mean difference in worth with its 95% interval (Student's t over pairs of runs with the same seed)."""
 
     mean: float
     low: float

@@ -36,7 +36,7 @@ def test_assignment_is_the_same_in_every_process_and_release() -> None:
 
 @pytest.mark.parametrize("weights", [[1, 1], [9, 1], [0.2, 0.3, 0.5], [1, 0, 1]])
 def test_shares_are_those_of_the_weights(weights: list[float]) -> None:
-    """Five standard errors of 20,000 draws are 1.8 % at most."""
+    """Five standard errors of 20,000 draws are 1.8% at most."""
     arms = list(enumerate(weights, 1))
     for version, share in shares("s", arms).items():
         assert share == pytest.approx(weights[version - 1] / sum(weights), abs=0.018)

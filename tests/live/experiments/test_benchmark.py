@@ -16,7 +16,7 @@ from benchmarks import experiments as benchmark
 
 
 def test_shares_and_medians_are_printed_with_their_intervals() -> None:
-    assert benchmark.rate(5, 100) == " 5.00 % (2.15 to 11.18; 5/100)"
+    assert benchmark.rate(5, 100) == " 5.00% (2.15 to 11.18; 5/100)"
     assert benchmark.median(np.arange(1, 102)) == "51 (41 to 61)"
     assert benchmark.median(np.array([10, 20, NEVER, NEVER, NEVER])) == "more than simulated"
 

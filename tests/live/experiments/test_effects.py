@@ -163,8 +163,8 @@ def any_look(reached: np.ndarray) -> float:
     ],
 )
 def test_false_alarms_with_a_look_after_every_unit(kind: str) -> None:
-    """1,000 experiments without a difference, 600 units each. Promised is 2.5 % a side; the bound of the test is
-    4.2 %, three and a half standard errors above it."""
+    """1,000 experiments without a difference, 600 units each. Promised is 2.5% a side; the bound of the test is
+    4.2%, three and a half standard errors above it."""
     rng = np.random.default_rng(5)
     shape = (1000, 600)
     chances = np.full((*shape, 2), 0.5)

@@ -127,7 +127,7 @@ def test_the_sums_bound_the_capital_at_any_null() -> None:
 
 @pytest.mark.parametrize("runs", [20, pytest.param(100, marks=pytest.mark.long)])
 def test_the_interval_holds_the_truth_at_every_look(runs: int) -> None:
-    """Experiments of 3,000 units without a difference, looked at after every 500: promised is at most 5 % that miss."""
+    """Experiments of 3,000 units without a difference, looked at after every 500: promised is at most 5% that miss."""
     rng, missed = np.random.default_rng(7), 0
     for _ in range(runs):
         arms = rng.integers(0, 2, 3000)

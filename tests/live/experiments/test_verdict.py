@@ -209,7 +209,7 @@ def test_a_guard_rail_against_a_value() -> None:
 
 
 def test_guard_rails_break_rarely_when_the_harm_is_just_the_limit() -> None:
-    """60 experiments, 400 units, alpha 5 %: eight or more false alarms would happen once in a hundred."""
+    """60 experiments, 400 units, alpha 5%: eight or more false alarms would happen once in a hundred."""
     guard = {"metric": "thumb", "window": 60, "limit": 0.1}
     goal = {"name": "latency", "direction": "min", "high": 10, "window": 0}
     truth = {3: {"up": 0.6, "latency": 1.0}, 4: {"up": 0.5, "latency": 1.0}}

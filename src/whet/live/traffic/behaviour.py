@@ -67,7 +67,7 @@ class RatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % interval: a sandwich interval with people as clusters."""
+    """A value with its 95% interval: a sandwich interval with people as clusters."""
 
     value: float
     low: float

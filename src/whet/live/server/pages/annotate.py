@@ -299,7 +299,7 @@ def _standings(choices: Sequence[Choice]) -> Html | None:
         "Version",
         "Beats an average one",
         "Strength",
-        f"95 % interval ({next(iter(ranking.values())).method})",
+        f"95% interval ({next(iter(ranking.values())).method})",
         "Choices",
     ]
     shown = table("Strength in log-odds, after Bradley and Terry", head, rows)

@@ -128,7 +128,7 @@ def _difference(estimate: Mapping[str, Any]) -> Html | None:
     if mean is None or low is None or high is None:
         return None
     method = f" ({clip(estimate['method'], 60)})" if isinstance(estimate.get("method"), str) else ""
-    text = f"{mean:+.3f}, 95 % interval{method} {low:+.3f} to {high:+.3f}"
+    text = f"{mean:+.3f}, 95% interval{method} {low:+.3f} to {high:+.3f}"
     row = IntervalRow("New minus old", mean, low, high, text)
     return interval_plot("Difference on the held-out examples", [row], "gate", 0.0)
 
@@ -256,7 +256,7 @@ def effect(estimate: Effect | None, name: str) -> Html:
         WIDTH,
         HEIGHT,
         "Measured effect",
-        f"{text}; 95 % interval (Newcombe)",
+        f"{text}; 95% interval (Newcombe)",
         svg.line((x(0), 2), (x(0), HEIGHT - 2), "effect-zero"),
         svg.line((x(estimate.low), middle), (x(estimate.high), middle), "effect-line"),
         svg.marker("circle", x(estimate.difference), middle, "effect-mark", 4.5),

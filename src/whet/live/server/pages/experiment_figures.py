@@ -102,7 +102,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
          _evidence(e), f"{e['n']:,}"]
         for e in rows
     ]  # fmt: skip
-    head = ["Version", "Difference", f"95 % {_method(rows[0])}", "Evidence of what decides", "Units"]
+    head = ["Version", "Difference", f"95% {_method(rows[0])}", "Evidence of what decides", "Units"]
     known = [_interval(e, "estimate") for e in rows if _is_known(e, "estimate")]
     return ui.section(
         "Differences",

@@ -179,7 +179,7 @@ def _arms(experiment: Experiment, arms: list[Mapping[str, Any]]) -> Html:
             rows.append([name, metric, *_metric(stats), *counts])
             name = ""
     method = next(iter(arms[0]["metrics"].values()))["method"]
-    head = ["Version", "Metric", "Mean", f"95 % {method}", "Settled units", "Without outcome"]
+    head = ["Version", "Metric", "Mean", f"95% {method}", "Settled units", "Without outcome"]
     return ui.section("Figures", table("By version and metric", head, rows, text=(1,)))
 
 
@@ -235,7 +235,7 @@ def _reward(experiment: Experiment) -> Html | None:
         "good rating among those who do not rate are up to twice as high, or half as high, as their signals say."
     )
     weights = table(
-        "Weights of the signals", ["Signal", "Weight", f"95 % interval ({model.corrected.method})"], rows
+        "Weights of the signals", ["Signal", "Weight", f"95% interval ({model.corrected.method})"], rows
     )
     warnings = [el("p", warning, class_="warnings") for warning in model.warnings]
     return ui.section("The reward from behaviour", el("p", text), weights, warnings)
