@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.server.client import Answer, Client
-from tests.server.conftest import Running
+from tests.server.conftest import Running, Start
 from tests.server.world import NAME, SOURCE, fill
 from whet.errors import StorageError
 from whet.live.server.app import ROUTERS
+from whet.live.server.limits import ServerLimits
 
 TYPED = 'Line one <b>&amp;</b>\n\n  "two"\r\n'
 
@@ -179,6 +180,28 @@ def test_too_many_requests_lose_nothing(server: Running) -> None:
     assert forms.last == {**fields, "text": TYPED.replace("\r\n", "\n")} and forms.fields["csrf"] == [
         editor.csrf
     ]
+
+
+def test_a_form_that_is_too_large_loses_nothing(start: Start) -> None:
+    with start(ServerLimits(form_bytes=2000)) as server:
+        fill(server.state.live)
+        editor = server.browser("editor")
+        long = TYPED.replace("\r\n", "\n") + "a" * 2000
+        fields = {"base": "1", "message-0": long, "message": "m", "label": "staging"}
+        answer = editor.submit(f"/edit/{NAME}", fields)
+        assert answer.status == 413 and "larger than 2,000 bytes. Shorten a text" in alert(answer)
+        forms = Forms(answer.text)
+        assert forms.last == fields and forms.action == f"/edit/{NAME}"
+        assert forms.fields["csrf"] == [editor.csrf]
+        kept = Forms(server.browser("viewer").submit(f"/edit/{NAME}", fields).text)
+        assert kept.last == fields, "nor does one whose sender may not send it"
+
+
+def test_a_form_that_is_far_too_large_says_where_the_text_may_be(start: Start) -> None:
+    with start(ServerLimits(form_bytes=2000)) as server:
+        answer = server.browser("editor").submit("/new", {"name": "a/b", "text": "a" * 9000, "message": ""})
+        assert answer.status == 413 and "larger than 2,000 bytes" in answer.text
+        assert "browser's Back" in html.unescape(answer.text) and "aaaa" not in answer.text
 
 
 def test_a_strangers_site_gets_no_form(server: Running) -> None:

@@ -25,6 +25,7 @@ from whet.live.server.request_context import (
     RequestContext,
     form_value,
     read_body,
+    too_large,
 )
 from whet.live.server.responses import Refused
 from whet.live.server.roles import PROGRAMS, PUBLIC, Permission, Principal
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 Handler = Callable[[RequestContext], "Response | Awaitable[Response]"]
 SAFE = frozenset({"GET", "HEAD"})
 FORM_SIZE, JSON_SIZE, INGEST_SIZE = "form_bytes", "json_bytes", "ingest_bytes"
+KEPT = 4
+"""How many times as large as its limit a form may be to be shown again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +92,43 @@ class Endpoint:
             self._admit(state, scope, who)
         except Refused:
             if self._keeps(headers):
-                body = await read_body(receive, headers, state.limits.form_bytes, state.limits.receive)
+                body = await self._read(state, receive, headers, who)
                 call = RequestContext(Request(scope, receive), headers, state, who, body)
                 scope["whet.form"] = call, None  # the page is not for this caller, or not now
             raise
         scope["whet.who"] = None if who is None else who.name
         body = b""
         if self.method not in SAFE:
-            size = INGEST_SIZE if self.ingest else FORM_SIZE if self._form(headers) else JSON_SIZE
-            body = await read_body(receive, headers, getattr(state.limits, size), state.limits.receive)
+            body = await self._read(state, receive, headers, who)
             if self.ingest:
                 state.spend_bytes(who, len(body))
         call = RequestContext(Request(scope, receive), headers, state, who, body)
         if self._keeps(headers):
             scope["whet.form"] = call, self.form
+            if len(body) > state.limits.form_bytes:
+                raise too_large(state.limits.form_bytes, "Shorten a text of the form.")
         self._check_csrf(who, headers, body)
         if inspect.iscoroutinefunction(self.handle):
             answer = await self.handle(call)
         else:
             answer = await run_in_threadpool(self.handle, call)
         await answer(scope, receive, send)
+
+    async def _read(
+        self, state: AppState, receive: Receive, headers: dict[bytes, bytes], who: Principal | None
+    ) -> bytes:
+        """The body. A form of somebody who is known may be `KEPT` times as large as it is taken, so that it is shown again."""
+        limits = state.limits
+        if who is None or not self._keeps(headers):
+            size = INGEST_SIZE if self.ingest else FORM_SIZE if self._form(headers) else JSON_SIZE
+            return await read_body(receive, headers, getattr(limits, size), limits.receive)
+        try:
+            return await read_body(receive, headers, KEPT * limits.form_bytes, limits.receive)
+        except Refused as error:
+            if error.status != 413:
+                raise
+            lost = "It is too large to be shown here again: your browser's Back may still have it. Shorten it there."
+            raise too_large(limits.form_bytes, lost) from None
 
     def _admit(self, state: AppState, scope: Scope, who: Principal | None) -> None:
         """Raises Refused where the caller may not make this request: 401, 403, or 429 with Retry-After."""

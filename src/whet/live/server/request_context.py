@@ -177,7 +177,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, se
     if not announced.isdigit():
         raise Refused(400, "Content-Length is no number.")
     if int(announced) > most:
-        raise _too_large(most)
+        raise too_large(most)
     pieces: list[bytes] = []
     size = 0
     try:
@@ -189,7 +189,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, se
                 piece: bytes = message.get("body", b"")
                 size += len(piece)
                 if size > most:
-                    raise _too_large(most)
+                    raise too_large(most)
                 pieces.append(piece)
                 if not message.get("more_body"):
                     break
@@ -211,11 +211,12 @@ def _decompress(body: bytes, packing: bytes, most: int) -> bytes:
     except zlib.error:
         raise Refused(400, "The body is no gzip stream.") from None
     if len(unpacked) > most:
-        raise _too_large(most)
+        raise too_large(most)
     if not unpacker.eof:
         raise Refused(400, "The gzip stream is not complete.")
     return unpacked
 
 
-def _too_large(most: int) -> Refused:
-    return Refused(413, f"The body is larger than {most:,} bytes.")
+def too_large(most: int, remedy: str = "") -> Refused:
+    """The refusal of a body of more than `most` bytes, and what to do."""
+    return Refused(413, f"The body is larger than {most:,} bytes. {remedy}".rstrip())
