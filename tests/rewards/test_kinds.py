@@ -94,6 +94,32 @@ async def test_options_of_numbers(reward: Any, answer: str, target: Any, value: 
     assert await grade(reward, answer, target) == value
 
 
+@pytest.mark.parametrize(
+    ("reward", "answer", "target", "value"),
+    [
+        (Number(), "- 42", 42, 1.0),
+        (Number(), "- 42", "42", 1.0),
+        (Number(), " \u2013 $42", 42, 1.0),
+        (Number(), "- 42", -42, 0.0),
+        (Number(), "- -42", -42, 1.0),
+        (Number(), "-42", -42, 1.0),
+        (Number(), "\u221242", -42, 1.0),
+        (Number(), "\u2212 42", -42, 1.0),
+        (Number(), "- 42", "- 42", 1.0),
+        (Number(), "-42", "- 42", 1.0),
+        (Number(last=True), "The sums:\n- 41\n- 42", 42, 1.0),
+        (Number(last=True), "The sum:\n  - -42", -42, 1.0),
+        (Number(last=True), "It is - 42", -42, 1.0),
+        (ExactMatch(), "- 42", 42, 1.0),
+        (ExactMatch(), "- 42", -42, 0.0),
+        (Contains(), "- 41\n- 42", 42, 1.0),
+        (Contains(), "- 41\n- 42", -42, 0.0),
+    ],
+)
+async def test_the_dash_of_a_list_is_no_sign(reward: Any, answer: str, target: Any, value: float) -> None:
+    assert await grade(reward, answer, target) == value
+
+
 @pytest.mark.parametrize("target", [1_000_000_001, 10**19 + 1, -(10**20) - 1, 4_000_000_000_000_000_001])
 @pytest.mark.parametrize(
     "reward",

@@ -23,6 +23,7 @@ _LONGEST, _LARGEST_EXPONENT = 400, 400
 _ROUNDING, _FLOAT_ROUNDING = Fraction(1, 10**9), Fraction(1, 10**15)
 _DIGITS = r"(?:[0-9]+(?:[.,'\u2019][0-9]+)*|[.][0-9]+(?![.,]?[0-9]))(?:e[-+\u2212]?[0-9]{1,4}(?![0-9]))?"
 _SIGN = r"[-+\u2212\u2013]"
+_LIST_MARK = re.compile(r"(?m)^([ \t]*)[-\u2013](?=[ \t])")
 _NUMBER = regex.compile(rf"(?:(?<![\w.,)]){_SIGN}[ ]?\p{{Sc}}?)?(?<![0-9.,])(?<![0-9]['\u2019]){_DIGITS}")
 _WHOLE = regex.compile(
     rf"(?P<sign>{_SIGN})?\s*\p{{Sc}}?\s*(?P<inner>{_SIGN})?(?P<digits>[0-9.,'\u2019\s]+(?:e[-+\u2212]?[0-9]{{1,4}})?)\s*\p{{Sc}}?\s*(?P<percent>[%\u066a])?"
@@ -106,13 +107,23 @@ def _are_groups(groups: list[str]) -> bool:
     return all(len(g) == 3 for g in rest) or (len(head) <= 2 and all(len(g) == 2 for g in rest[:-1]))
 
 
-def numbers_in(text: str, decimal: str = "") -> Iterator[Decimal]:
-    """The numbers in a text, in order. A hyphen between two of them is no sign.
+def without_list_marks(text: str) -> str:
+    """A text without the dashes that mark an item of a list: those that begin a line and stand before a blank. A true minus
+    sign marks nothing.
 
-    >>> [str(n) for n in numbers_in("From 3-5 boxes, $1,234.50 in all.")]
-    ['3', '5', '1234.50']
+    >>> without_list_marks("- 42"), without_list_marks("-42"), without_list_marks("3 - 42")
+    ('  42', '-42', '3 - 42')
     """
-    for match in _NUMBER.finditer(fold(_NARROW.sub("'", text))):
+    return _LIST_MARK.sub(r"\1 ", text)
+
+
+def numbers_in(text: str, decimal: str = "") -> Iterator[Decimal]:
+    """The numbers in a text, in order. A hyphen between two of them is no sign, nor is the dash of a list.
+
+    >>> [str(n) for n in numbers_in("From 3-5 boxes, $1,234.50 in all.")], [str(n) for n in numbers_in("- 7\\n- -8")]
+    (['3', '5', '1234.50'], ['7', '-8'])
+    """
+    for match in _NUMBER.finditer(fold(_NARROW.sub("'", without_list_marks(text)))):
         number = parse_number(match.group(), decimal)
         if number is not None:
             yield number
@@ -137,7 +148,7 @@ def is_same_number(answer: str, target: Any) -> bool | None:
     (True, False, None)
     """
     wanted = number_of(target)
-    number = None if wanted is None else parse_number(answer)
+    number = None if wanted is None else parse_number(without_list_marks(answer))
     return None if wanted is None or number is None else are_close(number, wanted)
 
 
@@ -165,7 +176,8 @@ class Number:
     """1 when the answer is the target as a number, else 0.
 
     The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the last number in
-    it counts. Two numbers are equal when they differ by at most `absolute`, or by the share `relative` of the target; unless a
+    it counts. A dash before a blank at the start of a line marks an item of a list and is no sign, unless a target is written
+    so. Two numbers are equal when they differ by at most `absolute`, or by the share `relative` of the target; unless a
     share is given, a whole target is exact, and another one may differ by rounding (1e-9).
     `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18% is 0.18; without, the
     sign is left aside.
@@ -226,7 +238,8 @@ class Number:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         targets = accepted_answers(example)
-        numbers = self._found(completion.text)
+        as_written = any(isinstance(t, str) and t != without_list_marks(t) for t in targets)
+        numbers = self._found(completion.text if as_written else without_list_marks(completion.text))
         wanted = [number for target in targets if (number := self._wanted(target)) is not None]
         if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):
             return Reward(1.0)
