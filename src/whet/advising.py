@@ -14,7 +14,7 @@ from whet.engine.assemble import NONE as NO_MODEL
 from whet.engine.openings import SealedTestAccess, SealedTestLedger
 from whet.engine.options import Options, RoleModel
 from whet.engine.progress import Progress
-from whet.errors import UsageError, quantity
+from whet.errors import UsageError, quantity, show_reward
 from whet.methods import LABEL_SCORES, LOCAL, METHODS, OBJECTIVES, OPTIMIZER, POLICY, default_method
 from whet.models.language_model import LanguageModel
 from whet.results import Advice
@@ -277,19 +277,22 @@ def _verdict(
     gain = test["gain"]["none_worse"]
     if not test["possible"] or gain is None:
         return (
-            f"A search cannot pay yet: with {test['rows']} independent test rows nothing can be promoted. With "
+            f"A search cannot pay yet: with {quantity(test['rows'], 'independent test row')} nothing can be promoted. With "
             f"{test['needed']} rows a prompt that is better on every one can.",
             False,
         )
     scale = f"rewards go from {reward['low']:g} to {reward['high']:g}"
-    shown = f"The test rows can only show a gain of {gain:.2f} or more"
+    shown = f"The test rows can only show a gain of {show_reward(gain, 2)} or more"
     if start is None:
         return (
-            f"A search may pay if the prompt can gain {gain:.2f} or more ({scale}): the test rows show no less.",
+            f"A search may pay if the prompt can gain {show_reward(gain, 2)} or more ({scale}): the test rows show no less.",
             None,
         )
     room = reward["high"] - start["mean"]
-    reached = f"the start prompt reaches {start['mean']:.2f} of {reward['high']:g}, so it can gain {room:.2f} at most ({scale})"
+    mean, most = show_reward(start["mean"], 2), show_reward(room, 2)
+    reached = (
+        f"the start prompt reaches {mean} of {reward['high']:g}, so it can gain {most} at most ({scale})"
+    )
     if room < gain:
         return f"A search will hardly pay: {reached}. {shown}: give more test rows, or harder ones.", False
     return f"A search may pay: {reached}. {shown}.", True
@@ -320,8 +323,8 @@ def _first(
         )
     if enough is not None and rows < enough:
         steps.append(
-            f"Add test rows: there are {rows} independent ones, and about {enough} would show a gain of {worth:.2f} even if one "
-            "row in twenty gets worse."
+            f"Add test rows: there are {rows} independent ones, and about {enough} would show a gain of {show_reward(worth, 2)} "
+            "even if one row in twenty gets worse."
         )
     if not facts.critiques and facts.optimizer and task.world is None:
         steps.append(

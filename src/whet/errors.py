@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -169,6 +170,52 @@ def named_fields(cls: type[C]) -> type[C]:
 
     cls.__init__ = init  # type: ignore[method-assign]
     return cls
+
+
+_NOISE = 1e-9
+
+
+def show_reward(value: float, digits: int = 3, sign: bool = False) -> str:
+    """A reward, a mean of them or a difference. One that is not whole has as many decimals as keep it from looking so, so that
+    no figure beside a bound looks like the bound; what floats round off does not count.
+
+    >>> show_reward(0.5), show_reward(0.9996), show_reward(-0.00004, sign=True), show_reward(1 - 1e-12)
+    ('0.500', '0.9996', '-0.00004', '1.000')
+    """
+    if math.isfinite(value):
+        whole = float(round(value))
+        if abs(value - whole) <= _NOISE * max(1.0, abs(value)):
+            value = whole
+        else:
+            while digits < 9 and round(value, digits) == whole:
+                digits += 1
+    return f"{value:{'+' if sign else ''},.{digits}f}"
+
+
+def show_size(value: float, digits: int = 4, sign: bool = False) -> str:
+    """A value of any size in so many significant digits, or in more where it would look like a whole number near it.
+
+    >>> show_size(0.99996), show_size(0.5), show_size(1234.56), show_size(2.0)
+    ('0.99996', '0.5', '1235', '2')
+    """
+    plus = "+" if sign else ""
+    if abs(value) < 10 ** (digits - 1) and abs(value - round(value)) > _NOISE * max(1.0, abs(value)):
+        while digits < 9 and float(f"{value:.{digits}g}").is_integer():
+            digits += 1
+    return f"{value:{plus}.{digits}g}"
+
+
+def show_share(share: float) -> str:
+    """A share as whole percent, or with the decimals that keep what is not all from looking like all, and something like nothing.
+
+    >>> show_share(0.424), show_share(0.996), show_share(0.0004), show_share(1)
+    ('42%', '99.6%', '0.04%', '100%')
+    """
+    digits = 0
+    if _NOISE < share < 1 - _NOISE:
+        while digits < 7 and round(100 * share, digits) in (0, 100):
+            digits += 1
+    return f"{share:.{digits}%}"
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from whet.errors import quantity, show_reward
 from whet.prompt import Prompt
 from whet.types import Message
 
@@ -38,11 +39,15 @@ class MeanEstimate:
     def __str__(self) -> str:
         if math.isnan(self.mean):
             return f"no answer (0 of {self.of})"
-        ends = "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        ends = (
+            ""
+            if self.low is None or self.high is None
+            else f" [{show_reward(self.low)}, {show_reward(self.high)}]"
+        )
         gaps = (
             "" if self.of is None or self.answered == self.of else f" ({self.answered} of {self.of} answered)"
         )
-        return f"{self.mean:.3f}{ends}{gaps}"
+        return f"{show_reward(self.mean)}{ends}{gaps}"
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,7 @@ class RunResult(JSONResult):
         test = "not tested"
         if before is not None and after is not None:
             unknown = math.isnan(before.mean) or math.isnan(after.mean)
-            test = "no answer" if unknown else f"{before.mean:.3f} -> {after.mean:.3f}"
+            test = "no answer" if unknown else f"{show_reward(before.mean)} -> {show_reward(after.mean)}"
         return f"RunResult({known}, promoted={self.promoted}, test={test!r}, run={str(self.run)!r})"
 
     def _repr_html_(self) -> str:
@@ -327,7 +332,7 @@ class MethodComparison(JSONResult):
     def __repr__(self) -> str:
         def mean(row: Mapping[str, Any]) -> str:
             if row["test_mean"] is not None:
-                return f"{row['test_mean']:.3f}"
+                return show_reward(row["test_mean"])
             return "no answer" if row.get("unanswered") else "not tested"
 
         means = ", ".join(f"{name}={mean(row)}" for name, row in self.methods.items())
@@ -402,7 +407,7 @@ class TransferResult(JSONResult):
 
     def __repr__(self) -> str:
         gains = ", ".join(
-            f"{name}: {'no answer' if one.n == 0 else f'{one.difference:+.3f}'}"
+            f"{name}: {'no answer' if one.n == 0 else show_reward(one.difference, sign=True)}"
             for name, one in self.models.items()
         )
         return f"TransferResult({self['task']!r}, {self.split}, {gains})"
@@ -445,7 +450,7 @@ class LearnResult(JSONResult):
         return JSONResult({"usage": self.get("usage", {})}).usage
 
     def __repr__(self) -> str:
-        return f"LearnResult({self['prompt']!r}, {self.status}, {len(self.changes)} changes)"
+        return f"LearnResult({self['prompt']!r}, {self.status}, {quantity(len(self.changes), 'change')})"
 
 
 def _side(value: Mapping[str, Any]) -> ScoredPrompt:

@@ -304,3 +304,17 @@ def test_only_methods_that_sample_prompts_in_each_step_say_how_many() -> None:
         if hasattr(config, "prompts_per_step")
     }
     assert said == {"bdpl": 16, "rlprompt": 16}
+
+
+def test_a_plan_of_one_of_each_says_so_in_the_singular() -> None:
+    one = {"expected": 1, "most": 1}
+    plan: dict[str, Any] = {
+        "runs": 1, "methods": ["opro"], "models": {"task": "m"}, "calls": {"task": one}, "all_calls": 1, "price_unknown": {},
+        "default_limit": True, "limits": {"calls": 1}, "output_limit": {"longest_target": 1, "enough": 32},
+        "promotion": {"possible": False, "rows": 1, "needed": 6, "opening": 1, "alpha": 0.04},
+    }  # fmt: skip
+    search = {"steps": 1, "prompts": 1, "rows": 1, "calls": 1}
+    lines = [*plan_lines(plan), *plan_lines({**plan, "runs": 0, "search": search}), *plan_lines({"added": {"rows": 1}, **plan})]
+    for noun in ("run", "call", "byte", "independent test row", "step", "prompt", "training row", "task call", "added row"):
+        assert any(f"1 {noun}" in line for line in lines), noun
+        assert not any(f"1 {noun}s" in line for line in lines), noun

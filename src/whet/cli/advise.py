@@ -23,6 +23,7 @@ from whet.cli.common import (
     warn,
 )
 from whet.cli.interrupt import run
+from whet.errors import quantity, show_reward
 
 BEST = 4
 _CRITIQUES = {
@@ -62,20 +63,25 @@ def show(values: Mapping[str, Any]) -> None:
     say(f"{values['task']}: {click.style(values['verdict'], bold=True)}\n")
     say("rows     " + ", ".join(f"{n} {name}" for name, n in values["rows"].items()))
     if test["possible"] and test["gain"]["some_worse"] is not None:
-        gain, some = test["gain"]["none_worse"], test["gain"]["some_worse"]
+        gain, some = (show_reward(test["gain"][key], 2) for key in ("none_worse", "some_worse"))
         say(
-            f"test     {test['rows']:,} independent rows, opening {test['opening']:,} of them (alpha {test['alpha']:.2g}): in "
-            f"4 of 5 cases they show a gain of {gain:.2f} if no row gets worse, or of {some:.2f} if one row in twenty does"
+            f"test     {quantity(test['rows'], 'independent row')}, opening {test['opening']:,} of them (alpha "
+            f"{test['alpha']:.2g}): in 4 of 5 cases they show a gain of {gain} if no row gets worse, or of {some} if one "
+            "row in twenty does"
         )
     else:
-        say(f"test     {test['rows']} independent rows; a promotion needs at least {test['needed']}")
+        say(
+            f"test     {quantity(test['rows'], 'independent row')}; a promotion needs at least {test['needed']}"
+        )
     kind = f", {len(reward['labels'])} labels" if reward["labels"] else ""
     say(
         f"reward   {reward['name']}, {reward['low']:g} to {reward['high']:g}{kind}; {_CRITIQUES[reward['critiques']]}"
     )
     if (start := values["start"]) is not None:
         simulated = " (SIMULATED)" if start["simulated"] else ""
-        say(f"start    {start['mean']:.3f} on {start['n']} validation rows, by {values['model']}{simulated}")
+        say(
+            f"start    {show_reward(start['mean'])} on {start['n']} validation rows, by {values['model']}{simulated}"
+        )
     say(f"a run    {_run(values['plan'])}")
     say("\nmethods that fit, the best first:")
     for row in values["methods"][:BEST]:

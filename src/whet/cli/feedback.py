@@ -24,7 +24,7 @@ from whet.cli.common import (
     row,
     visible,
 )
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, show_reward, show_share
 
 if TYPE_CHECKING:
     from whet.client import Feedback
@@ -261,14 +261,14 @@ def _show_weights(model: BehaviourModel) -> None:
     click.echo(f"Mean rating of those who rated      {_interval(model.naive)}")
     click.echo(f"Estimate for all answers            {_interval(model.corrected)}")
     low, high = model.hidden
-    click.echo(f"If the silent differ by odds of 2   {low:.3f} to {high:.3f}")
-    click.echo(f"Explained in answers left out       {model.explained:.0%} of the variance")
+    click.echo(f"If the silent differ by odds of 2   {show_reward(low)} to {show_reward(high)}")
+    click.echo(f"Explained in answers left out       {show_share(model.explained)} of the variance")
     for warning in model.warnings:
         click.echo(click.style(f"warning: {warning}", fg="yellow"), err=True)
 
 
 def _interval(one: Estimate) -> str:
-    return f"{one.value:.3f}  [{one.low:.3f}, {one.high:.3f}]"
+    return f"{show_reward(one.value)}  [{show_reward(one.low)}, {show_reward(one.high)}]"
 
 
 @feedback.command(

@@ -16,7 +16,7 @@ import click
 from whet import api
 from whet.cli.common import count, emit, line, print_result, show_diff, visible, warn
 from whet.cli.learner_options import learner_config
-from whet.errors import UsageError, WhetError
+from whet.errors import UsageError, WhetError, quantity
 from whet.prompt import reason_to_refuse
 
 _SHOWN = 300
@@ -148,7 +148,7 @@ def _describe_spending(usage: Mapping[str, Any], calls: int) -> str:
     """Calls, tokens and dollars of the model that read the comments."""
     cached = sum(usage["cached"].values())
     parts = [f"{calls} optimizer" + (f" ({cached} from the cache)" if cached else "")]
-    parts.append(f"{usage['input_tokens'] + usage['output_tokens']:,} tokens")
+    parts.append(f"{quantity(usage['input_tokens'] + usage['output_tokens'], 'token')}")
     if cost := usage["cost_usd"]:
         parts.append(f"${cost:.4f}")
     return ", ".join(parts) + ("; price unknown" if usage.get("price_unknown") else "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from whet.cli.common import count, line, row, visible
+from whet.errors import show_reward
 
 if TYPE_CHECKING:
     from whet.live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
@@ -34,7 +35,7 @@ def show_version(version: Version) -> None:
     row(((version.evidence or {}).get("improvement") or {}).get("reason", ""))
     click.echo(visible(version.prompt.source))
     for region, one in version.instructions:
-        effect = one.effect and f"violations fell by {one.effect.difference:.3f}"
+        effect = one.effect and f"violations fell by {show_reward(one.effect.difference)}"
         row(region, one.id, one.sources and count(one.sources, "source"), one.author, one.created, effect)
         for critique in one.critiques:
             click.echo(f'    because of: "{line(critique)}"')

@@ -17,7 +17,7 @@ from whet.api import MethodComparison, Progress, RunResult
 from whet.cli.common import show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
-from whet.errors import quantity
+from whet.errors import quantity, show_reward, show_size
 from whet.methods import NEEDS_IN_WORDS
 from whet.reporting import (
     all_pairs,
@@ -59,7 +59,9 @@ def interval(score: Mapping[str, Any] | None) -> str:
     count = f"n={score['n']}" if answered == of else f"{answered} of {of} answered"
     if score["mean"] is None:
         return f"no answer  {count}"
-    return f"{score['mean']:.3f}  [{score['low']:.3f}, {score['high']:.3f}]  {count}"
+    return (
+        f"{show_reward(score['mean'])}  [{show_reward(score['low'])}, {show_reward(score['high'])}]  {count}"
+    )
 
 
 def dollars(usage: Mapping[str, Any]) -> str:
@@ -142,7 +144,7 @@ def evaluation(values: Mapping[str, Any]) -> None:
     simulated = "  (SIMULATED)" if values["simulated"] else ""
     click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
-        click.echo(f"  {name}: {mean:.4f}")
+        click.echo(f"  {name}: {show_reward(mean, 4)}")
     _print_recorded(values)
     if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
         click.echo(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
@@ -167,7 +169,7 @@ def _labels(figures: Mapping[str, Any] | None) -> None:
 
 
 def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else show_reward(value)
 
 
 def comparison(values: Mapping[str, Any]) -> None:
@@ -237,20 +239,20 @@ def _objective(r: Mapping[str, Any], name: str) -> str:
         return "-"
     one = r["objectives"][name]
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in one["verdicts"].items())
-    return f"{one['baseline']:.4g} -> {one['best']:.4g} ({verdicts})"
+    return f"{show_size(one['baseline'])} -> {show_size(one['best'])} ({verdicts})"
 
 
 def _pair(pair: Mapping[str, Any]) -> list[str]:
     if not pair["n"]:
         return [f"{pair['a']} - {pair['b']}", "no answer", "-", "-", "-"]
-    difference, low, high = (f"{pair[key]:+.3f}" for key in ("difference", "low", "high"))
+    difference, low, high = (show_reward(pair[key], sign=True) for key in ("difference", "low", "high"))
     ps = [f"{pair[key]:.3g}" for key in ("p", "p_adjusted")]
     return [f"{pair['a']} - {pair['b']}", difference, f"[{low}, {high}]", *ps]
 
 
 def _rows_of_reached(r: Mapping[str, Any]) -> list[str]:
     keys = ("test_mean", "test_low", "test_high", "test_min", "test_max", "baseline_test")
-    mean, low, high, worst, best, before = ("-" if r[key] is None else f"{r[key]:.3f}" for key in keys)
+    mean, low, high, worst, best, before = ("-" if r[key] is None else show_reward(r[key]) for key in keys)
     ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"
     mean = mean if r["tested"] else "no answer" if r.get("unanswered") else "not tested"
     reached = [r["method"], str(r["runs"]), mean, ends, worst, best, before]
@@ -271,11 +273,12 @@ def _beside(r: Mapping[str, Any]) -> list[str]:
         return cells
     if moved["test_mean"] is None:
         return [*cells, "no answer" if moved.get("unanswered") else "-", *["-"] * 4]
+    gain, low, high = (show_reward(moved[f"gain_{end}"], sign=True) for end in ("difference", "low", "high"))
     return [
         *cells,
-        f"{moved['test_mean']:.3f}",
-        f"{moved['gain_difference']:+.3f}",
-        f"[{moved['gain_low']:+.3f}, {moved['gain_high']:+.3f}]",
+        show_reward(moved["test_mean"]),
+        gain,
+        f"[{low}, {high}]",
         f"{moved['calls']:.0f}",
         _dollars(moved),
     ]
@@ -344,7 +347,7 @@ def runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:
     for r in rows:
         trials = {"evaluate": f"evaluated on {r['split']}", "transfer": "tried with another model"}
         status = trials.get(r["method"], "completed") if r["status"] == "completed" else r["status"]
-        mean, n = ("-", "-") if r["mean"] is None else (f"{r['mean']:.3f}", str(r["n"]))
+        mean, n = ("-", "-") if r["mean"] is None else (show_reward(r["mean"]), str(r["n"]))
         promoted = {True: "yes", False: "no"}.get(r["promoted"], "-")
         cells.append([r["run"], status, mean, n, promoted, str(r["calls"]), _dollars(r)])
     show_table(["run", "status", "mean", "n", "promoted", "calls", "USD"], cells)

@@ -24,6 +24,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import dollars, interval
+from whet.errors import show_reward
 
 
 @click.command(
@@ -68,8 +69,8 @@ def show(values: Mapping[str, Any]) -> None:
     for row in values["models"]:
         gain = row["gain"]
         name = f"{row['model']} (SIMULATED)" if row["simulated"] else row["model"]
-        ends = f"[{gain['low']:+.3f}, {gain['high']:+.3f}]"
-        known = [f"{gain['difference']:+.3f}", ends] if gain.get("n", 1) else ["no answer", "-"]
+        difference, low, high = (show_reward(gain[end], sign=True) for end in ("difference", "low", "high"))
+        known = [difference, f"[{low}, {high}]"] if gain.get("n", 1) else ["no answer", "-"]
         rows.append([name, interval(row["baseline"]), interval(row["best"]), *known])
     home = values["home"]
     if all(home.get(side) for side in ("baseline", "best")):

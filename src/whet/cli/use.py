@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from whet.cli.common import emit, examples, json_option, visible, warn
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, show_size
 from whet.prompt import MASK, Prompt
 from whet.results import Evaluation, MeanEstimate, RunResult
 from whet.running import find_run, read_result
@@ -80,7 +80,7 @@ def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool,
     if plain:
         click.echo(prompt.plain, nl=False)
     else:
-        means = (f"{key} {value['mean']:.4g}" for key, value in point["validation"].items())
+        means = (f"{key} {show_size(value['mean'])}" for key, value in point["validation"].items())
         click.echo(visible(f"{values['task']} · best in {name} on validation: {', '.join(means)}"))
         click.echo(f"\n{visible(prompt.plain).rstrip()}\n")
     if broken := [key for key, one in point["validation"].items() if not one.get("holds", True)]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whet.doctor.checkup import DoctorReport
+from whet.errors import quantity
 from whet.rewards import (
     JUDGE,
     TARGET_SCORE,
@@ -83,7 +84,7 @@ def _constant(
 ) -> None:
     shown = ", ".join(f"{a:g}/{b:g}" for a, b in zip(right, wrong, strict=True))
     if not any(example.target is not None for example in task.train[:ROWS]):
-        checkup.ok(name, f"works on {len(wrong)} rows; without targets nothing more can be seen")
+        checkup.ok(name, f"works on {quantity(len(wrong), 'row')}; without targets nothing more can be seen")
     elif all(a == b for a, b in zip(right, wrong, strict=True)):
         swapped = _swap_arguments(task.reward)
         if swapped is not None and _works(swapped, task.train[:ROWS], tells_apart=True):
@@ -99,7 +100,9 @@ def _constant(
         )
     else:
         targets, nonsense = (", ".join(f"{value:g}" for value in values) for values in (right, wrong))
-        checkup.ok(name, f"on {len(wrong)} rows the target earns {targets}, and nonsense {nonsense}")
+        checkup.ok(
+            name, f"on {quantity(len(wrong), 'row')} the target earns {targets}, and nonsense {nonsense}"
+        )
 
 
 def _grade(reward: RewardFunction, rows: Sequence[Example]) -> tuple[list[float], list[float], float]:

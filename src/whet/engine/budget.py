@@ -14,7 +14,7 @@ from typing import Any
 from whet.engine.model_client import ModelClient, Reservation
 from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.environments.environment import Environment
-from whet.errors import BudgetExceeded, UsageError, parameter
+from whet.errors import BudgetExceeded, UsageError, parameter, quantity
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
 from whet.search.plan import SMALL_SHARE, SMALLEST_VALIDATION, VALIDATION_SHARE, validation_rows
@@ -270,7 +270,7 @@ def plan_budget(
         if limit is not None and limit < needed:
             raise UsageError(
                 f"{parameter(f'budget.{name}', getattr(whole or limits, name))} is too small: the sealed test of baseline "
-                f"and best ({len(task.test)} examples each){', its second opinion' if again[name] else ''}"
+                f"and best ({quantity(len(task.test), 'example')} each){', its second opinion' if again[name] else ''}"
                 f"{' and of transfer' if other else ''} and a first validation need "
                 f"{needed}{BESIDE * (runs > 1)}. Give at least {needed * runs}. Fewer test rows (`splits`) need fewer."
             )

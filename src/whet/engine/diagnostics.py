@@ -9,7 +9,7 @@ from typing import Any
 from whet.engine.durable import RunState
 from whet.engine.journal import read_events
 from whet.engine.perfect_start import EVENT, sentence
-from whet.errors import quantity
+from whet.errors import quantity, show_reward
 from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
@@ -87,7 +87,7 @@ def zero_warnings(core: RunState) -> list[str]:
     """What a search tried first, without the optimizer model, because its start prompt earned nothing, and what that earned."""
     warnings = []
     for value in (event.value for event in read_events(core.journal.path, [FROM_ZERO])):
-        earned = ", ".join(f"{operator} {mean:.3f}" for operator, mean in value["tried"])
+        earned = ", ".join(f"{operator} {show_reward(mean)}" for operator, mean in value["tried"])
         helped = any(mean > value["low"] for _, mean in value["tried"])
         end = "the search went on from there" if helped else "the search went on from the start prompt"
         warnings.append(

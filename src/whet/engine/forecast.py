@@ -21,7 +21,7 @@ from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelCl
 from whet.engine.openings import SealedTestAccess
 from whet.engine.run_folder import read_header
 from whet.environments.environment import Environment
-from whet.errors import StorageError, UsageError
+from whet.errors import StorageError, UsageError, quantity, show_size
 from whet.rewards import Objectives
 from whet.rewards.choose import why_no_labels
 from whet.rewards.text import targets_of
@@ -359,13 +359,13 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     """The plan in sentences for people."""
     each = " in each run" if plan.get("runs") else ""
     calls = "; ".join(_role_calls(role, ends) for role, ends in plan["calls"].items())
-    whole = f"; at most {plan['all_calls']:,} calls in all" if plan.get("all_calls") else ""
+    whole = f"; at most {quantity(plan['all_calls'], 'call')} in all" if plan.get("all_calls") else ""
     lines = [f"plan: {_subject(plan)}{calls}{whole}"]
     if (search := plan.get("search")) and not plan.get("runs"):
         lines.append(
-            f"plan: the search takes {search['steps']:,} steps of {search['prompts']:,} prompts, each scored on "
-            f"{search['rows']:,} training rows: at most about {search['calls']:,} task calls, fewer where prompts repeat; "
-            "--max-task-calls N sets a limit"
+            f"plan: the search takes {quantity(search['steps'], 'step')} of {quantity(search['prompts'], 'prompt')}, each scored "
+            f"on {quantity(search['rows'], 'training row')}: at most about {quantity(search['calls'], 'task call')}, fewer where "
+            "prompts repeat; --max-task-calls N sets a limit"
         )
     if "tokens" in plan and plan.get("tokens_counted", True):
         lines.append(f"plan: {_spending(plan)}")
@@ -376,7 +376,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         )
     if plan.get("default_limit"):
         lines.append(
-            f"plan: the default limit of {plan['limits']['calls']:,} calls holds{each}; --max-calls N sets another"
+            f"plan: the default limit of {quantity(plan['limits']['calls'], 'call')} holds{each}; --max-calls N sets another"
         )
     if why := plan.get("no_labels"):
         lines.append(f"plan: no labels: {why}; `labels:` in task.yaml, or labels=[...] in Python, names them")
@@ -405,14 +405,14 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         lines.append(f"plan: to measure which region earned the gain: {kept}")
     for name, needed in plan.get("promotion", {}).get("margins", {}).items():
         lines.append(
-            f"plan: {plan['promotion']['rows']} independent test rows cannot show that {name} is within its margin, unless it "
-            f"rises: even where it stays the same, that takes {needed:,}. Give more rows, or a wider margin."
+            f"plan: {quantity(plan['promotion']['rows'], 'independent test row')} cannot show that {name} is within its margin, "
+            f"unless it rises: even where it stays the same, that takes {needed:,}. Give more rows, or a wider margin."
         )
     if limit := plan.get("output_limit"):
         lines.append(
             "plan: answers have no limit, and a model that does not stop writes until its context is full; the longest target "
-            f"has {limit['longest_target']:,} bytes: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml bounds "
-            "them (more where the model thinks before it answers)"
+            f"has {quantity(limit['longest_target'], 'byte')}: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml "
+            "bounds them (more where the model thinks before it answers)"
         )
     if first := plan.get("first_call"):
         dollars = first["limit"] == "cost_usd"
@@ -438,8 +438,11 @@ def opening_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:
     number, gain = promotion["opening"], promotion.get("gain")
     tested = f"tested at alpha {promotion['alpha']:.2g}" + (f" in each of {runs:,} runs" if runs > 1 else "")
     which = "the first opening" if number == 1 else f"opening {number:,}"
-    shows = f", shows a gain of about {gain:.2g} or more in 4 of 5 cases" if gain is not None else ""
-    lines = [f"{which} of these {promotion['rows']:,} independent test rows: {tested}{shows}"]
+    shows = (
+        f", shows a gain of about {show_size(gain, 2)} or more in 4 of 5 cases" if gain is not None else ""
+    )
+    rows = quantity(promotion["rows"], "independent test row")
+    lines = [f"{which} of {'this' if promotion['rows'] == 1 else 'these'} {rows}: {tested}{shows}"]
     if promotion["possible"] and promotion.get("hardly"):
         what = "no gain" if gain is None else "only a very large gain"
         remedy = "fresh ones, which begin at opening 1 again" if number > 1 else "more of them"
@@ -450,11 +453,11 @@ def opening_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:
 def _subject(plan: Mapping[str, Any]) -> str:
     """What is planned: which runs by which methods on which models."""
     if added := plan.get("added"):
-        rows = f"{added['rows']:,} added rows" if added["rows"] else "answers that added rows lack"
+        rows = quantity(added["rows"], "added row") if added["rows"] else "answers that added rows lack"
         return f"{rows}, answered by both prompts: "
     if "model" in plan:
         return f"{plan['model']}: "
-    runs = [f"{plan['runs']:,} runs together"] if "runs" in plan else []
+    runs = [f"{quantity(plan['runs'], 'run')} together"] if "runs" in plan else []
     models = dict(plan.get("models") or {})
     methods = ", ".join(plan.get("methods", ()))
     on = " on ".join(filter(None, (methods, models.pop("task", ""))))
@@ -487,8 +490,8 @@ def promotion_warning(plan: Mapping[str, Any]) -> str | None:
     here = "" if looks == 1 else f" at opening {looks:,} of them"
     remedy = "" if looks == 1 else "Give fresh rows, which begin at opening 1 again. "
     return (
-        f"Nothing can be promoted: the sealed test has {rows['rows']:,} independent rows, and a promotion cannot be had "
-        f"with n < {rows['needed']:,}{here}. {remedy or 'Give more rows, or a larger share for the test (`splits`).'}"
+        f"Nothing can be promoted: the sealed test has {quantity(rows['rows'], 'independent row')}, and a promotion cannot be "
+        f"had with n < {rows['needed']:,}{here}. {remedy or 'Give more rows, or a larger share for the test (`splits`).'}"
     ).rstrip()
 
 

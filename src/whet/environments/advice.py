@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from whet.environments.episodes import Actor, ActorAction, ActorObservation, Conversation, WorldStep
 from whet.environments.play import play
+from whet.errors import quantity
 from whet.replies import between
 from whet.run import Run
 from whet.types import Message
@@ -87,7 +88,11 @@ class Consulting:
         )
         actions = []
         for one in played:
-            lacking = None if one.answer is not None else f"parse: no answer within {len(one.turns)} turns"
+            lacking = (
+                None
+                if one.answer is not None
+                else f"parse: no answer within {quantity(len(one.turns), 'turn')}"
+            )
             record = one.turns[-1].action.record
             actions.append(ActorAction(one.answer or "", one.usage, one.error or lacking, record, one.cut))
         return actions

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from whet.environments import Actor, Episode, Return, SingleTurn, TaskModel, Trajectory, World, play
 from whet.environments.environment import Environment, as_environment_type, tell_watcher
+from whet.errors import quantity
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import Completion, Example, Rollout, Score, mean_score
@@ -119,7 +120,7 @@ class MultiTurn(Environment):
         if self.world is not None and not self.world.graded:
             return Completion(played.transcript(), finish, played.usage, error)
         if error is None and played.answer is None:
-            error = f"parse: no answer within {len(played.turns)} turns"
+            error = f"parse: no answer within {quantity(len(played.turns), 'turn')}"
         return Completion(played.answer or "", finish, played.usage, error, steps=played.steps())
 
 

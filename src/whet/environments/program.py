@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from whet.environments.environment import EXAMPLE, Environment, Generation, as_environment_type
-from whet.errors import UsageError, WhetError, did_you_mean
+from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of, program_digest
 from whet.run import Run
@@ -295,7 +295,7 @@ class _ProgramRun:
     ) -> str:
         if self._calls == self.program.calls:
             raise ProgramFailed(
-                f"program: more than {self._calls} calls in one rollout (program: {{calls: N}} allows more)"
+                f"program: more than {quantity(self._calls, 'call')} in one rollout (program: {{calls: N}} allows more)"
             )
         self._calls += 1
         key, g = content_hash([role, [[m.role, m.content] for m in messages]]), self.generation

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.client.records import KINDS
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.live.registry import Registry
 from whet.live.traffic import Filter, StoredFeedback, StoredInference, Traffic
 from whet.prompt import Prompt
@@ -63,7 +63,9 @@ def task_from_traffic(
             rows.append(row | {GROUP: people.setdefault(row[GROUP], len(people) + 1)})
         if len(rows) == most:
             break
-    notes = [f"rows: {len(rows)} answers of {version.name}, by version {version.version}'s prompt"]
+    notes = [
+        f"rows: {quantity(len(rows), 'answer')} of {version.name}, by version {version.version}'s prompt"
+    ]
     notes += [f"left out: {number} {reason}" for reason, number in left.items()]
     if not rows:
         raise UsageError(

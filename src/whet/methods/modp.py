@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
+from whet.errors import show_size
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -142,11 +143,11 @@ def meta_prompt(
     """The question to the optimizer: the instruction, where it stands on every objective, the worst rows, the change."""
     text = text_in(start, parent.candidate.prompt)
     known = setting(env.description, start)
-    means = [f"- {i.name}: {parent.means[i.name]:.4g}, {describe_direction(i)}" for i in aims.items]
+    means = [f"- {i.name}: {show_size(parent.means[i.name])}, {describe_direction(i)}" for i in aims.items]
     examples = {example.id: example for example in rows}
     worst = sorted(parent.rollouts, key=lambda r: aims.worths([r])[aim.name])[:shown]
     seen = [
-        f"{show_rollout(examples[r.example_id], r)}\n{aim.name}: {aims.values(r)[aim.name]:.4g}"
+        f"{show_rollout(examples[r.example_id], r)}\n{aim.name}: {show_size(aims.values(r)[aim.name])}"
         for r in worst
     ]
     parts = [

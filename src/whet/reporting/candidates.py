@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
+from whet.errors import show_size
 from whet.reporting.diff import diff_lines
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clip, el, join, prompt_text
@@ -112,7 +113,7 @@ def _candidate(record: Record, c: ReportedCandidate, known: Mapping[str, Reporte
         el("span", _glimpse(record, c), mark, class_="glimpse", dir="auto"),
         el("span", _scores(record, c), class_="scores"),
     )
-    parts = ", ".join(f"{name} {value:.4g}" for name, value in c.parts.items())
+    parts = ", ".join(f"{name} {show_size(value)}" for name, value in c.parts.items())
     origin = (
         el("b", "Operator "),
         c.operator or "–",

@@ -294,7 +294,7 @@ def _panel(i: int, name: str, steps: Sequence[Mapping[str, float]]) -> Html | No
     last = f"{series[-1][1]:.4g}"
     ends = f"last step: {last}" + (f"; bold line: mean of {window} steps" if window > 1 else "")
     title, meaning = FIGURES.get(name, (name.replace("_", " "), ""))
-    summary = f"{title} over {len(series)} steps, from {series[0][1]:.4g} to {last}."
+    summary = f"{title} over {number_format.plural(len(series), 'step')}, from {series[0][1]:.4g} to {last}."
     caption = el("figcaption", title, el("small", ends), meaning and note(meaning))
     return el("figure", caption, svg(width, height, title, summary, *parts, name=f"step-{i}"))
 

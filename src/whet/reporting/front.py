@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from whet.errors import show_size
 from whet.reporting.layout import Section, details, note, table
 from whet.reporting.markup import Html, clip, el, join, prompt_text
 from whet.reporting.record import Record, finite_number, side
@@ -150,7 +151,9 @@ def _panel(
             label(frame.x(x) + 9, frame.y(y) - 6, str(at)),
         ]
     title = f"{y_name} against {x_name}"
-    summary = "; ".join(f"{at}: {x_name} {x:.4g}, {y_name} {y:.4g}" for at, (x, y) in enumerate(placed, 1))
+    summary = "; ".join(
+        f"{at}: {x_name} {show_size(x)}, {y_name} {show_size(y)}" for at, (x, y) in enumerate(placed, 1)
+    )
     picture = svg(width, height, title, summary, *parts, name=f"front-{number_of}")
     return el(
         "figure",
@@ -165,9 +168,9 @@ def _mean(point: Mapping[str, Any], name: str) -> float:
 
 def _figure(value: Any) -> str:
     known = finite_number(value)
-    return "–" if known is None else f"{known:.4g}"
+    return "–" if known is None else show_size(known)
 
 
 def _change(value: Any) -> str:
     known = finite_number(value)
-    return "–" if known is None else f"{known:+.4g}"
+    return "–" if known is None else show_size(known, sign=True)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from whet.errors import quantity
+from whet.errors import quantity, show_reward
 from whet.reporting.record import finite_number
 
 MINUS = "\u2212"
 
 
 def reward(value: Any, digits: int) -> str:
-    """A reward with a fixed number of decimals and a true minus sign; a dash when there is none.
+    """A reward as `show_reward` writes it, with a true minus sign; a dash when there is none.
 
-    >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3)
-    ('−0.500', '–', '0.000')
+    >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3), reward(-1e-12, 3)
+    ('−0.500', '–', '−0.0001', '0.000')
     """
     amount = finite_number(value)
     if amount is None:
         return "–"
-    text = f"{abs(amount):,.{digits}f}"
-    return f"{MINUS}{text}" if amount < 0 and text.strip("0.,") else text
+    return show_reward(amount, digits).replace("-", MINUS)
 
 
 def signed(value: Any, digits: int) -> str:

@@ -16,7 +16,7 @@ import whet.reporting.front as front
 import whet.reporting.labels as labels
 import whet.reporting.programs as programs
 import whet.reporting.verdict as verdict
-from whet.errors import StorageError
+from whet.errors import StorageError, quantity
 from whet.reporting.curves import learning_curve, step_figures
 from whet.reporting.layout import Section, note
 from whet.reporting.markup import Child, Html, el, join
@@ -119,5 +119,5 @@ def _figures(record: Record) -> Section | None:
     panels = step_figures(record)
     if panels is None:
         return None
-    caption = note(f"What the method noted at each of its {len(record.steps):,} steps.")
+    caption = note(f"What the method noted at each of its {quantity(len(record.steps), 'step')}.")
     return Section("figures", "Figures of the method", join(caption, panels))

@@ -16,7 +16,7 @@ from typing import Any
 
 from whet.engine.forecast import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
-from whet.errors import quantity
+from whet.errors import quantity, show_reward
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
 """When plain lines are written, in seconds; then every 30 s."""
@@ -263,13 +263,13 @@ def _best(progress: Progress) -> str:
     """The best prompt beside the baseline on the same rows, and which these are where they are not all."""
     if progress.best is None:
         return ""
-    base = "" if progress.baseline is None else f" (baseline {progress.baseline:.3f})"
+    base = "" if progress.baseline is None else f" (baseline {show_reward(progress.baseline)})"
     rows = ""
     if progress.rows is not None and progress.whole is not None and progress.rows < progress.whole:
         rows = f" on {progress.rows:,} of {progress.whole:,} validation rows"
     if progress.best_is_start:
-        return f"baseline {progress.best:.3f}{rows}, no better prompt validated yet"
-    return f"best {progress.best:.3f}{base}{rows}"
+        return f"baseline {show_reward(progress.best)}{rows}, no better prompt validated yet"
+    return f"best {show_reward(progress.best)}{base}{rows}"
 
 
 def _calls(progress: Progress) -> tuple[int, int | None]:
@@ -329,7 +329,7 @@ def training(progress: Progress, steps: int) -> list[str]:
         parts.append(f"step {figures['step'] + 1:.0f}" + (f" of {steps}" if steps else ""))
     if rewards:
         name = f"training reward ({progress.signal})" if progress.signal else "training reward"
-        parts.append(f"{name} {rewards[-1]:.2f} {curve(rewards)}".rstrip())
+        parts.append(f"{name} {show_reward(rewards[-1], 2)} {curve(rewards)}".rstrip())
     if "kl" in figures:
         parts.append(f"kl {figures['kl']:.2g}")
     if len(times) > 1:

@@ -102,7 +102,7 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
         pairs.append(("Validation", _validation(record, before, after)))
     for name, one in (("Sealed test, baseline", baseline), ("Sealed test, best", best)):
         if (test := side(one, "test")) and test.get("mean") is None:
-            pairs.append((name, f"no answer to any of {number_format.count(test.get('of'))} rows"))
+            pairs.append((name, f"no answer to any of {number_format.plural(round(test['of']), 'row')}"))
     if added := side(result, "more"):
         old, new = (side(added, name).get("mean") for name in ("baseline", "best"))
         pairs.append(("Added rows", _from_to(old, new, digits, added.get("rows"))))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whet.errors import show_reward
 from whet.rewards.composite import Weighted
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import RewardFunction
@@ -56,8 +57,8 @@ class Agreement:
         if not self.poor:
             return None
         return (
-            f"The reward {name} agrees poorly with the human scores: {self.kind} {self.value:.2f} "
-            f"(95% interval {self.low:.2f} to {self.high:.2f}) over {self.n} answers. "
+            f"The reward {name} agrees poorly with the human scores: {self.kind} {show_reward(self.value, 2)} "
+            f"(95% interval {show_reward(self.low, 2)} to {show_reward(self.high, 2)}) over {self.n} answers. "
             "What a run gains by it may not be what people want: change the rubric or the judge model first."
         )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, program_of, source_hash, used_outside
 from whet.storable import describe_exception, read_file, shown
@@ -388,25 +388,27 @@ async def _try(reward: ProgramReward, rows: Sequence[Example], exact: bool) -> l
     if outside and not reward.stated:
         values = [one.get("outside", one.get("value", 0.0)) for one in (*outcomes, *swapped)]
         furthest = max((one["outside"] for one in outside), key=abs)
-        raise UsageError(f"{where}: tried on {len(rows)} rows: {reward._outside(furthest, values)}.")
+        raise UsageError(
+            f"{where}: tried on {quantity(len(rows), 'row')}: {reward._outside(furthest, values)}."
+        )
     errors = [str(outcome["error"]) for outcome in outcomes if "error" in outcome]
     texts = [str(out["error"]) for e, out in right if "error" in out and isinstance(e.target, str)]
     unusable = [error for error in texts if RETURNED in error]
     if unusable or (errors and len(errors) == len(outcomes) and all(RETURNED in error for error in errors)):
-        raise UsageError(f"{where}: tried on {len(rows)} rows: {(unusable or errors)[0]}.")
+        raise UsageError(f"{where}: tried on {quantity(len(rows), 'row')}: {(unusable or errors)[0]}.")
     if texts or (errors and len(errors) == len(outcomes)):
         if exact and len(errors) == len(outcomes):
             raise UsageError(
                 f"{where}: the reward failed on all {len(rows)} rows that it was tried on, with the right label too: {errors[0]}."
             )
-        share = f"{len(texts) or len(rows)} of {len(rows)} rows that it was tried on"
+        share = f"{len(texts) or len(rows)} of {quantity(len(rows), 'row')} that it was tried on"
         return [f"{where}: the reward failed on {share}, with the right answer too: {(texts or errors)[0]}."]
     distinct = {outcome.get("value") for outcome in outcomes}
     warnings = []
     if right and len(distinct) == 1:
         warnings.append(
-            f"{where}: the reward is {distinct.pop()} for the target of a row and for nonsense alike ({len(rows)} rows tried). "
-            "A reward that is always the same teaches nothing."
+            f"{where}: the reward is {distinct.pop()} for the target of a row and for nonsense alike "
+            f"({quantity(len(rows), 'row')} tried). A reward that is always the same teaches nothing."
         )
     if (
         dropped := next((outcome["dropped"] for outcome in outcomes if "dropped" in outcome), None)

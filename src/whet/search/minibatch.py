@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+from whet.errors import show_size
 from whet.stats.paired import p_value
 from whet.types import Example, Rollout, TraceStep, content_hash
 
@@ -80,7 +81,7 @@ def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> s
     lines = [show_example(example, longest), *(show_step(step, longest) for step in rollout.steps)]
     cut = " (cut off at the token limit)" if rollout.cut else ""
     lines.append(f"Answered{cut}: {shortened(rollout.output, longest)}")
-    lines.append(f"Reward: {rollout.reward:.3g}")
+    lines.append(f"Reward: {show_size(rollout.reward, 3)}")
     if rollout.error:
         lines.append(f"Problem: {shortened(rollout.error, longest)}")
     if rollout.addressed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.stats.betting import MOST_EXAMPLES, Array, ClusterBets, unit_values
 from whet.stats.intervals import SEQUENCE, percent, show_number
 from whet.stats.paired import GUARDED, cluster_sums, fewest_clusters, paired_test
@@ -182,7 +182,7 @@ def decide_answered(
 
 def _reason_with_missing(verdict: Improvement, seen: Improvement, of: int, minimum_effect: float) -> str:
     """The reason of a verdict on pairs of which some have no answer."""
-    lost = f"{verdict.missing:,} of {of:,} pairs have no answer"
+    lost = f"{verdict.missing:,} of {quantity(of, 'pair')} have no answer"
     if verdict.withheld:
         figures = f"; the others differ by {show_number(seen.difference)} on average" if verdict.n else ""
         return f"Not promoted: no verdict. {lost}{figures}. What they hold would decide."
@@ -290,7 +290,7 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
 
 def _examples(verdict: Improvement) -> str:
     words = f"{verdict.n:,} example" + ("" if verdict.n == 1 else "s")
-    return words if verdict.clusters == verdict.n else f"{words} in {verdict.clusters:,} clusters"
+    return words if verdict.clusters == verdict.n else f"{words} in {quantity(verdict.clusters, 'cluster')}"
 
 
 def _roughly(n: int) -> int:

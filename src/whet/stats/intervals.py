@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from whet.errors import UsageError
+from whet.errors import UsageError, show_size
 from whet.stats.betting import confidence_sequence, unit_values
 from whet.stats.rates import wilson
 
@@ -70,7 +70,7 @@ def difference_interval(differences: Sequence[float]) -> tuple[float, float]:
 
 def show_number(value: float) -> str:
     """Three significant digits, without exponent for ordinary rewards and without a negative zero."""
-    return f"{float(f'{value:.3g}') + 0.0:g}"
+    return f"{float(show_size(value, 3)) + 0.0:.9g}"
 
 
 def percent(level: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from whet.arguments import check_path
 from whet.environments.program import Program
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.plugins import source_files
 from whet.prompt import Prompt
 from whet.rewards import (
@@ -182,7 +182,7 @@ def _timed(reward: RewardFunction, node: Node | None) -> RewardFunction:
 
 def _without_rows(labels: Mapping[str, str], train: Sequence[Example]) -> list[str]:
     missing = [label for label in labels if not any(e.target == label for e in train)]
-    more = f", nor {len(missing) - 5} others" if len(missing) > 5 else ""
+    more = f", nor {quantity(len(missing) - 5, 'other')}" if len(missing) > 5 else ""
     named = " or ".join(f'"{label}"' for label in missing[:5])
     return [f"No training row has the label {named}{more}."] if missing else []
 

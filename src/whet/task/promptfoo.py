@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.prompt.slots import fill
 from whet.rewards.program import CRITIQUES, VALUES
 from whet.storable import shown
@@ -115,7 +115,9 @@ def read_promptfoo(path: Path) -> ImportedData:
             "Add such assertions, or begin from the rows (--from tests.csv) with --reward reward.py."
         )
     if len(kept) < len(rows):
-        notes.append(f"{len(rows) - len(kept)} tests without such an assertion are left out")
+        lost = len(rows) - len(kept)
+        are = "is" if lost == 1 else "are"
+        notes.append(f"{quantity(lost, 'test')} without such an assertion {are} left out")
     other = sum(_weight(one) for row in kept for one in row["assert"]) / len(kept)
     material = _graded(_prompt(prompts[0], path), kept, notes)
     return replace(_judged(material, rubrics, other) if rubrics else material, settings=settings)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from whet.client.assignment import UNITS
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, quantity
 from whet.live.experiments.metrics import BEHAVIOUR, defaults_of, read_reward
 
 Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
@@ -306,7 +306,10 @@ def _check_type(value: Any, declared: str, where: str) -> Any:
 def _check(one: Definition) -> None:
     """Everything that no single value shows."""
     versions = one.versions
-    _must(2 <= len(versions) <= MOST_ARMS, f"There are {len(versions)} arms; 2 to {MOST_ARMS} are possible.")
+    _must(
+        2 <= len(versions) <= MOST_ARMS,
+        f"This has {quantity(len(versions), 'arm')}; 2 to {MOST_ARMS} are possible.",
+    )
     _must(len(set(versions)) == len(versions), f"The arms name a version twice: {versions}.")
     _must(min(versions) >= 1, f"The arms are versions {versions}; versions count from 1.")
     _must(one.control in versions, f"The control is version {one.control}, but the arms are {versions}.")

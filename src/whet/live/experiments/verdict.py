@@ -24,6 +24,7 @@ from typing import Literal
 
 import numpy as np
 
+from whet.errors import quantity
 from whet.live.experiments.allocation import ArmTally
 from whet.live.experiments.confidence_sequences import ConfidenceSequences, Null, SequenceInterval
 from whet.live.experiments.definition import Definition, Guard
@@ -156,7 +157,7 @@ def judge(
         reason = f"No difference: all arms are within {definition.margin:g} of each other."
         return replace(verdict, state="no_difference", reason=reason)
     if len(sample.arms) >= definition.most_units:
-        reason = f"No decision within {definition.most_units:,} units; {_leading(effects)}{waits}"
+        reason = f"No decision within {quantity(definition.most_units, 'unit')}; {_leading(effects)}{waits}"
         return replace(verdict, state="futile", reason=reason)
     return replace(verdict, reason=f"{_leading(effects)}{waits}")
 
@@ -179,7 +180,7 @@ def _winner(
 def _cycle_reason(snapshot: Snapshot) -> str:
     """Why a lead names no winner yet."""
     one = snapshot.definition
-    days = f"{one.cycle / 86_400:g} days"
+    days = "1 day" if one.cycle == 86_400 else f"{one.cycle / 86_400:g} days"
     if snapshot.cycles < one.cycles:
         return f"A winner is named after {one.cycles} whole cycle(s) of {days}; {snapshot.cycles} are over."
     return f"The {snapshot.cycles} whole cycle(s) of {days} that are over do not show it; what comes and goes within one may."
@@ -300,8 +301,7 @@ def _diagnostics(
     warnings = [*unexplained, *unequal, *beyond.values()]
     if snapshot.counts.mismatched:
         warnings.append(
-            f"{snapshot.counts.mismatched:,} inferences show a version that the definition does not assign; "
-            "they are left out."
+            f"Left out: {quantity(snapshot.counts.mismatched, 'inference')} with a version that the definition does not assign."
         )
     return tuple(warnings), held
 
@@ -352,7 +352,7 @@ def _win_reason(effects: Sequence[EffectEstimate], version: int, held: bool) -> 
     own = [(e, e.reached) for e in effects if e.version == version and e.reached is not None]
     against = ", ".join(
         f"version {e.against} by {show_number(then.estimate)} ({SEQUENCE} {show_number(then.low)} to "
-        f"{show_number(then.high)}) over {then.n:,} units"
+        f"{show_number(then.high)}) over {quantity(then.n, 'unit')}"
         for e, then in own
     )
     doubt = " A warning puts this in doubt: a person must look first." if held else ""
@@ -365,7 +365,7 @@ def _harm_reason(check: GuardRailCheck) -> str:
     return (
         f"Version {check.version} breaks the guard-rail on {check.metric}: it is {compared} {show_number(seen.estimate)} "
         f"({SEQUENCE} {show_number(seen.low)} to {show_number(seen.high)}), and the limit is {show_number(check.limit)}, over "
-        f"{seen.n:,} units."
+        f"{quantity(seen.n, 'unit')}."
     )
 
 
@@ -376,7 +376,7 @@ def watch_reason(checks: Sequence[GuardRailCheck]) -> str:
         return "No guard-rail has a settled outcome yet."
     return (
         f"No guard-rail is shown to be broken. Nearest to it is {nearest.metric}: the evidence is "
-        f"{show_number(nearest.evidence)} of {show_number(nearest.needed)}, over {nearest.n:,} units."
+        f"{show_number(nearest.evidence)} of {show_number(nearest.needed)}, over {quantity(nearest.n, 'unit')}."
     )
 
 

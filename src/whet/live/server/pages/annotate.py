@@ -10,6 +10,7 @@ import orjson
 from starlette.responses import Response
 
 from whet.client import Feedback
+from whet.errors import show_share
 from whet.live import Choice, bradley_terry_strengths, disconnected_groups, load_pairwise_votes, next_pair
 from whet.live.database import new_id
 from whet.live.server.endpoint import EndpointRouter
@@ -291,7 +292,7 @@ def _standings(choices: Sequence[Choice]) -> Html | None:
     if not ranking:
         return None
     rows: list[list[Child]] = [
-        [f"version {version}", f"{one.against_average:.0%}", f"{one.strength:+.2f}",
+        [f"version {version}", show_share(one.against_average), f"{one.strength:+.2f}",
          f"{one.low:+.2f} to {one.high:+.2f}", str(one.n)]
         for version, one in ranking.items()
     ]  # fmt: skip

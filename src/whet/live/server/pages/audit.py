@@ -32,7 +32,7 @@ def show(call: RequestContext) -> Response:
         state = _state(registry.verify_audit())
     else:
         check = ui.button_link("Check the whole chain", "/audit?verify=1")
-        state = ui.card(f"{newest[0].seq:,} entries", el("p", check))
+        state = ui.card("1 entry" if newest[0].seq == 1 else f"{newest[0].seq:,} entries", el("p", check))
     search = ui.search_form(
         "/audit",
         ui.text_input("subject", "About (a prompt, or user:NAME)", subject, type="search"),

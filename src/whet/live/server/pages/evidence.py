@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from whet.errors import show_share
 from whet.live.registry import GIVEN, PROBES, Proposal
 from whet.live.server.pages import ui
 from whet.live.server.pages.feedback import inputs_of, text_box
@@ -128,7 +129,8 @@ def _difference(estimate: Mapping[str, Any]) -> Html | None:
     if mean is None or low is None or high is None:
         return None
     method = f" ({clip(estimate['method'], 60)})" if isinstance(estimate.get("method"), str) else ""
-    text = f"{mean:+.3f}, 95% interval{method} {low:+.3f} to {high:+.3f}"
+    shown, *ends = (number_format.signed(value, 3) for value in (mean, low, high))
+    text = f"{shown}, 95% interval{method} {' to '.join(ends)}"
     row = IntervalRow("New minus old", mean, low, high, text)
     return interval_plot("Difference on the held-out examples", [row], "gate", 0.0)
 
@@ -269,7 +271,7 @@ def effect(estimate: Effect | None, name: str) -> Html:
 
 
 def _share(count: int, of: int) -> str:
-    return f"{count}/{of}" if not of else f"{count}/{of} ({count / of:.0%})"
+    return f"{count}/{of}" if not of else f"{count}/{of} ({show_share(count / of)})"
 
 
 def support(item: Instruction) -> Html | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from whet.errors import show_size
 from whet.live.server.pages import ui
 from whet.reporting import (
     Child,
@@ -128,7 +129,9 @@ def _guard_rail(i: int, guard: Mapping[str, Any]) -> Html:
     picture = el("p", text)
     if _is_known(guard, "harm"):
         picture = interval_plot(text, [_interval(guard, "harm")], f"guard-{i}", float(guard["limit"]))
-    evidence = f"Evidence that it is broken: {_evidence(guard)}, over {guard['n']:,} units."
+    evidence = (
+        f"Evidence that it is broken: {_evidence(guard)}, over {number_format.plural(guard['n'], 'unit')}."
+    )
     return el(
         "div",
         el("h3", str(guard["metric"]), " ", mark),
@@ -145,15 +148,17 @@ def _broke(guard: Mapping[str, Any]) -> Html | None:
     if then is None:
         return None
     harm = f"{_amount(then['estimate'])}, {_method(guard)} {_ends(then)}"
-    return el("p", f"When it was largest, after {then['n']:,} units: {harm}.", class_="quiet")
+    return el(
+        "p", f"When it was largest, after {number_format.plural(then['n'], 'unit')}: {harm}.", class_="quiet"
+    )
 
 
 def _show_extreme(row: Mapping[str, Any]) -> Html:
     """What was known of a difference when the evidence was largest; later units may have blurred it."""
     then, change = row["reached"], number_format.signed
     return note(
-        f"When the evidence was largest, after {then['n']:,} units: version {row['version']} against version "
-        f"{row['against']} {_amount(then['estimate'], change)}, {_method(row)} {_ends(then, change)}."
+        f"When the evidence was largest, after {number_format.plural(then['n'], 'unit')}: version {row['version']} against "
+        f"version {row['against']} {_amount(then['estimate'], change)}, {_method(row)} {_ends(then, change)}."
     )
 
 
@@ -179,7 +184,7 @@ def _is_known(row: Mapping[str, Any], middle: str) -> bool:
 
 def _interval(row: Mapping[str, Any], middle: str) -> IntervalRow:
     mean, low, high = (float(row[key]) for key in (middle, "low", "high"))
-    text = f"{mean:.3g}  [{low:.3g} to {high:.3g}]"
+    text = f"{show_size(mean, 3)}  [{show_size(low, 3)} to {show_size(high, 3)}]"
     return IntervalRow(f"version {row['version']}", mean, low, high, text)
 
 

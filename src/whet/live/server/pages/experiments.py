@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from whet.errors import show_reward, show_share
 from whet.live.experiments import BEHAVIOUR, WAITING, Experiment, Guard, read_reward, until
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
@@ -228,10 +229,10 @@ def _reward(experiment: Experiment) -> Html | None:
     text = (
         f"Fitted to {model.rated:,} ratings by {model.sources:,} people among {model.answers:,} answers when the "
         "experiment began, and not changed since. A weight is the change of the log-odds of a good rating for one "
-        f"standard deviation of the signal. The signals explain {max(model.explained, 0.0):.0%} of the ratings' variance. "
-        f"The mean over all answers is {model.corrected.value:.2f} ({model.corrected.low:.2f} to "
-        f"{model.corrected.high:.2f}, {model.corrected.method}), corrected for who "
-        f"rates; it lies between {low:.2f} and {high:.2f} if the odds of a "
+        f"standard deviation of the signal. The signals explain {show_share(max(model.explained, 0.0))} of the ratings' "
+        f"variance. The mean over all answers is {show_reward(model.corrected.value, 2)} "
+        f"({show_reward(model.corrected.low, 2)} to {show_reward(model.corrected.high, 2)}, {model.corrected.method}), corrected "
+        f"for who rates; it lies between {show_reward(low, 2)} and {show_reward(high, 2)} if the odds of a "
         "good rating among those who do not rate are up to twice as high, or half as high, as their signals say."
     )
     weights = table(

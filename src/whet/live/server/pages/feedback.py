@@ -10,6 +10,7 @@ import orjson
 from starlette.responses import Response
 
 from whet.client import KINDS, SOURCES, Feedback, Inference
+from whet.errors import show_share
 from whet.live import forget_user
 from whet.live.database import microseconds
 from whet.live.server.endpoint import EndpointRouter
@@ -149,7 +150,7 @@ def value_of(feedback: Feedback) -> Html:
         return ui.tag(f"{name}: {feedback.label}")
     if value is None or kind in ("comment", "correction"):
         return ui.tag(kind)
-    return ui.tag(f"{name} {value:.0%}" if kind in PARTS else f"{name} {value:g}")
+    return ui.tag(f"{name} {show_share(value)}" if kind in PARTS else f"{name} {value:g}")
 
 
 def feedback_line(row: StoredFeedback, *, with_target: bool) -> Html:

@@ -46,7 +46,9 @@ def show_all(call: RequestContext) -> Response:
     broken = fault and ui.card(
         "The reader does not answer", el("p", fault, class_="reason"), kind="bad", status=True
     )
-    waits = unread > 0 and note(f"{number_format.count(unread)} events of traffic are not read yet.")
+    waits = unread > 0 and note(
+        f"{number_format.plural(unread, 'event')} of traffic {'is' if unread == 1 else 'are'} not read yet."
+    )
     hint = "Comments, corrections and ratings with words are what is learned from."
     rows = [
         ui.row(ui.name_link(name, ui.path_to("learning", name)), ui.tag(mode))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 
+from whet.errors import show_share, show_size
 from whet.live.registry import Summary, Version
 from whet.live.server.endpoint import EndpointRouter
 from whet.live.server.pages import ui
@@ -173,7 +174,7 @@ def _count(stats: Count | None) -> Child:
         return "–"
     if stats.kind not in AVERAGED:
         return f"{stats.n:,}"
-    mean = f"{stats.mean:.0%}" if stats.kind in ("thumb", "copy") else f"{stats.mean:.4g}"
+    mean = show_share(stats.mean) if stats.kind in ("thumb", "copy") else show_size(stats.mean)
     return join(mean, el("small", f"{stats.n:,}"))
 
 

@@ -47,7 +47,11 @@ def _row(name: str, row: dict[str, Any]) -> Html:
     return ui.row(
         ui.name_link(name, ui.path_to("runs", name)),
         ui.tags(_state(row), bool(row["promoted"]) and ui.tag("promoted", "good")),
-        ui.aside("–" if row["mean"] is None else f"{row['mean']:.3f} on {row['split']}, {row['n']:,} rows"),
+        ui.aside(
+            "–"
+            if row["mean"] is None
+            else f"{number_format.reward(row['mean'], 3)} on {row['split']}, {row['n']:,} rows"
+        ),
         ui.aside(f"{row['method'] or '–'}, {number_format.plural(row['calls'], 'call')}"),
     )
 
