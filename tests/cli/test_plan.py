@@ -314,7 +314,21 @@ def test_a_plan_of_one_of_each_says_so_in_the_singular() -> None:
         "promotion": {"possible": False, "rows": 1, "needed": 6, "opening": 1, "alpha": 0.04},
     }  # fmt: skip
     search = {"steps": 1, "prompts": 1, "rows": 1, "calls": 1}
-    lines = [*plan_lines(plan), *plan_lines({**plan, "runs": 0, "search": search}), *plan_lines({"added": {"rows": 1}, **plan})]
-    for noun in ("run", "call", "byte", "independent test row", "step", "prompt", "training row", "task call", "added row"):
+    lines = [
+        *plan_lines(plan),
+        *plan_lines({**plan, "runs": 0, "search": search}),
+        *plan_lines({"added": {"rows": 1}, **plan}),
+    ]
+    for noun in (
+        "run",
+        "call",
+        "byte",
+        "independent test row",
+        "step",
+        "prompt",
+        "training row",
+        "task call",
+        "added row",
+    ):
         assert any(f"1 {noun}" in line for line in lines), noun
         assert not any(f"1 {noun}s" in line for line in lines), noun

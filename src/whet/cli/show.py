@@ -65,9 +65,9 @@ def interval(score: Mapping[str, Any] | None) -> str:
 
 
 def dollars(usage: Mapping[str, Any]) -> str:
-    """What follows the number of calls: the price, where there is one."""
+    """What follows the number of calls: the price, where there is one, and whether the tokens are estimates."""
     if not usage["cost_usd"]:
-        return ""
+        return ", tokens estimated" if usage.get("estimated") else ""
     return f", ${usage['cost_usd']:.4f}{' (estimated)' if usage.get('estimated') else ''}"
 
 

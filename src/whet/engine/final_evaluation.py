@@ -54,6 +54,7 @@ from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded, quantity
+from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
 from whet.rewards.text import targets_of
@@ -366,14 +367,29 @@ def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> li
 
 
 def estimate_warnings(core: RunState) -> list[str]:
-    """That tokens and dollars are no facts where an endpoint did not say what its calls took."""
-    clients = core.caller.clients
+    """That tokens and dollars are no facts where a model did not say what its calls took. Of a function, which seldom says it,
+    only where a limit or a price makes use of them."""
+    clients, spent = core.caller.clients, core.budget.spent
     own = {client.counts_as or role: client.model.address for role, client in clients.items()}
+    used = core.budget.limits.tokens is not None or spent.cost > 0
+    shown = {r: n for r, n in spent.estimated.items() if used or not own.get(r, r).startswith(FUNCTION)}
+    return describe_estimates(own, shown)
+
+
+def describe_estimates(addresses: Mapping[str, str], estimated: Mapping[str, int]) -> list[str]:
+    """For each role how many of its calls said nothing of their tokens, and what was counted instead."""
     return [
-        f"{own.get(role, role)} reported no usage that can be right for {quantity(calls, 'call')} of the role {role}. One token "
-        "was counted for each byte there, so the tokens and dollars of this run are estimates, and mostly too high."
-        for role, calls in core.budget.spent.estimated.items()
+        f"{(address := addresses.get(role, role))} reported no usage that can be right for {quantity(calls, 'call')} of the role "
+        f"{role}. {_COUNTED[address.startswith(FUNCTION)]}"
+        for role, calls in estimated.items()
     ]
+
+
+_COUNTED = {
+    False: "One token was counted for each byte there, so the tokens and dollars of this run are estimates, and mostly too high.",
+    True: "A quarter of the characters was counted as tokens there, so the tokens and dollars of this run are estimates. Let the "
+    "function return the usage with the text.",
+}
 
 
 def written_prompt(prompt: Prompt) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from whet.engine.openings import SealedTestAccess
 from whet.engine.run_folder import read_header
 from whet.environments.environment import Environment
 from whet.errors import StorageError, UsageError, quantity, show_size
+from whet.models.callable import FUNCTION
 from whet.rewards import Objectives
 from whet.rewards.choose import why_no_labels
 from whet.rewards.text import targets_of
@@ -189,6 +190,7 @@ def _plan(
         "limits": {name: limit for name, limit in limits.as_json().items() if limit is not None},
         "default_limit": default,
         "output_limit": _output_limit(task, env, clients["task"]),
+        "tokens_by_characters": any(clients[role].model.address.startswith(FUNCTION) for role in calls),
         "tokens_counted": limits.tokens is not None or not all(clients[role].model.local for role in calls),
     }
 
@@ -230,6 +232,7 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **sums,
         "price_unknown": {role: name for plan in plans for role, name in plan["price_unknown"].items()},
         "tokens_measured": all(plan.get("tokens_measured", False) for plan in plans),
+        "tokens_by_characters": any(plan.get("tokens_by_characters", False) for plan in plans),
         "tokens_counted": any(plan.get("tokens_counted", True) for plan in plans),
         "default_limit": any(plan["default_limit"] for plan in plans),
         "validation": min((plan["validation"] for plan in plans), key=lambda rows: rows["rows"]),
@@ -478,6 +481,8 @@ def _spending(plan: Mapping[str, Any]) -> str:
     rough = ""
     if tokens["expected"] is not None and not plan.get("tokens_measured", True):
         rough = "; a rough upper bound: until a run has measured it, every byte counts as a token"
+    if plan.get("tokens_by_characters"):
+        rough += "; of a function that reports none, a quarter of the characters counts as tokens"
     return f"{_ends(tokens)} tokens{money}{all_used}{rough}"
 
 

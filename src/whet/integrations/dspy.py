@@ -24,7 +24,7 @@ from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.results import RunResult
 from whet.sources import source_hash
-from whet.types import Completion, Message, Request, Usage, content_hash
+from whet.types import Message, Request, content_hash
 
 _OWN = ("data", "reward", "program")
 
@@ -343,7 +343,7 @@ class _DSPyModel:
             [kind, lm.model, as_json_value(settings), as_json_value(getattr(lm, "version", None))]
         )
 
-    def __call__(self, messages: Sequence[Message], request: Request) -> Completion:
+    def __call__(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         from dspy.utils.exceptions import is_retryable_lm_error
 
         try:
@@ -354,9 +354,9 @@ class _DSPyModel:
                 raise ProviderError(f"{self.lm.model}: {error}", retryable=True, retry_after=wait) from error
             raise
         choice = _of(_of(response, "choices")[0], "message")
-        usage = _of(response, "usage") or {}
-        read, written = (int(_of(usage, key) or 0) for key in ("prompt_tokens", "completion_tokens"))
-        return Completion(str(_of(choice, "content") or ""), usage=Usage(read, written))
+        reported = _of(response, "usage") or {}
+        usage = {key: int(_of(reported, key) or 0) for key in ("prompt_tokens", "completion_tokens")}
+        return {"text": str(_of(choice, "content") or ""), "usage": usage if any(usage.values()) else None}
 
 
 def _role(choice: Any) -> Any:

@@ -20,6 +20,8 @@ ModelChoice: TypeAlias = str | LanguageModel | Answer
 """How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
 
 BROKEN_AFTER = 5
+FUNCTION = "callable/"
+"""What the address of a function begins with."""
 _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
 
 
@@ -36,14 +38,14 @@ class CallableModel(AnswersOnly):
     The address is `callable/NAME@HASH`; HASH stands for what the function does (`whet.sources`), so that neither a cache nor
     a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
     has loaded, belongs in the function's attribute `version`. Tokens are those that the answer reports, or a quarter of the
-    characters where it reports none.
+    characters where it reports none, and such counts are marked as estimates.
     """
 
     local = False
 
     def __init__(self, function: Answer, timeout: float | None = None) -> None:
         self._function, self._timeout = function, timeout
-        self.address = f"callable/{name_of(function)}@{source_hash(function)[:12]}"
+        self.address = f"{FUNCTION}{name_of(function)}@{source_hash(function)[:12]}"
         self.simulated = bool(getattr(function, "simulated", False))
         parameters = _parameters(function, self.address)
         self._wants_request = "request" in parameters

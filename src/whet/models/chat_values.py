@@ -49,7 +49,8 @@ def as_completion(answer: Any, request: Request, who: str) -> Completion | None:
 
 def _read(answer: Any, request: Request, who: str) -> Completion | None:
     if isinstance(answer, Completion):
-        return answer
+        silent = answer.usage == Usage() and isinstance(answer.text, str)
+        return replace(answer, usage=_estimate_usage(answer.text, request)) if silent else answer
     if isinstance(answer, str):
         return Completion(answer, usage=_estimate_usage(answer, request))
     data = _as_dict(answer)
@@ -121,7 +122,7 @@ def _usage_of(data: Mapping[str, Any]) -> Usage | None:
 
 
 def _estimate_usage(text: str, request: Request) -> Usage:
-    return Usage(sum(_estimate(str(m.content)) for m in request.messages), _estimate(text))
+    return Usage(sum(_estimate(str(m.content)) for m in request.messages), _estimate(text), estimated=True)
 
 
 def _estimate(text: str) -> int:
