@@ -304,6 +304,16 @@ def test_the_database_stands_before_or_behind_the_command(tmp_path: Path) -> Non
         assert any("--database" in one.opts for one in command.params), name
 
 
+def test_a_database_that_was_not_there_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WHET_DATABASE_URL", raising=False)
+    Path("prompt.md").write_text(TEXT, "utf-8")
+    first, second = (invoke("import", "prompt.md", "--name", name, "--as", "ann") for name in ("a/b", "a/c"))
+    assert first.exit_code == second.exit_code == 0
+    assert f"made the database {tmp_path / 'whet.db'}" in first.stderr
+    assert "made the database" not in second.stderr + first.stdout
+
+
 def test_deleting_without_a_terminal_names_the_option_that_confirms(url: str) -> None:
     done = CliRunner().invoke(feedback, ["forget", "user-1", "--as", "ann"], input="")
     assert isinstance(done.exception, UsageError) and "--yes" in str(done.exception)

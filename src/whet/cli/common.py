@@ -301,9 +301,17 @@ def emit(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 def open_here() -> Live:
     """The database that the command's group names, and all around it."""
+    return open_at(click.get_current_context().obj)
+
+
+def open_at(url: str | None) -> Live:
+    """A database and all around it. One that was not there is made, and named."""
     from whet.live import open_live
 
-    return open_live(click.get_current_context().obj)
+    live = open_live(url)
+    if live.database.made is not None:
+        click.echo(f"made the database {live.database.made}", err=True)
+    return live
 
 
 def actor_of(name: str | None) -> str:

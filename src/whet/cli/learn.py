@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from whet import api
-from whet.cli.common import count, emit, line, print_result, show_diff, visible, warn
+from whet.cli.common import count, emit, line, open_at, print_result, show_diff, visible, warn
 from whet.cli.learner_options import learner_config
 from whet.errors import UsageError, WhetError, quantity
 from whet.prompt import reason_to_refuse
@@ -203,7 +203,6 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     The first signal ends it after the step that is under way; a second one at once. Raises UsageError for a database, a
     model or a task that cannot be used.
     """
-    from whet.live import open_live
     from whet.live.learner import Learner
 
     updates: list[dict[str, Any]] = []
@@ -213,7 +212,7 @@ def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
         if not as_json:
             _update(updates[-1])
 
-    with open_live(options["database"]) as live:
+    with open_at(options["database"]) as live:
         learner = Learner(
             live.database, live.registry, live.traffic, lambda: live.experiments, learner_config(options)
         )

@@ -17,6 +17,7 @@ from whet.cli.common import (
     emit,
     examples,
     json_option,
+    open_at,
     open_here,
     optimizer_options,
     options,
@@ -157,9 +158,7 @@ def backup(file: Path, database: str | None) -> None:
     The copy holds every row that was acknowledged before. Copying whet.db with other tools misses what is still in its log.
     PostgreSQL has pg_dump.
     """
-    from whet.live import open_live
-
-    with open_live(database or click.get_current_context().obj) as live:
+    with open_at(database or click.get_current_context().obj) as live:
         live.database.back_up(file)
     click.echo(f"Wrote {file}.")
 

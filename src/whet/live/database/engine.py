@@ -58,13 +58,16 @@ _ERASED = 1
 
 
 class Database:
-    """A database with its tables in place. Threads may share it; a process that forks opens its own."""
+    """A database with its tables in place. Threads may share it; a process that forks opens its own. `made`: the SQLite file that
+    was not there before."""
 
     def __init__(self, url: URL) -> None:
         self.url = url
         self._turn = threading.Lock()
         self._owner = 0
-        self._file = _identity(_make_private(Path(str(url.database)))) if self.dialect == "sqlite" else None
+        path = Path(str(url.database)) if self.dialect == "sqlite" else None
+        self.made = None if path is None or path.exists() else path.absolute()
+        self._file = None if path is None else _identity(_make_private(path))
         try:
             self._engine = _engine(url)
         except ModuleNotFoundError as error:
