@@ -15,7 +15,18 @@ from whet.engine.openings import SealedTestAccess, SealedTestLedger
 from whet.engine.options import Options, RoleModel
 from whet.engine.progress import Progress
 from whet.errors import UsageError, quantity, show_reward
-from whet.methods import LABEL_SCORES, LOCAL, METHODS, OBJECTIVES, OPTIMIZER, POLICY, default_method
+from whet.methods import (
+    LABEL_SCORES,
+    LOCAL,
+    METHODS,
+    OBJECTIVES,
+    OPTIMIZER,
+    POLICY,
+    POLICY_CALLS,
+    POLICY_ROWS,
+    carries_policy,
+    default_method,
+)
 from whet.models.language_model import LanguageModel
 from whet.results import Advice
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
@@ -35,9 +46,8 @@ WORSE = 0.05
 WORTH = 0.1
 """Gain, of the reward's range, that a test should be able to show."""
 OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
-
-POLICY_ROWS, POLICY_CALLS = 64, 1_000
-"""Training rows, and calls where they are limited, from which on a policy with weights is advised: 60 steps of 16 rollouts."""
+NO_WEIGHTS = "nothing"
+"""How the entry of a method begins that trains no weights."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,10 +222,10 @@ async def _measured(task: Task, options: Options, model: LanguageModel | None) -
 def _facts(task: Task, options: Options, model: LanguageModel | None, critiques: str) -> _Facts:
     single = task.world is None and task.program is None
     scores = bool(task.labels) and single and model is not None and model.can_score
-    limits = [n for n in (task.budget.calls, task.budget.task_calls) if n is not None]
+    carried = carries_policy(len(task.train), task.budget.calls, task.budget.task_calls)
     return _Facts(
-        trainable=len(task.train) >= POLICY_ROWS and min(limits, default=POLICY_CALLS) >= POLICY_CALLS,
-        default=default_method(model, scores),
+        trainable=carried,
+        default=default_method(model, scores, carried),
         optimizer=options.optimizer_lm != NO_MODEL
         and (_spec(task, "optimizer", options).named or model is None or model.can_generate),
         scores=scores,
@@ -242,6 +252,8 @@ def _rank(name: str, facts: _Facts) -> tuple[int, int]:
     needs = METHODS[name].needs
     if name == facts.default:
         return 0, 0
+    if not facts.trainable and not METHODS[name].trains.startswith(NO_WEIGHTS):
+        return 4, METHODS[name].rank
     own = (facts.scores and LABEL_SCORES in needs) or POLICY in needs or OBJECTIVES in needs
     return (1 if own else 3 if LOCAL in needs else 2), METHODS[name].rank
 
@@ -249,7 +261,7 @@ def _rank(name: str, facts: _Facts) -> tuple[int, int]:
 def _lacks(name: str, facts: _Facts) -> str:
     """What a method needs and the task has not; empty where it fits."""
     entry = METHODS[name]
-    if facts.program and not entry.trains.startswith("nothing"):
+    if facts.program and not entry.trains.startswith(NO_WEIGHTS):
         return "a single prompt: the task has a program"
     for need, there, words in (
         (OBJECTIVES, facts.objectives, "`objectives:`"),

@@ -18,7 +18,7 @@ from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import (
-    describe_estimates,
+    estimates_of_both,
     execute_evaluation,
     result_of_stopped_run,
     result_of_untested_run,
@@ -116,26 +116,11 @@ async def _add_control(
         **{k: v for k, v in result.items() if k != "run"},
         "control": {k: control[k] for k in kept},
         "usage": (usage := with_part(result["usage"], CONTROL, control["usage"])),
-        "warnings": _estimates_of_both(result, control, usage),
+        "warnings": estimates_of_both(result, control, usage),
         "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
     }
     _write_result(folder, result)
     return {**result, "run": str(folder)}
-
-
-def _estimates_of_both(
-    result: Mapping[str, Any], control: Mapping[str, Any], usage: Mapping[str, Any]
-) -> list[str]:
-    """The warnings of a run with its control: that tokens are estimates is said once, with the calls of both."""
-    models, kept, roles = result["models"], list(result["warnings"]), set()
-    for one in (result, control):
-        for role, calls in usage_of_run(one["usage"]).get("estimated", {}).items():
-            (own,) = describe_estimates(models, {role: calls})
-            roles |= {role} if own in one["warnings"] else set()
-            kept = [text for text in kept if text != own]
-    return kept + describe_estimates(
-        models, {r: n for r, n in usage.get("estimated", {}).items() if r in roles}
-    )
 
 
 def _optimizes(method: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 import whet
 from tests.crash.test_every_boundary import write_task
 from whet.cli.main import cli
+from whet.methods import METHODS
 
 CANNOT_WRITE = ("--optimizer-lm", "embedded/encoder")
 
@@ -147,7 +149,7 @@ def test_what_is_advised_first_is_what_optimize_takes(critiques: bool, tmp_path:
     task = whet.Task.of("Answer.", data=rows(), reward=reward)
     models: dict[str, Any] = {"lm": lambda messages: "no", "optimizer_lm": lambda messages: "no"}
     plan = whet.optimize(task, run=tmp_path / "run", dry_run=True, **models)
-    assert next(iter(whet.advise(task).methods)) == plan["method"]
+    assert next(iter(whet.advise(task, lm="embedded/encoder").methods)) == plan["method"]
 
 
 def test_a_model_that_costs_nothing_is_asked_and_no_other(
@@ -185,3 +187,32 @@ def test_targets_that_look_like_labels_are_said() -> None:
     data = [{"input": f"row {i}", "target": ("good", "bad")[i % 2]} for i in range(60)]
     found = whet.advise(whet.Task.of("Answer.", data=data, reward="exact_match"))
     assert any("add labels: [bad, good]" in step for step in found.first)
+
+
+LABELS = ("network", "math")
+
+
+@pytest.mark.parametrize(
+    ("count", "calls", "best"),
+    [(60, None, "grips"), (400, None, "rlprompt"), (400, 500, "grips"), (400, 5000, "rlprompt")],
+)
+def test_the_advised_method_of_an_encoder_is_the_one_that_runs_and_trains_only_what_rows_and_limits_carry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, calls: int | None, best: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = [{"input": f"row {i}", "target": LABELS[i % 2]} for i in range(count)]
+    words: dict[str, Any] = {
+        "data": data,
+        "labels": LABELS,
+        "reward": "exact_match",
+        "budget": {"calls": calls} if calls else {},
+    }
+    task = dataclasses.replace(whet.Task.of("What is it about?", **words), budget=whet.Budget(calls=calls))
+    advised = list(whet.advise(task, lm="embedded/encoder").methods)
+    trained = [name for name in advised if not METHODS[name].trains.startswith("nothing")]
+    assert advised[0] == best
+    assert best == "rlprompt" or advised[-len(trained) :] == trained, "methods that train come last"
+    assert (
+        whet.optimize(task, lm="embedded/encoder", dry_run=True, budget=whet.Budget(calls=calls))["method"]
+        == best
+    )

@@ -21,6 +21,7 @@ from whet.methods import (
     OPTIMIZER,
     OPTIMIZER_OPTIONAL,
     Method,
+    carries_policy,
     default_method,
     get_method,
 )
@@ -77,7 +78,8 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     spec = _task_spec(task, options)
     model = _model(models, spec, "task")
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
-    method = options.method or task.method or default_method(model, scores)
+    carried = carries_policy(len(task.train), limits.calls, limits.task_calls)
+    method = options.method or task.method or default_method(model, scores, carried)
     env = Environment(
         model,
         with_encoder(_price_reward(task, spec)),

@@ -49,6 +49,7 @@ __all__ = [
     "Method",
     "MethodChoice",
     "MethodEntry",
+    "carries_policy",
     "choose_method",
     "configure",
     "default_method",
@@ -157,13 +158,24 @@ def _config_of(coroutine: Callable[..., Any]) -> type[Any]:
     return annotation
 
 
-def default_method(model: LanguageModel | None, scores: bool) -> str:
+POLICY_ROWS, POLICY_CALLS = 64, 1_000
+"""Training rows, and calls where they are limited, from which on weights are trained without being asked for: 60 steps of 16
+rollouts."""
+
+
+def carries_policy(rows: int, *limits: int | None) -> bool:
+    """Whether so many training rows, under these limits on calls, carry the training of weights."""
+    return rows >= POLICY_ROWS and all(limit is None or limit >= POLICY_CALLS for limit in limits)
+
+
+def default_method(model: LanguageModel | None, scores: bool, carried: bool) -> str:
     """The method of a task that names none: `whet optimize` takes it, and `whet advise` puts it first.
 
-    `model` is the task model (None: not known yet), `scores` says that it is asked for the labels' probabilities.
+    `model` is the task model (None: not known yet), `scores` says that it is asked for the labels' probabilities, `carried`
+    what `carries_policy` says of the task.
     """
     if scores and model is not None and not model.can_generate and hasattr(model, "policy_body"):
-        return "rlprompt"
+        return "rlprompt" if carried else "grips"
     return "prompt_learning" if "prompt_learning" in METHODS else "protegi"
 
 
