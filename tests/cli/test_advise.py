@@ -205,7 +205,6 @@ def test_the_advised_method_of_an_encoder_is_the_one_that_runs_and_trains_only_w
         "data": data,
         "labels": LABELS,
         "reward": "exact_match",
-        "budget": {"calls": calls} if calls else {},
     }
     task = dataclasses.replace(whet.Task.of("What is it about?", **words), budget=whet.Budget(calls=calls))
     advised = list(whet.advise(task, lm="embedded/encoder").methods)
