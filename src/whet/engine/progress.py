@@ -16,6 +16,7 @@ from typing import Any
 from whet.engine.budget import BudgetAccount
 from whet.engine.durable import RunState
 from whet.engine.forecast import promotion_warning
+from whet.errors import show_reward
 from whet.types import Rollout, mean_score
 
 STEPS_TIMED = 10
@@ -139,8 +140,8 @@ class Progress:
         pairs = list(zip(self.latest_prompts, self.latest, strict=False))
         own = [reward for prompt, reward in pairs if prompt == pairs[-1][0]]
         if pairs[-len(own) :] != [pair for pair in pairs if pair[0] == pairs[-1][0]]:
-            return f"latest rollouts {fmean(self.latest):.2f} (n={len(pairs)}, several prompts)"
-        return f"prompt tried now {fmean(own):.2f} (n={len(own)})"
+            return f"latest rollouts {show_reward(fmean(self.latest), 2)} (n={len(pairs)}, several prompts)"
+        return f"prompt tried now {show_reward(fmean(own), 2)} (n={len(own)})"
 
     def _baseline_beside(self, prompt: str) -> float | None:
         """The start prompt's mean on the rows on which `best` was measured; None where it is not known."""
