@@ -17,12 +17,7 @@ from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
-from whet.engine.final_evaluation import (
-    estimates_of_both,
-    execute_evaluation,
-    result_of_stopped_run,
-    result_of_untested_run,
-)
+from whet.engine.final_evaluation import execute_evaluation, result_of_stopped_run, result_of_untested_run
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_events, read_rows
 from whet.engine.model_client import ModelClient
@@ -50,7 +45,7 @@ from whet.engine.run_folder import (
 from whet.engine.run_folder import read_result as read_result
 from whet.engine.trained_policy import check_policy
 from whet.engine.transfer import limits_left
-from whet.engine.usage_sums import CONTROL, usage_of_run, usage_without_control, with_part
+from whet.engine.usage_sums import CONTROL, estimates_of_both, usage_of_run, usage_without_control, with_part
 from whet.errors import (
     BudgetExceeded,
     ProviderError,

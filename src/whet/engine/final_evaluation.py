@@ -51,10 +51,10 @@ from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
-from whet.engine.usage_sums import usage_of_run
+from whet.engine.usage_sums import describe_estimates
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
-from whet.errors import BudgetExceeded, quantity
+from whet.errors import BudgetExceeded
 from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
 from whet.prompt.document import AUTO
@@ -375,37 +375,6 @@ def estimate_warnings(core: RunState) -> list[str]:
     used = core.budget.limits.tokens is not None or spent.cost > 0
     shown = {r: n for r, n in spent.estimated.items() if used or not own.get(r, r).startswith(FUNCTION)}
     return describe_estimates(own, shown)
-
-
-def describe_estimates(addresses: Mapping[str, str], estimated: Mapping[str, int]) -> list[str]:
-    """For each role how many of its calls said nothing of their tokens, and what was counted instead."""
-    return [
-        f"{(address := addresses.get(role, role))} reported no usage that can be right for {quantity(calls, 'call')} of the role "
-        f"{role}. {_COUNTED[address.startswith(FUNCTION)]}"
-        for role, calls in estimated.items()
-    ]
-
-
-_COUNTED = {
-    False: "One token was counted for each byte there, so the tokens and dollars of this run are estimates, and mostly too high.",
-    True: "A quarter of the characters was counted as tokens there, so the tokens and dollars of this run are estimates. Let the "
-    "function return the usage with the text.",
-}
-
-
-def estimates_of_both(
-    result: Mapping[str, Any], control: Mapping[str, Any], usage: Mapping[str, Any]
-) -> list[str]:
-    """The warnings of a run with its control: that tokens are estimates is said once, with the calls of both."""
-    models, kept, roles = result["models"], list(result["warnings"]), set()
-    for one in (result, control):
-        for role, calls in usage_of_run(one["usage"]).get("estimated", {}).items():
-            (own,) = describe_estimates(models, {role: calls})
-            roles |= {role} if own in one["warnings"] else set()
-            kept = [text for text in kept if text != own]
-    return kept + describe_estimates(
-        models, {r: n for r, n in usage.get("estimated", {}).items() if r in roles}
-    )
 
 
 def written_prompt(prompt: Prompt) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from whet.errors import quantity
+from whet.models.callable import FUNCTION
+
 RUN, CONTROL, MORE = "run", "control", "more"
 """The parts of the usage of a result: the run itself, its control, and rows that were added to it."""
 PARTS = {CONTROL: "the control", MORE: "the added rows"}
@@ -52,3 +55,34 @@ def usage_without_control(usage: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a run and its added rows used; its control is a run of its own."""
     parts = parts_of(usage)
     return usage if CONTROL not in parts else total_usage(*(p for n, p in parts.items() if n != CONTROL))
+
+
+def describe_estimates(addresses: Mapping[str, str], estimated: Mapping[str, int]) -> list[str]:
+    """For each role how many of its calls said nothing of their tokens, and what was counted instead."""
+    return [
+        f"{(address := addresses.get(role, role))} reported no usage that can be right for {quantity(calls, 'call')} of the role "
+        f"{role}. {_COUNTED[address.startswith(FUNCTION)]}"
+        for role, calls in estimated.items()
+    ]
+
+
+_COUNTED = {
+    False: "One token was counted for each byte there, so the tokens and dollars of this run are estimates, and mostly too high.",
+    True: "A quarter of the characters was counted as tokens there, so the tokens and dollars of this run are estimates. Let the "
+    "function return the usage with the text.",
+}
+
+
+def estimates_of_both(
+    result: Mapping[str, Any], control: Mapping[str, Any], usage: Mapping[str, Any]
+) -> list[str]:
+    """The warnings of a run with its control: that tokens are estimates is said once, with the calls of both."""
+    models, kept, roles = result["models"], list(result["warnings"]), set()
+    for one in (result, control):
+        for role, calls in usage_of_run(one["usage"]).get("estimated", {}).items():
+            (own,) = describe_estimates(models, {role: calls})
+            roles |= {role} if own in one["warnings"] else set()
+            kept = [text for text in kept if text != own]
+    return kept + describe_estimates(
+        models, {r: n for r, n in usage.get("estimated", {}).items() if r in roles}
+    )
