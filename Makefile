@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Bytecode is made of what is imported, when it is imported: compiling everything that is installed takes as long again.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+# The distributions of this checkout; the locked requirements have what they need.
+PROJECTS := pyproject.toml packages/whet-client/pyproject.toml packages/whet-live/pyproject.toml
+OURS := --no-deps --no-build-isolation -e packages/whet-client -e . -e packages/whet-live
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python $(INSTALL)
 INTEGRATIONS := .venv-integrations
@@ -15,7 +18,7 @@ help: ## Show these commands
 
 # The build of torch that the machine prefers is installed by its hash; then comes what it needs: nothing on a CPU, else exact
 # versions of CUDA's libraries.
-$(VENV)/.demo: requirements/demo.txt requirements/demo-nodeps.txt requirements/torch.txt pyproject.toml
+$(VENV)/.demo: requirements/demo.txt requirements/demo-nodeps.txt requirements/torch.txt $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "whet needs Python 3.11 or newer; set PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing (locked versions) into $(VENV) ..." >&2
@@ -25,7 +28,7 @@ $(VENV)/.demo: requirements/demo.txt requirements/demo-nodeps.txt requirements/t
 	@rm -r $(VENV)/torch
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps --require-hashes -r requirements/demo-nodeps.txt
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) $(OURS)
 	@touch $@
 
 $(VENV)/.train: $(VENV)/.demo requirements/train.txt requirements/train-nodeps.txt
@@ -58,11 +61,11 @@ $(VENV)/.models: $(VENV)/.test $(VENV)/.smollm2 requirements/llama.txt
 	@touch $@
 
 # Libraries of others want other versions than those of whet's own suite.
-$(INTEGRATIONS)/.done: requirements/integrations.txt pyproject.toml
+$(INTEGRATIONS)/.done: requirements/integrations.txt $(PROJECTS)
 	@test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
 	@echo "installing (locked versions) into $(INTEGRATIONS) ..." >&2
 	@$(INTEGRATIONS)/bin/python $(INSTALL) --require-hashes -r requirements/integrations.txt
-	@$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --no-build-isolation -e .
+	@$(INTEGRATIONS)/bin/python $(INSTALL) $(OURS)
 	@touch $@
 
 demo: $(VENV)/.demo ## Sharpen a real prompt with reinforcement learning: about a minute, no key, no network

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
-from whet.client import Client
-from whet.client.http import HttpReply
+from whet_client import Client
+from whet_client.http import HttpReply
 
 TARGET_US = 50.0
 TEXT = "You help the customers of a shop.\n<!-- whet:begin -->\nBe short. {{tone}}\n<!-- whet:end -->\n\n{{question}}"

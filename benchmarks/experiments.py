@@ -35,15 +35,15 @@ from benchmarks.simulated_experiments import (
     winners,
 )
 
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
-from whet.live import Live, open_live
-from whet.live.database import now
-from whet.live.experiments import Experiments
-from whet.live.experiments.definition import AllocationPolicy
-from whet.live.experiments.effects import MetricSample, build_arm_scores, log_capital
 from whet.prompt import Prompt
 from whet.stats.rates import wilson
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live import Live, open_live
+from whet_live.database import now
+from whet_live.experiments import Experiments
+from whet_live.experiments.definition import AllocationPolicy
+from whet_live.experiments.effects import MetricSample, build_arm_scores, log_capital
 
 FIXED = AllocationPolicy()
 NAME = "shop/help"

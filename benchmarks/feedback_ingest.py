@@ -44,13 +44,13 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import select
 
-from whet.client.ids import new_id
-from whet.client.records import Feedback
-from whet.live.database import open_database
-from whet.live.server.access import Access
-from whet.live.server.roles import Role
-from whet.live.traffic import Intake, Traffic
-from whet.live.traffic.traffic_tables import feedback
+from whet_client.ids import new_id
+from whet_client.records import Feedback
+from whet_live.database import open_database
+from whet_live.server.access import Access
+from whet_live.server.roles import Role
+from whet_live.traffic import Intake, Traffic
+from whet_live.traffic.traffic_tables import feedback
 
 Ask = Callable[[list[Feedback]], Awaitable[None]]
 """Store rows; returns when they are acknowledged."""

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from whet.client.records import Feedback, Inference
-from whet.live.database import Database, now, open_database
-from whet.live.traffic import EVERYTHING, Filter, RowPage, Traffic
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, now, open_database
+from whet_live.traffic import EVERYTHING, Filter, RowPage, Traffic
 
 TARGET_MS = 200
 YEAR = 365 * 86_400_000_000

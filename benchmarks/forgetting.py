@@ -25,10 +25,10 @@ from pathlib import Path
 
 from feedback_ingest import databases
 
-from whet.client.records import Feedback, Inference
-from whet.live.database import Database, open_database
-from whet.live.erasure import forget_user
-from whet.live.traffic import Traffic
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, open_database
+from whet_live.erasure import forget_user
+from whet_live.traffic import Traffic
 
 _WORDS = (
     "the",
@@ -94,7 +94,7 @@ def by_thread(database: Database, user: str) -> tuple[list[float], float]:
 def by_process(database: Database, url: str, user: str) -> tuple[list[float], float]:
     """Waits while another process forgets the user, and the seconds that it took, its start included."""
     program = (
-        "import sys; from whet.live.database import open_database; from whet.live.erasure import forget_user; "
+        "import sys; from whet_live.database import open_database; from whet_live.erasure import forget_user; "
         "forget_user(open_database(sys.argv[1]), sys.argv[2], actor='benchmark')"
     )
     started = time.perf_counter()

@@ -29,9 +29,9 @@ from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
-from whet.live.database import open_database
-from whet.live.server.access import Access
-from whet.live.server.roles import Role
+from whet_live.database import open_database
+from whet_live.server.access import Access
+from whet_live.server.roles import Role
 
 BATCH = 100
 LENGTH = 7_990
@@ -99,7 +99,7 @@ def main() -> None:
         token = Access(database).add("flood", Role.VIEWER, app=True, all_prompts=True, by="benchmark")
         database.close()
         options_ = ["--port", "0", "--bytes-per-second", "33554432", "--database", url]
-        program = f"from whet.cli.serve import serve; serve({options_!r})"
+        program = f"from whet_live.cli.serve import serve; serve({options_!r})"
         with Path(folder, "log").open("w+") as log:
             server = subprocess.Popen([sys.executable, "-c", program], stderr=log, stdout=subprocess.DEVNULL)
             try:

@@ -22,10 +22,10 @@ import time
 
 import aiohttp
 
-from whet.live.database import open_database
-from whet.live.traffic import Intake, Traffic
-from whet.live.traffic.otlp import parse_otlp
-from whet.live.traffic.otlp.decode import PROTOBUF_TYPE
+from whet_live.database import open_database
+from whet_live.traffic import Intake, Traffic
+from whet_live.traffic.otlp import parse_otlp
+from whet_live.traffic.otlp.decode import PROTOBUF_TYPE
 
 SENTENCE = "The parcel has not arrived, and the page says that it was delivered yesterday. "
 

@@ -26,17 +26,17 @@ from urllib.parse import urlencode
 from feedback_search import traffic_of
 
 import whet
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
-from whet.live import Live, open_live
-from whet.live.registry import Decision, PromptEdit
-from whet.live.server.access import Access
-from whet.live.server.roles import Role
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.run import Budget
 from whet.testing.simulated_task import SOURCE as WORLD
 from whet.testing.simulated_task import reviews
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live import Live, open_live
+from whet_live.registry import Decision, PromptEdit
+from whet_live.server.access import Access
+from whet_live.server.roles import Role
 
 TARGET_MS = 200.0
 BUSY, RUN = "busy/prompt", "reviews-run"

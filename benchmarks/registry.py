@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from whet.live import Live, open_live
-from whet.live.registry import PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add
+from whet_live import Live, open_live
+from whet_live.registry import PromptEdit
 
 TEXT = "Answer {{question}} for team NUMBER.\n<!-- whet:begin -->\n- Be polite.\n- Be brief.\n<!-- whet:end -->\n"
 PAGE_MS = 200.0

@@ -13,10 +13,10 @@ from itertools import permutations
 
 import numpy as np
 
-from whet.live.experiments.allocation import ArmTally, shares
-from whet.live.experiments.confidence_sequences import lead_width
-from whet.live.experiments.definition import AllocationPolicy
-from whet.live.experiments.effects import Array, Mask, MetricSample, Numbers, build_arm_scores, log_capital
+from whet_live.experiments.allocation import ArmTally, shares
+from whet_live.experiments.confidence_sequences import lead_width
+from whet_live.experiments.definition import AllocationPolicy
+from whet_live.experiments.effects import Array, Mask, MetricSample, Numbers, build_arm_scores, log_capital
 
 NEVER = 2**62
 """The number of units of a decision that was not reached."""

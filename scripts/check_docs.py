@@ -31,7 +31,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts"), str(ROOT)]
+sys.path[:0] = [
+    str(ROOT / name) for name in ("src", "packages/whet-client", "packages/whet-live", "scripts", ".")
+]
 
 import click  # noqa: E402
 import make_reference  # noqa: E402
@@ -55,7 +57,7 @@ SOURCE = re.compile(
 )
 LINK = re.compile(r"\]\(([^)\s]+)[^)]*\)")
 CODE = re.compile(r"(`+)(.+?)\1")
-PATH = re.compile(r"(?:src|tests|docs|benchmarks|scripts|examples|requirements)/[\w./-]*(?:::\w+)?")
+PATH = re.compile(r"(?:src|packages|tests|docs|benchmarks|scripts|examples|requirements)/[\w./-]*(?:::\w+)?")
 
 
 class Block(NamedTuple):

@@ -16,7 +16,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "src" / "whet"
+PACKAGES = (
+    ROOT / "src" / "whet",
+    ROOT / "packages" / "whet-live" / "whet_live",
+    ROOT / "packages" / "whet-client" / "whet_client",
+)
 IRREGULAR = {
     "known",
     "kept",
@@ -33,13 +37,13 @@ IRREGULAR = {
     "drawn",
 }
 NO_PARTICIPLE = {"embed", "seed", "need", "speed", "feed", "deed"}
-FRONT_DOOR = {"api.py", "session.py", "task/spec.py"}
+FRONT_DOOR = {PACKAGES[0] / name for name in ("api.py", "session.py", "task/spec.py")}
 Tree = ast.Module
 
 
 def main() -> int:
     """Print the table."""
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    trees = {path: ast.parse(path.read_text("utf-8")) for p in PACKAGES for path in sorted(p.rglob("*.py"))}
     lines = sum(path.read_text("utf-8").count("\n") for path in trees)
     named = [node for tree in trees.values() for node in functions(tree)]
     bare = [node.name for node in named if is_bare_participle(node.name)]
@@ -53,7 +57,7 @@ def main() -> int:
         "lines with Any, of 1,000": f"{1000 * lines_with_any(trees) / lines:.1f}",
         "circles of files, lazy and typing imports included": len(circles(imports_of(trees))),
         "entries at the top of src/whet": len(
-            [path for path in PACKAGE.iterdir() if path.name != "__pycache__"]
+            [path for path in PACKAGES[0].iterdir() if path.name != "__pycache__"]
         ),
         "files of src/whet that name a method, its own aside": f"{files_per_method(trees):.1f}",
     }.items():
@@ -95,9 +99,7 @@ def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
             if path.stem == "keywords" and isinstance(node, ast.ClassDef):
                 fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
                 declared.update(target.id for target in fields if isinstance(target, ast.Name))
-            elif str(path.relative_to(PACKAGE)) in FRONT_DOOR and isinstance(
-                node, ast.FunctionDef | ast.AsyncFunctionDef
-            ):
+            elif path in FRONT_DOOR and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 declared.update(argument.arg for argument in node.args.kwonlyargs)
     return {name for name, count in declared.items() if count > 1}
 
@@ -128,7 +130,8 @@ def imports_of(trees: Mapping[Path, Tree]) -> dict[str, set[str]]:
 
 def module_of(path: Path) -> str:
     """The dotted name of a file."""
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    package = next(package for package in PACKAGES if path.is_relative_to(package))
+    return ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:

@@ -13,21 +13,22 @@ from typing import Any
 
 import pytest
 
+from tests.distributions import PACKAGES, ROOT, SOURCES
 from whet.methods import METHODS
 
-ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
 
 
-def contract(kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(c for c in CONTRACTS if c["type"] == kind)
-    return found
+def contract(name: str) -> dict[str, Any]:
+    """The contract whose name ends like that."""
+    (one,) = (c for c in CONTRACTS if c["name"].endswith(name))
+    return dict(one)
 
 
-def layers() -> list[list[str]]:
-    """Names of the layers from top to bottom; those that share a layer together."""
-    rows = contract("layers")["layers"]
-    return [[name.strip().removeprefix("whet.") for name in row.split("|")] for row in rows]
+def layers(package: str) -> list[list[str]]:
+    """Names of the layers of a package from top to bottom; those that share a layer together."""
+    rows = contract(f" in {package.replace('_', '-')}")["layers"]
+    return [[name.strip().removeprefix(f"{package}.") for name in row.split("|")] for row in rows]
 
 
 def test_imports_point_downwards() -> None:
@@ -39,31 +40,41 @@ def test_imports_point_downwards() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_part_of_the_package_stands_in_a_layer() -> None:
-    package = ROOT / "src" / "whet"
-    parts = {path.parent.name for path in package.glob("*/__init__.py")}
-    parts |= {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
-    assert parts == {name for row in layers() for name in row}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_part_of_a_package_stands_in_a_layer(package: str) -> None:
+    folder = PACKAGES[package]
+    parts = {path.parent.name for path in folder.glob("*/__init__.py")}
+    parts |= {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    assert parts == {name for row in layers(package) for name in row}
+
+
+def test_nothing_below_knows_what_is_above_but_for_the_other_names_of_whet_live() -> None:
+    above = contract("whet-live above whet above whet-client")
+    assert above["layers"] == ["whet_live", "whet", "whet_client"]
+    importing = {pair.partition(" -> ")[0] for pair in above["ignore_imports"]}
+    assert importing == {"whet.live.**", "whet.live", "whet.testing"}
+    for name, path in SOURCES.items():
+        if name.startswith("live/"):
+            assert len(path.read_text("utf-8").splitlines()) < 40, f"{name} is more than another name"
 
 
 def test_every_method_is_independent_of_the_others() -> None:
-    assert contract("independence")["modules"] == ["whet.methods.*"]
-    assert {path.stem for path in (ROOT / "src" / "whet" / "methods").glob("*.py")} == {
-        *METHODS,
-        "__init__",
-        "method",
-    }
+    assert contract("Methods do not import each other")["modules"] == ["whet.methods.*"]
+    files = {path.stem for path in (PACKAGES["whet"] / "methods").glob("*.py")}
+    assert files == {*METHODS, "__init__", "method"}
 
 
-def test_the_page_on_architecture_shows_the_same_layers() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_page_on_architecture_shows_the_same_layers(package: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    shown = page.partition("```layers\n")[2].partition("```")[0].splitlines()
-    assert [[name.strip() for name in row.partition("  ")[0].split("|")] for row in shown] == layers()
+    shown = page.partition(f"```layers {package}\n")[2].partition("```")[0].splitlines()
+    assert [[name.strip() for name in row.partition("  ")[0].split("|")] for row in shown] == layers(package)
 
 
-PACKAGE = ROOT / "src" / "whet"
-FACES = ("cli", "live/server")
+FACES = ("whet.cli", "whet_live.cli", "whet_live.server")
 """Parts that reach all others by the front of a package only: its `__init__`, and there the names of `__all__`."""
+HELPERS = ("whet.cli.common",)
+"""What the commands of whet-live share with those of whet."""
 
 
 def public_names(front: Path) -> set[str]:
@@ -76,7 +87,6 @@ def public_names(front: Path) -> set[str]:
 
 def past_the_front(face: str, source: str) -> Iterator[str]:
     """The imports of a file of `face` that go past a front: of a module inside another package, or of a private name."""
-    own = f"whet.{face.replace('/', '.')}"
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             imports = [(alias.name, "") for alias in node.names]
@@ -87,9 +97,12 @@ def past_the_front(face: str, source: str) -> Iterator[str]:
         for module, name in imports:
             if module.startswith("."):
                 yield f"{module} is relative, so that nobody sees where it leads"
-            if module.partition(".")[0] != "whet" or f"{module}.".startswith(f"{own}."):
+            top, *inner = module.split(".")
+            if top not in PACKAGES or f"{module}.".startswith(f"{face}."):
                 continue
-            folder = PACKAGE.joinpath(*module.split(".")[1:])
+            if face.startswith("whet_live.") and module in HELPERS:
+                continue
+            folder = PACKAGES[top].joinpath(*inner)
             if not (folder / "__init__.py").is_file():
                 if module.count(".") > 1:
                     yield f"{module} lies inside another package"
@@ -99,12 +112,13 @@ def past_the_front(face: str, source: str) -> Iterator[str]:
 
 def _is_module(folder: Path, name: str) -> bool:
     """Whether a name is one of the modules beside `whet.api`, which are fronts themselves."""
-    return folder == PACKAGE and (folder / f"{name}.py").is_file()
+    return folder in PACKAGES.values() and (folder / f"{name}.py").is_file()
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_the_faces_import_fronts_only(face: str) -> None:
-    paths = sorted((PACKAGE / face).rglob("*.py"))
+    top, _, inner = face.partition(".")
+    paths = sorted((PACKAGES[top] / inner).rglob("*.py"))
     assert paths
     wrong = [f"{path.name}: {why}" for path in paths for why in past_the_front(face, path.read_text("utf-8"))]
     assert not wrong, "\n".join(wrong)
@@ -113,18 +127,18 @@ def test_the_faces_import_fronts_only(face: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from whet.live.registry.audit import append",
-        "def f():\n    from whet.live.learner.learner import Learner",
-        "if TYPE_CHECKING:\n    from whet.live.traffic.search import Filter",
+        "from whet_live.registry.audit import append",
+        "def f():\n    from whet_live.learner.learner import Learner",
+        "if TYPE_CHECKING:\n    from whet_live.traffic.search import Filter",
         "import whet.reporting.markup as markup",
         "from whet.reporting import markup",
-        "from whet.live.registry import no_such_name",
-        "from whet.live.server.roles import Role",
+        "from whet_live.registry import no_such_name",
+        "from whet_live.server.roles import Role",
         "from ..live.registry import Registry",
     ],
 )
 def test_the_rule_on_fronts_finds_what_it_forbids(source: str) -> None:
-    assert list(past_the_front("cli", source))
+    assert list(past_the_front("whet.cli", source))
 
 
 @pytest.mark.parametrize(
@@ -132,11 +146,11 @@ def test_the_rule_on_fronts_finds_what_it_forbids(source: str) -> None:
     [
         "import whet",
         "from whet import api, Budget",
-        "from whet.live.registry import Registry",
+        "from whet_live.registry import Registry",
         "from whet.errors import UsageError",
         "from whet.cli.common import line",
         "from click import echo",
     ],
 )
 def test_the_rule_on_fronts_forbids_nothing_else(source: str) -> None:
-    assert not list(past_the_front("cli", source))
+    assert not list(past_the_front("whet.cli", source))

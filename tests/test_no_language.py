@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "whet"
+from tests.distributions import SOURCES
 
 _SMALL_WORDS = """
     a an the this that these those i me my you your yours he she it its we us our they them their who whom whose which what
@@ -171,15 +170,11 @@ def _is_vocabulary(entries: list[str]) -> bool:
     return several and sum(tuple(one) in small for one in words) >= 0.3 * len(entries)
 
 
-def _name(path: Path) -> str:
-    return path.relative_to(SOURCE).as_posix()
-
-
-FILES = [p for p in sorted(SOURCE.rglob("*.py")) if not _name(p).startswith(SIMULATORS)]
+FILES = {name: path for name, path in SOURCES.items() if not name.startswith(SIMULATORS)}
 
 
 def test_no_rule_of_the_package_knows_a_language() -> None:
-    found = {_name(path): lines for path in FILES if (lines := faults(path.read_text("utf-8")))}
+    found = {name: lines for name, path in FILES.items() if (lines := faults(path.read_text("utf-8")))}
     assert {name: lines for name, lines in found.items() if name not in ALLOWED} == {}
     assert set(ALLOWED) <= set(found), "an excuse that is not needed any more"
 

@@ -22,10 +22,7 @@ import pytest
 
 import whet
 import whet.testing
-
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "src" / "whet"
-MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+from tests.distributions import PACKAGES, ROOT, SOURCES
 
 MODULE_LINES, FUNCTION_LINES, PARAMETERS, ALGORITHM_CODE_LINES = 600, 80, 10, 80
 _KEYWORDS = "every keyword is a parameter of its own: names, types and help for the reader"
@@ -99,7 +96,7 @@ def algorithm(name: str, tree: ast.Module) -> list[ast.stmt]:
 
 def sizes(name: str, tree: ast.Module) -> Iterator[Finding]:
     """Modules, functions and signatures that are too long."""
-    length = len((PACKAGE / name).read_text("utf-8").splitlines()) if name in MODULES else last_line(tree)
+    length = len(SOURCES[name].read_text("utf-8").splitlines()) if name in SOURCES else last_line(tree)
     if length > MODULE_LINES and name not in ALLOWED_SIZES:
         yield 1, f"{length} lines, at most {MODULE_LINES}"
     code = sum(code_lines(ast.Module([node], [])) for node in algorithm(name, tree))
@@ -182,7 +179,7 @@ def no_effects_in_methods(name: str, tree: ast.Module) -> Iterator[Finding]:
 
 def no_sql_from_pieces(name: str, tree: ast.Module) -> Iterator[Finding]:
     """SQL is a literal with parameters, never put together."""
-    if not name.startswith(("engine/", "live/", "feedback/", "reporting/")):
+    if not name.startswith(("engine/", "whet_live/", "feedback/", "reporting/")):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) and any(_is_sql(value) for value in node.values):
@@ -239,8 +236,8 @@ def parsed(path: Path) -> ast.Module:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_package_keeps(rule: Rule) -> None:
     found = [
-        f"src/whet/{name}:{line}: {what}"
-        for name, path in MODULES.items()
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for name, path in SOURCES.items()
         for line, what in rule(name, parsed(path))
     ]
     assert not found, "\n" + "\n".join(found)
@@ -249,7 +246,7 @@ def test_the_package_keeps(rule: Rule) -> None:
 def test_a_class_name_stands_for_one_class() -> None:
     """But for the `Config` of each method, which its module tells apart."""
     places: dict[str, list[str]] = {}
-    for name, path in MODULES.items():
+    for name, path in SOURCES.items():
         for node in ast.walk(parsed(path)):
             own = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
             if own and not (node.name == "Config" and is_method(name)):
@@ -260,7 +257,7 @@ def test_a_class_name_stands_for_one_class() -> None:
 def test_every_exception_to_a_size_is_still_needed() -> None:
     for key in ALLOWED_SIZES:
         name, _, function = key.partition(":")
-        assert not function or function in [f.name for f in functions(parsed(MODULES[name]))], (
+        assert not function or function in [f.name for f in functions(parsed(SOURCES[name]))], (
             f"{key} is gone"
         )
 
@@ -344,7 +341,7 @@ PUBLIC = {
     "whet.testing.rewards": "RewardConformance",
     "whet.testing.runs": "MeteredRun RecordedRun ShuffledRun",
     "whet.testing.server": "LocalServer load_answerer main server_process serving",
-    "whet.testing.storages": "CacheConformance DatabaseConformance Storage StorageConformance in_threads",
+    "whet.testing.storages": "CacheConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
     "whet.testing.simulators": "Constant Echo LabelSimulator Phrases Scripted chance choose load luck provide read_cues shuffle "
     "split_input tokenize tokens",
@@ -356,7 +353,7 @@ PUBLIC = {
 
 def test_public_names_are_what_they_were() -> None:
     found = {module.__name__: " ".join(sorted(module.__all__)) for module in (whet, whet.testing)}
-    for module in pkgutil.iter_modules([str(PACKAGE / "testing")], "whet.testing."):
+    for module in pkgutil.iter_modules([str(PACKAGES["whet"] / "testing")], "whet.testing."):
         loaded = importlib.import_module(module.name)
         public = {n: v for n, v in vars(loaded).items() if not n.startswith("_")}
         defined = [n for n, v in public.items() if inspect.isclass(v) or inspect.isfunction(v)]
@@ -402,16 +399,16 @@ NEEDS_EXTRAS = (
     "whet.methods.prompt_r1",
     "whet.methods.ptuning",
     "whet.methods.retroformer",
-    "whet.live.choices",
-    "whet.live.database",
-    "whet.live.erasure",
-    "whet.live.experiments",
-    "whet.live.learner.learner",
-    "whet.live.learner",
-    "whet.live.registry",
-    "whet.live.traffic",
-    "whet.live.server",
-    "whet.live.tasks",
+    "whet_live.choices",
+    "whet_live.database",
+    "whet_live.erasure",
+    "whet_live.experiments",
+    "whet_live.learner.learner",
+    "whet_live.learner",
+    "whet_live.registry",
+    "whet_live.traffic",
+    "whet_live.server",
+    "whet_live.tasks",
 )
 BLOCK = """
 import importlib, pkgutil, sys
@@ -422,13 +419,14 @@ class Block:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Block())
-import whet
-for module in pkgutil.walk_packages(whet.__path__, "whet.", onerror=lambda name: None):
-    if not module.name.startswith(EXTRAS) and module.name != "whet.__main__":
-        try:
-            importlib.import_module(module.name)
-        except ImportError as error:
-            print(f"{module.name}: {error}")
+for top in ("whet", "whet_client", "whet_live"):
+    package = importlib.import_module(top)
+    for module in pkgutil.walk_packages(package.__path__, f"{top}.", onerror=lambda name: None):
+        if not module.name.startswith(EXTRAS) and module.name != "whet.__main__":
+            try:
+                importlib.import_module(module.name)
+            except ImportError as error:
+                print(f"{module.name}: {error}")
 """
 
 

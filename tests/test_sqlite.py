@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from whet.engine.cache import Cache
-from whet.live.database import open_database
 from whet.sqlite import keep_log
+from whet_live.database import open_database
 
 
 @pytest.fixture

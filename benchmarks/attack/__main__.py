@@ -63,7 +63,7 @@ from benchmarks.attack.strategy import SILENCE, rows, said
 from benchmarks.attack.victim import HONEST
 
 from whet.instructions.guard import suspicions
-from whet.live.traffic.behaviour import MOST
+from whet_live.traffic.behaviour import MOST
 
 SETTINGS: dict[str, Defences] = {
     "all defences off (positive control)": OFF,

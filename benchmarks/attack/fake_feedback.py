@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from whet.live.traffic.behaviour import MOST, BehaviourModel, RatedAnswer, fit_behaviour
+from whet_live.traffic.behaviour import MOST, BehaviourModel, RatedAnswer, fit_behaviour
 
 GOOD: Mapping[str, float] = {"copy": 1.0, "abandon": 0.0, "dwell": 20.0}
 """What is done with an answer that pleases."""

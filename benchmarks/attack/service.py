@@ -29,13 +29,19 @@ from benchmarks.attack.victim import (
     rewards,
 )
 
-from whet.client.records import Feedback, Inference
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
 from whet.instructions.changes import AUTHOR
-from whet.live.learner.feedback_state import FeedbackState, fold_feedback
-from whet.live.learner.gating import apply_guard
-from whet.live.learner.reading import MOST_READ, apply_confirmations, confirm_votes, read_comments, taken_in
-from whet.live.learner.requirements import (
+from whet.prompt import Prompt
+from whet.prompt.instructions import fold_events as fold_ledger
+from whet.prompt.ledger import read_ledger as read_fence
+from whet.prompt.ledger import surroundings, write_ledger
+from whet.run import MemoryRun
+from whet.stats import decide
+from whet_client.records import Feedback, Inference
+from whet_live.learner.feedback_state import FeedbackState, fold_feedback
+from whet_live.learner.gating import apply_guard
+from whet_live.learner.reading import MOST_READ, apply_confirmations, confirm_votes, read_comments, taken_in
+from whet_live.learner.requirements import (
     READY,
     LiveRequirement,
     RequirementEvidence,
@@ -45,16 +51,10 @@ from whet.live.learner.requirements import (
     supporters,
     unread,
 )
-from whet.live.learner.updates import Inspection, examine, generate_events
-from whet.live.registry import Version
-from whet.live.registry.ledgers import manageable
-from whet.live.traffic import TrafficEvent
-from whet.prompt import Prompt
-from whet.prompt.instructions import fold_events as fold_ledger
-from whet.prompt.ledger import read_ledger as read_fence
-from whet.prompt.ledger import surroundings, write_ledger
-from whet.run import MemoryRun
-from whet.stats import decide
+from whet_live.learner.updates import Inspection, examine, generate_events
+from whet_live.registry import Version
+from whet_live.registry.ledgers import manageable
+from whet_live.traffic import TrafficEvent
 
 NAME = "shop/help"
 _HOUR = 3_600_000_000

@@ -26,9 +26,9 @@ from reader import LONGER, SHORT, WANTED
 from reader import TAX as PRICE
 from shop import NAME, App, Visit
 
-from whet.client import Client
-from whet.client.records import KINDS
 from whet.stats.intervals import interval
+from whet_client import Client
+from whet_client.records import KINDS
 
 HERE = Path(__file__).resolve().parent
 RATE = 40

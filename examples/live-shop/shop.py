@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from whet.client import Client
 from whet.testing.simulators import chance, tokens
+from whet_client import Client
 
 NAME = "simulated/shop"
 USD_PER_TOKEN = 2e-6

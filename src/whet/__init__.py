@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.lazy import lazy
-from whet.version import __version__
+from whet_client.lazy import lazy
+from whet_client.version import __version__
 
 if TYPE_CHECKING:
     from whet import methods

@@ -46,7 +46,6 @@ from whet.engine.usage_sums import MORE as MORE
 from whet.engine.usage_sums import with_part
 from whet.environments.environment import watching
 from whet.errors import BudgetExceeded, UsageError, quantity
-from whet.prompt.document import MASK
 from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget
 from whet.stats import Improvement
@@ -55,7 +54,8 @@ from whet.task.rows import read_rows
 from whet.task.spec import SECOND, SPLITS, Task
 from whet.task.table import table_of
 from whet.types import Example, Rollout, Usage, content_hash
-from whet.version import __version__
+from whet_client.prompt.document import MASK
+from whet_client.version import __version__
 
 
 def fresh_rows(task: Task, more: Any) -> list[PlacedExample]:

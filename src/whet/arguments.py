@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from whet.errors import UsageError, did_you_mean, parameter
-from whet.storable import LARGEST, shown
+from whet.storable import LARGEST
+from whet_client.storable import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")

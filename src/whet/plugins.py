@@ -1,4 +1,4 @@
-"""Entry points: the methods, model providers, rewards and environments that other packages bring.
+"""Entry points: the methods, model providers, rewards, environments and commands that other packages bring.
 
 Entry points are read for a name that is not built in, and for a list. A name belongs to one package: what is built in
 stays what it is, and a second package with the same name is refused.
@@ -22,7 +22,14 @@ METHODS = "whet.methods"
 MODELS = "whet.models"
 REWARDS = "whet.rewards"
 ENVIRONMENTS = "whet.environments"
-KINDS = {METHODS: "method", MODELS: "model provider", REWARDS: "reward", ENVIRONMENTS: "environment"}
+COMMANDS = "whet.commands"
+KINDS = {
+    METHODS: "method",
+    MODELS: "model provider",
+    REWARDS: "reward",
+    ENVIRONMENTS: "environment",
+    COMMANDS: "command",
+}
 """The groups of entry points, and what one entry of each is."""
 
 

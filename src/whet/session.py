@@ -29,9 +29,9 @@ from whet.results import RunResult
 from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
 from whet.running import optimize_task
-from whet.storable import repair_surrogates, shown
 from whet.task import AlphaKeywords, GateKeywords, Task, TaskKeywords, task_of
 from whet.types import Completion, Example, Message, Request, content_hash
+from whet_client.storable import repair_surrogates, shown
 
 ANSWERS = "answers.jsonl"
 IN_FLIGHT = 64

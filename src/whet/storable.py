@@ -5,25 +5,12 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-
-def repair_surrogates(text: str) -> str:
-    """The text as UTF-8 can hold it: halves of a pair that stand together are joined, one that stands alone becomes U+FFFD.
-
-    >>> repair_surrogates("a\\ud83d\\ude00b\\ud800")
-    'a😀b�'
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
+from whet_client.storable import repair_surrogates
 
 LARGEST = 2**63 - 1
 """The largest whole number that a journal holds."""
@@ -42,7 +29,7 @@ def is_number(value: object) -> bool:
 
 def to_json(value: Any, option: int = 0) -> bytes:
     """A value as JSON bytes, every text in it as `repair_surrogates` makes it. Raises TypeError for what JSON cannot hold."""
-    import orjson  # the client, which knows prompts, does without it
+    import orjson
 
     try:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | option)
@@ -69,15 +56,6 @@ def describe_exception(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def shown(value: object, limit: int = 80) -> str:
-    """A value as a message quotes it: its repr, cut at `limit` characters."""
-    try:
-        text = repair_surrogates(repr(value))
-    except Exception:  # that of somebody's class
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= limit else text[:limit] + "…"
-
-
 def read_file(path: Path) -> bytes:
     """The bytes of a file. Raises OSError, also for a pipe or a device, which may never end."""
     try:
@@ -87,20 +65,3 @@ def read_file(path: Path) -> bytes:
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError(errno.EINVAL, "it is a pipe or a device; save what it gives in a file")
     return path.read_bytes()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable where its file system can do that; Windows and some mounts cannot.
-
-    Either way a file that was renamed there is in its place, and only a loss of power could take the new name back. Raises
-    OSError for a disk that is broken or full.
-    """
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno in (errno.EIO, errno.ENOSPC):
-            raise

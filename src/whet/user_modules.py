@@ -21,7 +21,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-OWN = "whet"
+OWN = ("whet", "whet_client", "whet_live")
+"""The packages of the three distributions."""
 
 
 def is_library(name: str) -> bool:
@@ -29,7 +30,7 @@ def is_library(name: str) -> bool:
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names and top != "__main__":
         return True
-    if top == OWN:
+    if top in OWN:
         return True
     file = getattr(sys.modules.get(name), "__file__", None)
     return file is not None and _is_installed(str(file))
@@ -149,7 +150,7 @@ def _located(name: str, beside: Path | None) -> list[tuple[Path, str]]:
     if not top or top == "__main__":
         return []
     places: list[str] | None = None if beside is None else [str(beside), *sys.path]
-    if top in sys.stdlib_module_names or top == OWN:
+    if top in sys.stdlib_module_names or top in OWN:
         return []
     located: list[tuple[Path, str]] = []
     parts = name.split(".")

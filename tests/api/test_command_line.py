@@ -68,7 +68,7 @@ OPTIONS_ONLY["learn"] = {
     "as_json": "prints to_dict()",
     **{name: ROLES[name] for name in ("optimizer_options", "optimizer_base_url", "trust_host")},
     "yes": "confirm=, the answer of a person",
-    **dict.fromkeys(["watch", "once", "database"], "the live learner, which is a service"),
+    "watch": "the live learner, which is a service",
 }
 KEYWORDS_ONLY: dict[str, dict[str, str]] = {
     "optimize": {**IN_MEMORY, "progress": "the live line", "root": "commands write below runs/"},
@@ -97,10 +97,7 @@ KEYWORDS_ONLY: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("command", sorted(OTHERWISE))
 def test_options_and_keywords_are_the_same(command: str) -> None:
-    from whet.cli.learner_options import NAMES
-
-    teaching = set(NAMES) if command == "learn" else set()
-    options = {str(p.name) for p in cli.commands[command].params} - teaching
+    options = {str(p.name) for p in cli.commands[command].params}
     keywords = set(inspect.signature(getattr(whet, command)).parameters)
     for name, why in OPTIONS_ONLY[command].items():
         assert name in options and name not in keywords and why, f"{command}: {name}"

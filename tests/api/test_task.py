@@ -10,7 +10,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, right, rows
-from whet.storable import shown
+from whet_client.storable import shown
 
 Rows = list[dict[str, Any]]
 

@@ -61,17 +61,17 @@ from benchmarks.attack.victim import (
 from whet.errors import UsageError
 from whet.feedback.sources import LearningPolicy
 from whet.instructions.guard import suspicions
-from whet.live import open_live
-from whet.live.learner.context import LearnerConfig
-from whet.live.learner.feedback_state import FeedbackState, fold_feedback
-from whet.live.learner.learner import Learner
-from whet.live.learner.leases import hold
-from whet.live.learner.paid_steps import read_unread_feedback
-from whet.live.learner.reading import Readings
-from whet.live.learner.requirements import READY
 from whet.prompt import Prompt
 from whet.testing.server import serving
 from whet.types import Message, Request
+from whet_live import open_live
+from whet_live.learner.context import LearnerConfig
+from whet_live.learner.feedback_state import FeedbackState, fold_feedback
+from whet_live.learner.learner import Learner
+from whet_live.learner.leases import hold
+from whet_live.learner.paid_steps import read_unread_feedback
+from whet_live.learner.reading import Readings
+from whet_live.learner.requirements import READY
 
 GOALS = (*TUNING, *HELD_OUT)
 STRINGS = (

@@ -12,20 +12,19 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from tests.distributions import SOURCES
 
-import whet
 from whet.api import evaluate
-from whet.client.http import Http
 from whet.errors import ProviderError, UsageError
 from whet.models.endpoint import check_entrusted
 from whet.models.openai import OpenAIModel
 from whet.testing.server import serving
 from whet.types import Message, Request
+from whet_client.http import Http
 
-PACKAGE = Path(str(whet.__file__)).parent
 CANARY = "sk-canary-0123456789"
 ASK = Request((Message("user", "Hello?"),))
-CALLERS = {"models/http.py", "client/http.py"}
+CALLERS = {"models/http.py", "whet_client/http.py"}
 """The modules that open connections: to a model, and from an app to its server. PostgreSQL is SQLAlchemy's."""
 OPENERS = {
     ("aiohttp", "ClientSession"), ("http.client", "HTTPConnection"), ("http.client", "HTTPSConnection"),
@@ -58,19 +57,15 @@ def test_only_two_modules_open_connections() -> None:
     assert openers("import httpx\nimport aiohttp\naiohttp.ClientSession()") == {"httpx", "ClientSession"}
     assert openers("from urllib.request import urlopen") == {"urlopen"}
     assert openers("loop.create_connection(make, host, 80)") == {"create_connection"}
-    files = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
-    found = {name for name, path in files.items() if openers(path.read_text("utf-8"))}
+    found = {name for name, path in SOURCES.items() if openers(path.read_text("utf-8"))}
     assert {name for name in found if not name.startswith("testing/")} == CALLERS
 
 
 def test_no_route_of_the_server_takes_an_address() -> None:
     named = re.compile(r"""["'](?:base_)?(?:url|uri|webhook|callback|endpoint|host)["']""")
-    found = [
-        path
-        for path in (PACKAGE / "live" / "server" / "v1").glob("*.py")
-        if named.search(path.read_text("utf-8"))
-    ]
-    assert found == [] and list((PACKAGE / "live" / "server" / "v1").glob("*.py"))
+    routes = [path for name, path in SOURCES.items() if name.startswith("whet_live/server/v1/")]
+    assert routes
+    assert [path for path in routes if named.search(path.read_text("utf-8"))] == []
 
 
 @asynccontextmanager

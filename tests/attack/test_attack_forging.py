@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from benchmarks.attack.fake_feedback import FORGERIES, Bent, bend, forged, honest, truth, worst
 
-from whet.live.traffic.behaviour import MOST, RatedAnswer
+from whet_live.traffic.behaviour import MOST, RatedAnswer
 
 people = cache(honest)
 

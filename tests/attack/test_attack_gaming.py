@@ -33,10 +33,10 @@ from benchmarks.attack.reward_hacking import (
 
 from whet.api import aoptimize
 from whet.errors import BudgetExceeded
-from whet.live.learner.gating import GateConfig, gate
 from whet.prompt import Prompt
 from whet.testing.server import serving
 from whet.types import Message, Request
+from whet_live.learner.gating import GateConfig, gate
 
 HARMFUL = BoastingWorld(cost=2)
 SEEDS = range(2)

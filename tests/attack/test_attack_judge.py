@@ -11,17 +11,17 @@ import pytest
 from tests.live.reader import answer
 from tests.live.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 
-from whet.client.records import Feedback, Inference
 from whet.feedback.sources import self_judged
-from whet.live import open_live
-from whet.live.learner import pipeline
-from whet.live.learner.context import LearnerConfig
-from whet.live.learner.gating import GateConfig, apply_guard, gate
-from whet.live.learner.learner import Learner
-from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet.prompt import Prompt
 from whet.stats import decide
 from whet.testing.server import serving
+from whet_client.records import Feedback, Inference
+from whet_live import open_live
+from whet_live.learner import pipeline
+from whet_live.learner.context import LearnerConfig
+from whet_live.learner.gating import GateConfig, apply_guard, gate
+from whet_live.learner.learner import Learner
+from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
 
 WRITER = "openai/reader"
 HELPS = "Weigh the evidence carefully, mind the tone, and answer with a single word."

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from benchmarks.simulated_experiments import SimulatedExperiment, simulate
 
-from whet.client.assignment import assign
-from whet.live.experiments.definition import AllocationPolicy, read_definition
-from whet.live.experiments.reducer import (
+from whet_client.assignment import assign
+from whet_live.experiments.definition import AllocationPolicy, read_definition
+from whet_live.experiments.reducer import (
     MICROSECONDS,
     Event,
     ExperimentReducer,

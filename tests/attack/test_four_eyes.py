@@ -18,22 +18,22 @@ import pytest
 from tests.live.conftest import compiled_once, sqlite_template  # noqa: F401 - fixtures
 from tests.live.reader import COMMENTS, Reader
 
-from whet.client.records import Feedback, Inference
 from whet.feedback.model_session import ModelSession
-from whet.live import Live, open_live
-from whet.live.experiments import admission
-from whet.live.learner import paid_steps, pipeline
-from whet.live.learner.context import LearnerConfig
-from whet.live.learner.learner import Learner
-from whet.live.registry import Version, labels, provenance, review
-from whet.live.server.access import Access
-from whet.live.server.app import Server
-from whet.live.server.app_state import AppState
-from whet.live.server.limits import ServerLimits, TokenBucket
-from whet.live.server.roles import Role
-from whet.live.server.run import ServeOptions, settings_of
 from whet.prompt import Prompt
 from whet.run import MemoryRun
+from whet_client.records import Feedback, Inference
+from whet_live import Live, open_live
+from whet_live.experiments import admission
+from whet_live.learner import paid_steps, pipeline
+from whet_live.learner.context import LearnerConfig
+from whet_live.learner.learner import Learner
+from whet_live.registry import Version, labels, provenance, review
+from whet_live.server.access import Access
+from whet_live.server.app import Server
+from whet_live.server.app_state import AppState
+from whet_live.server.limits import ServerLimits, TokenBucket
+from whet_live.server.roles import Role
+from whet_live.server.run import ServeOptions, settings_of
 
 SEQUENCES, ACTIONS = 200, 12
 MARK = "eve was here"

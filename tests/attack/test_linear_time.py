@@ -19,11 +19,10 @@ from re import _parser as sre  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
+from tests.distributions import PACKAGES, ROOT, SOURCES
 
-import whet
 from whet.errors import WhetError
 
-SOURCE = Path(whet.__file__).parent
 SHORT, LONG = (22, 700), 2_000
 """Characters. What grows like 2**n takes long at the first already, like n**3 at the second, on a fast machine too: no test
 takes for ever."""
@@ -98,9 +97,11 @@ class Pattern:
 
 @cache
 def modules() -> dict[str, Any]:
-    """Every module of whet that can be imported here."""
+    """Every module of the three packages that can be imported here."""
     loaded = {}
-    for info in pkgutil.walk_packages([str(SOURCE)], "whet."):
+    for info in (
+        info for top, folder in PACKAGES.items() for info in pkgutil.walk_packages([str(folder)], f"{top}.")
+    ):
         if info.name.endswith("__main__"):
             continue
         try:
@@ -113,7 +114,7 @@ def modules() -> dict[str, Any]:
 @cache
 def trees() -> dict[Path, ast.Module]:
     """The source by file."""
-    return {file: ast.parse(file.read_text("utf-8")) for file in sorted(SOURCE.rglob("*.py"))}
+    return {file: ast.parse(file.read_text("utf-8")) for file in SOURCES.values()}
 
 
 @cache
@@ -173,7 +174,7 @@ def patterns() -> tuple[Pattern, ...]:
             source = value.decode("latin-1") if isinstance(value, bytes) else str(value)
             names = {n.attr for flag in flags for n in ast.walk(flag) if isinstance(n, ast.Attribute)}
             bits = sum(getattr(re, name) for name in names)
-            add(f"{file.relative_to(SOURCE)}:{call.lineno}", re.compile(source, bits), {method})
+            add(f"{file.relative_to(ROOT)}:{call.lineno}", re.compile(source, bits), {method})
     return tuple(collected.values())
 
 
@@ -332,10 +333,9 @@ def parsers() -> dict[str, Callable[[str], object]]:
     from whet.environments import labels, tools
     from whet.feedback import comments
     from whet.instructions import answers, confirm, guard, questions, reader
-    from whet.live.traffic import adapters, otlp, schema
     from whet.methods import prl, prompt_r1
     from whet.models import openai_wire
-    from whet.prompt import Prompt, document, fence, ledger
+    from whet.prompt import Prompt, ledger
     from whet.prompt import instructions as managed
     from whet.replies import (
         between,
@@ -353,6 +353,8 @@ def parsers() -> dict[str, Callable[[str], object]]:
     from whet.task import rows as task_rows
     from whet.task import save
     from whet.types import Completion
+    from whet_client.prompt import document, fence
+    from whet_live.traffic import adapters, otlp, schema
 
     one = judge.Judge("Be brief.", (1.0, 5.0), 1, judge.IGNORE)
     known = [answers.Known("i1", "Be polite."), answers.Known("i2", "Name the source.")]
@@ -473,7 +475,7 @@ def test_a_call_with_a_pattern_made_at_run_time_is_in_a_parser_above() -> None:
     """These cannot be read from the source; each stands for a parser that is fed above, or for a pattern of the user's own."""
     fed = {
         "environments/environment.py", "methods/prl.py", "methods/prompt_r1.py",
-        "replies/texts.py", "replies/values.py", "rewards/judge.py", "live/traffic/otlp/decode.py",
+        "replies/texts.py", "replies/values.py", "rewards/judge.py", "whet_live/traffic/otlp/decode.py",
     }  # fmt: skip
     own = {
         "instructions/critiques.py",
@@ -485,8 +487,9 @@ def test_a_call_with_a_pattern_made_at_run_time_is_in_a_parser_above() -> None:
         "task/prompts.py",
         "task/tree.py",
     }
+    names = {path: name for name, path in SOURCES.items()}
     dynamic = {
-        str(file.relative_to(SOURCE))
+        names[file]
         for file, call, method in inline()
         if not isinstance(call.args[0], ast.Constant) and not _at_import(trees()[file], call)
     }

@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 
 from tests.live.reader import answer as read
 from whet.cli.main import cli
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live import open_live
 from whet.prompt import Prompt
 from whet.testing.server import LocalServer, serving
 from whet.types import Completion, Request
 from whet.variables import TRUSTED_HOSTS
+from whet_client.records import Feedback, Inference
+from whet_live import open_live
 
 TASK, OPTIMIZER, JUDGE, TRANSFER = (
     {"lm": "--lm", "base_url": "--base-url", "task_options": "--lm-option"},

@@ -10,14 +10,14 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from whet.cli.feedback import feedback
-from whet.cli.prompts import prompts
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live import open_live
-from whet.live.registry import PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Resolve
+from whet_client.records import Feedback, Inference
+from whet_live import open_live
+from whet_live.cli.feedback import feedback
+from whet_live.cli.prompts import prompts
+from whet_live.registry import PromptEdit
 
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import whet
-from whet.cli.tasks import tasks
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live import forget_user, open_live
 from whet.prompt import Prompt
+from whet_client.records import Feedback, Inference
+from whet_live import forget_user, open_live
+from whet_live.cli.tasks import tasks
 
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 USERS = 6

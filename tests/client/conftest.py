@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from whet.errors import UsageError
-from whet.live.traffic.schema import RowsRefused, parse_feedback, read_inferences
+from whet_live.traffic.schema import RowsRefused, parse_feedback, read_inferences
 
 TOKEN = "secret"
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.client.conftest import TOKEN, Server, World
 
-from whet.client import Client, Unavailable
-from whet.client.assignment import assign
-from whet.client.cache import Prompts
-from whet.client.http import Http, HttpReply
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.types import Example, Message
+from whet_client import Client, Unavailable
+from whet_client.assignment import assign
+from whet_client.cache import Prompts
+from whet_client.http import Http, HttpReply
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from tests.client.conftest import TOKEN, Server, World
 
-from whet.client import Client, new_id
-from whet.client.client import feedback_of
-from whet.client.http import HttpReply, Unavailable
-from whet.client.sender import MOST_ROWS, Sender
-from whet.client.spool import Spool, claim
 from whet.errors import UsageError
+from whet_client import Client, new_id
+from whet_client.client import feedback_of
+from whet_client.http import HttpReply, Unavailable
+from whet_client.sender import MOST_ROWS, Sender
+from whet_client.spool import Spool, claim
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -260,7 +260,7 @@ def test_rows_that_come_back_while_the_sender_ends_are_counted_once(
     line = Line(world)
     line.down = True
     sender = Sender(line, NOWHERE, None, 10_000, 0.0)
-    monkeypatch.setattr("whet.client.sender.log.warning", lambda *_: sender.close(0.0))
+    monkeypatch.setattr("whet_client.sender.log.warning", lambda *_: sender.close(0.0))
     sender.put("feedback", row(1))
     assert sender._thread is not None
     sender._thread.join(60)
@@ -280,7 +280,7 @@ def test_rows_that_come_back_find_memory_full_and_go_to_the_spool(
         return line(*given)
 
     sender = Sender(slow, NOWHERE, Spool(tmp_path, NOWHERE, 10**7), 2_000, 0.0)
-    monkeypatch.setattr("whet.client.sender.log.warning", lambda *_: told.set())
+    monkeypatch.setattr("whet_client.sender.log.warning", lambda *_: told.set())
     sender.put("feedback", row(0, text="x" * 1_000))
     assert begun.wait(60)
     number = 0
@@ -395,7 +395,7 @@ def run(program: str, *arguments: str, **environment: str) -> str:
 
 LOGS = """
 import sys
-from whet.client import Client
+from whet_client import Client
 client = Client(sys.argv[1], "secret", timeout=60)
 ids = [client.log("p", f"out {n}") for n in range(int(sys.argv[2]))]
 print("\\n".join(ids))
@@ -422,7 +422,7 @@ def test_nothing_is_lost_on_a_normal_exit_while_the_server_is_down(world: World,
 
 FORKS = """
 import os, sys
-from whet.client import Client
+from whet_client import Client
 client = Client(sys.argv[1], "secret", timeout=60, spool=None)
 client.prompt("p")
 client.log("p", "parent before", id="before")
@@ -446,7 +446,7 @@ def test_a_fork_has_a_client_of_its_own(server: Server, world: World) -> None:
 
 CHILDREN = """
 import multiprocessing, sys
-from whet.client import Client
+from whet_client import Client
 
 def report(url, name):
     made = Client(url, "secret", timeout=60, spool=None)
@@ -484,7 +484,7 @@ def test_children_of_multiprocessing_send_what_they_reported_when_they_end(
 
 DROPPED = """
 import sys
-from whet.client import Client
+from whet_client import Client
 
 def report():
     Client(sys.argv[1], "secret", timeout=60, spool=None).log("p", "out", id="i")
@@ -516,7 +516,7 @@ def test_a_connection_that_the_server_closed_is_made_anew(world: World) -> None:
 def test_the_client_needs_the_standard_library_only() -> None:
     program = """
 import sys
-import whet.client
+import whet_client
 loaded = {name.split(".")[0] for name in sys.modules}
 print(*sorted(loaded & {"numpy", "sqlalchemy", "orjson", "aiohttp", "yaml", "click", "torch"}))
 print(*sorted(name for name in sys.modules if name.startswith("whet.") and name.split(".")[1] not in

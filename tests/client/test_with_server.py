@@ -16,15 +16,15 @@ pytest.importorskip("uvicorn", reason="the server's extra is not installed")
 from sqlalchemy import select
 from tests.server.conftest import running
 
-from whet.client import Client
-from whet.client.assignment import version_for
 from whet.errors import UsageError
-from whet.live.traffic.traffic_tables import feedback, inferences
 from whet.prompt import Prompt
+from whet_client import Client
+from whet_client.assignment import version_for
+from whet_live.traffic.traffic_tables import feedback, inferences
 
 APP = """
 import sys
-from whet.client import Client
+from whet_client import Client
 client = Client(sys.argv[1], sys.argv[2], spool=sys.argv[3], timeout=30)
 for number in range(int(sys.argv[4])):
     answer = client.log("p", "an answer")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.server.client import Client
-from whet.live import open_live
-from whet.live.traffic import Filter
+from whet_live import open_live
+from whet_live.traffic import Filter
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "examples" / "live-shop" / "demo.py"

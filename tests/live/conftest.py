@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import create_engine
 from tests.serving import server_thread
 
-from whet.client.ids import new_id
-from whet.live.database import Database, engine, open_database
+from whet_client.ids import new_id
+from whet_live.database import Database, engine, open_database
 
 TEMPORARY = tempfile.gettempdir()
 """Not the folder of a test that has a place of its own for temporary files, which is gone with the test."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.command_line import whet_here
 
-from whet.client.records import Feedback
 from whet.errors import UsageError
-from whet.live import open_live
+from whet_client.records import Feedback
+from whet_live import open_live
 
 
 def test_the_copy_holds_every_row_that_was_acknowledged_while_the_database_is_in_use(tmp_path: Path) -> None:

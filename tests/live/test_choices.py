@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from benchmarks.duels import pool, regrets, simulated
 
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.choices import (
+from whet_client.records import Feedback, Inference
+from whet_live.choices import (
     bradley_terry_strengths,
     disconnected_groups,
     double_thompson,
@@ -19,8 +19,8 @@ from whet.live.choices import (
     next_pair,
     wins_of,
 )
-from whet.live.database import Database
-from whet.live.traffic.traffic_store import Traffic
+from whet_live.database import Database
+from whet_live.traffic.traffic_store import Traffic
 
 
 def test_double_thompson_sampling_finds_the_best_of_a_pool_sooner_than_uniform_pairs() -> None:

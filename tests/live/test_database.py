@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, Text, func, select, text
 from sqlalchemy.exc import IntegrityError
 
-import whet.live
+import whet_live
 from whet.errors import StorageError, UsageError
-from whet.live.database import (
+from whet_live.database import (
     Database,
     Json,
     insert_into,
@@ -33,7 +33,7 @@ from whet.live.database import (
     now,
     open_database,
 )
-from whet.live.database.engine import FOLDER, revisions
+from whet_live.database.engine import FOLDER, revisions
 
 own = MetaData()
 things = Table("things", own, Column("id", Integer, primary_key=True), Column("value", Json))
@@ -49,11 +49,11 @@ def table(database: Database) -> Table:
 
 def load_all_tables() -> None:
     """Import every module of tables that there is."""
-    root = Path(whet.live.__path__[0])
+    root = Path(whet_live.__path__[0])
     names = [".".join(path.relative_to(root).with_suffix("").parts) for path in root.rglob("*_tables.py")]
     assert len(names) >= 5
     for name in names:
-        importlib.import_module(f"whet.live.{name}")
+        importlib.import_module(f"whet_live.{name}")
 
 
 def is_no_index_of_words(name: str | None, kind: str, parents: Any) -> bool:
@@ -71,7 +71,7 @@ def test_the_migrations_make_the_tables_of_the_metadata(database: Database) -> N
 
 def test_the_migrations_are_one_chain_and_named_after_their_files() -> None:
     found = [
-        importlib.import_module(f"whet.live.database.migrations.versions.{name}") for name in revisions()
+        importlib.import_module(f"whet_live.database.migrations.versions.{name}") for name in revisions()
     ]
     assert [module.revision for module in found] == revisions()
     assert [module.down_revision for module in found] == [None, *revisions()[:-1]]
@@ -133,7 +133,7 @@ def test_writers_of_many_threads_all_get_their_turn(database: Database, table: T
 
 OPENER = """
 import sys
-from whet.live.database import open_database
+from whet_live.database import open_database
 open_database(sys.argv[1]).close()
 """
 

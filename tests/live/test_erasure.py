@@ -13,24 +13,24 @@ import pytest
 from sqlalchemy import select
 from tests.live.reader import WANTS
 
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live import erased_completely, erasure, open_live
-from whet.live.database import Database, iso, metadata, now
-from whet.live.experiments import Experiments
-from whet.live.learner import context, learner_store, pipeline
-from whet.live.learner.context import LearnerConfig
-from whet.live.learner.learner import Learner
-from whet.live.learner.learner_store import LearnerSettings
-from whet.live.learner.learner_tables import learner_feedback, learner_head
-from whet.live.registry import Decision, PromptEdit, Registry
-from whet.live.registry.audit import AuditEntry
-from whet.live.server import background_tasks
-from whet.live.server.background_tasks import BackgroundTasks
-from whet.live.traffic import Traffic, erase
-from whet.live.traffic.traffic_tables import feedback, inferences
 from whet.prompt import Prompt
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live import erased_completely, erasure, open_live
+from whet_live.database import Database, iso, metadata, now
+from whet_live.experiments import Experiments
+from whet_live.learner import context, learner_store, pipeline
+from whet_live.learner.context import LearnerConfig
+from whet_live.learner.learner import Learner
+from whet_live.learner.learner_store import LearnerSettings
+from whet_live.learner.learner_tables import learner_feedback, learner_head
+from whet_live.registry import Decision, PromptEdit, Registry
+from whet_live.registry.audit import AuditEntry
+from whet_live.server import background_tasks
+from whet_live.server.background_tasks import BackgroundTasks
+from whet_live.traffic import Traffic, erase
+from whet_live.traffic.traffic_tables import feedback, inferences
 
 PROMPT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 SECRET = "Mention the blue heron of Marienbad."

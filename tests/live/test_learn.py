@@ -23,9 +23,9 @@ from whet.feedback.one_call import learn
 from whet.feedback.prompt_file import events_of, read_steps
 from whet.feedback.proposals import LearnRequest, undo
 from whet.prompt.instructions import fold_events
-from whet.prompt.slots import slots
 from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
+from whet_client.prompt.slots import slots
 
 PROMPT = 'Answer for {{user}}: {"a": 1} %s {x}\n\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n\nQ: {{q}}\n'
 ROW = {

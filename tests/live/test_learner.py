@@ -19,24 +19,24 @@ from tests.live.reader import WANTS
 from tests.live.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 from tests.serving import server_thread
 
-from whet.client.records import Feedback, Inference
 from whet.errors import BudgetExceeded, RunLocked, UsageError, WhetError
-from whet.live.database import Database, open_database
-from whet.live.erasure import forget_user
-from whet.live.experiments import Experiments
-from whet.live.learner import check_reader, context, learner, learner_store, paid_steps
-from whet.live.learner.context import LearnerConfig
-from whet.live.learner.feedback_state import FeedbackState, PromptFeedback, fold_feedback
-from whet.live.learner.gating import ALPHA, GateConfig, gate
-from whet.live.learner.learner import Learner
-from whet.live.learner.learner_store import LearnerSettings, PromptUpdate
-from whet.live.learner.leases import acquire, hold, release, renew
-from whet.live.learner.reading import ALONE, UNREADABLE, RowReading
-from whet.live.registry import Decision, ListPage, Registry
-from whet.live.traffic import Traffic
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.prompt.instructions import fold_events as fold_ledger
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, open_database
+from whet_live.erasure import forget_user
+from whet_live.experiments import Experiments
+from whet_live.learner import check_reader, context, learner, learner_store, paid_steps
+from whet_live.learner.context import LearnerConfig
+from whet_live.learner.feedback_state import FeedbackState, PromptFeedback, fold_feedback
+from whet_live.learner.gating import ALPHA, GateConfig, gate
+from whet_live.learner.learner import Learner
+from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
+from whet_live.learner.leases import acquire, hold, release, renew
+from whet_live.learner.reading import ALONE, UNREADABLE, RowReading
+from whet_live.registry import Decision, ListPage, Registry
+from whet_live.traffic import Traffic
 
 READER = "openai/reader"
 HELPS = WANTS["weigh"]
@@ -430,7 +430,7 @@ def test_a_lesson_that_stopped_goes_on_with_what_was_paid(
         raise UsageError("the power went out")
 
     with monkeypatch.context() as patched:
-        patched.setattr("whet.live.learner.pipeline.examine", broken)
+        patched.setattr("whet_live.learner.pipeline.examine", broken)
         with pytest.raises(UsageError, match="power"):
             world.step()
     paid = requests(counted)
@@ -474,10 +474,10 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from whet.live import open_live
-from whet.live.learner import learner
-from whet.live.learner.learner import Learner
-from whet.live.learner.context import LearnerConfig
+from whet_live import open_live
+from whet_live.learner import learner
+from whet_live.learner.learner import Learner
+from whet_live.learner.context import LearnerConfig
 
 url, root, left = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 live = open_live(url)
@@ -689,7 +689,7 @@ def test_how_a_prompt_learns_is_what_is_set_when_a_lesson_ends(
         world.learner.configure("shop/p", now, actor="root")
         return found
 
-    monkeypatch.setattr("whet.live.learner.pipeline.gate", slow)
+    monkeypatch.setattr("whet_live.learner.pipeline.gate", slow)
     world.auto()
     world.say(HELPS, "a", "b", "c")
     lesson = world.step(world.another(gates={"shop/p": bench}))

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 from tests.live.reader import WANTS
 
-from whet.cli.learn import _update
 from whet.cli.main import cli
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live import open_live
-from whet.live.learner.learner_store import PromptUpdate
 from whet.prompt import Prompt
+from whet_client.records import Feedback, Inference
+from whet_live import open_live
+from whet_live.cli.watch import _update
+from whet_live.learner.learner_store import PromptUpdate
 
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 
@@ -118,7 +118,6 @@ def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
     [
         ([], "Name the file of a prompt, or say --watch"),
         (["--watch", "p.md"], "Leave PROMPT and the options of files out"),
-        (["--watch", "--undo"], "Leave PROMPT and the options of files out"),
         (["--watch", "--gate", "nowhere"], "NAME=TASK"),
         (["--watch", "--gate", "p=nowhere"], "no such task folder"),
         (["--watch", "--experiment", "bad.json"], "lacks name"),
@@ -131,6 +130,11 @@ def test_what_does_not_fit_together_is_refused(
     (tmp_path / "bad.json").write_text('{"goal": {}}')
     done = CliRunner().invoke(cli, ["learn", *arguments])
     assert isinstance(done.exception, UsageError) and said in str(done.exception), done.exception
+
+
+def test_options_of_files_are_none_of_watching() -> None:
+    done = CliRunner().invoke(cli, ["learn", "--watch", "--undo"])
+    assert done.exit_code == 2 and "No such option '--undo'" in done.stderr
 
 
 def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:

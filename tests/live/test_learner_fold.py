@@ -14,10 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.live.reader import WANTS, Reader
 
-from whet.client.records import Feedback, Inference
 from whet.feedback.sources import LearningPolicy
 from whet.instructions.answers import NO_DEMAND, VAGUE
-from whet.live.learner.feedback_state import (
+from whet.prompt import Prompt
+from whet.prompt.events import Add
+from whet.prompt.ledger import first_event
+from whet.run import MemoryRun
+from whet.types import Completion, Request
+from whet_client.records import Feedback, Inference
+from whet_live.learner.feedback_state import (
     LONGEST,
     MOST_OF_ONE,
     MOST_ROWS,
@@ -25,7 +30,7 @@ from whet.live.learner.feedback_state import (
     PromptFeedback,
     fold_feedback,
 )
-from whet.live.learner.reading import (
+from whet_live.learner.reading import (
     MOST_KNOWN,
     TRIES,
     UNREADABLE,
@@ -38,7 +43,7 @@ from whet.live.learner.reading import (
     read_comments,
     taken_in,
 )
-from whet.live.learner.requirements import (
+from whet_live.learner.requirements import (
     CONTESTED,
     READY,
     UNWRITTEN,
@@ -51,13 +56,8 @@ from whet.live.learner.requirements import (
     open_votes,
     unread,
 )
-from whet.live.registry import Version
-from whet.live.traffic import TrafficEvent
-from whet.prompt import Prompt
-from whet.prompt.events import Add
-from whet.prompt.ledger import first_event
-from whet.run import MemoryRun
-from whet.types import Completion, Request
+from whet_live.registry import Version
+from whet_live.traffic import TrafficEvent
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")
 BASE = Version("p", 1, PROMPT, {"instructions": (first_event(PROMPT),)}, {}, None, "ann", "", 0)

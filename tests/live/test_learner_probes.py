@@ -11,11 +11,11 @@ from tests.live.reader import WANTS
 from tests.live.tasks import LM, PROMPT, write_reviews
 from tests.live.test_learner import World
 
-from whet.client.records import Feedback, Inference
-from whet.live.database import Database
-from whet.live.learner.gating import GateConfig
-from whet.live.registry import Decision
 from whet.task import load_task
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database
+from whet_live.learner.gating import GateConfig
+from whet_live.registry import Decision
 
 HELPS = WANTS["tone"]
 pytestmark = pytest.mark.usefixtures("reader")

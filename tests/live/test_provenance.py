@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database, now
-from whet.live.erasure import forget_user
-from whet.live.experiments import Experiments
-from whet.live.learner.context import LearnerConfig
-from whet.live.learner.learner import Learner
-from whet.live.registry import Decision, PromptEdit, Proposal, Registry
-from whet.live.registry.provenance import AUTHOR, SOURCE, may_approve, merge_names
-from whet.live.traffic import Traffic
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Merge
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, now
+from whet_live.erasure import forget_user
+from whet_live.experiments import Experiments
+from whet_live.learner.context import LearnerConfig
+from whet_live.learner.learner import Learner
+from whet_live.registry import Decision, PromptEdit, Proposal, Registry
+from whet_live.registry.provenance import AUTHOR, SOURCE, may_approve, merge_names
+from whet_live.traffic import Traffic
 
 APPROVE = Decision("approve", "good")
 PROMPT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.errors import UsageError
-from whet.live.database import Database
-from whet.live.registry import Address, Registry, parse_address
-from whet.live.registry.names import check_actor, check_label, check_name
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.prompt.ledger import first_event
 from whet.types import Message
+from whet_live.database import Database
+from whet_live.registry import Address, Registry, parse_address
+from whet_live.registry.names import check_actor, check_label, check_name
 
 TEXT = "Answer {{question}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 START = Prompt.parse(TEXT)

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Executable, Table, delete, insert, select, update
 
 from whet.errors import UsageError
-from whet.live.database import Database, open_database
-from whet.live.registry import AuditCheckpoint, Registry
-from whet.live.registry.audit import AuditVerdict, append_entry, held_to_log, verify
-from whet.live.registry.registry_tables import (
+from whet.prompt import Prompt
+from whet_live.database import Database, open_database
+from whet_live.registry import AuditCheckpoint, Registry
+from whet_live.registry.audit import AuditVerdict, append_entry, held_to_log, verify
+from whet_live.registry.registry_tables import (
     audit,
     audit_head,
     label_moves,
@@ -27,7 +28,6 @@ from whet.live.registry.registry_tables import (
     protections,
     versions,
 )
-from whet.prompt import Prompt
 
 LENGTH = 6
 
@@ -109,7 +109,7 @@ def test_a_row_that_is_hashed_anew_breaks_the_next_one(registry: Registry) -> No
 
 def forge(registry: Registry, row: int) -> None:
     """Give a row another actor and a hash that fits."""
-    from whet.live.registry.audit import _hash
+    from whet_live.registry.audit import _hash
 
     def work(connection: Connection) -> None:
         old = connection.execute(select(audit).where(audit.c.seq == row)).one()
@@ -317,8 +317,8 @@ def test_threads_do_not_fork_the_chain(database: Database) -> None:
 
 WRITER = """
 import sys
-from whet.live.database import open_database
-from whet.live.registry.audit import append_entry
+from whet_live.database import open_database
+from whet_live.registry.audit import append_entry
 database = open_database(sys.argv[1])
 for number in range(15):
     with database.begin() as connection:
@@ -343,8 +343,8 @@ def test_processes_do_not_fork_the_chain(database_url: str) -> None:
 
 
 def test_every_change_of_the_registry_is_in_the_log(database: Database) -> None:
-    from whet.live.registry import Decision, PromptEdit
     from whet.prompt import Prompt
+    from whet_live.registry import Decision, PromptEdit
 
     registry = Registry(database)
     registry.create("p", Prompt.parse("One."), author="ann", label="production")

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from whet.live.database import Database, open_database
-from whet.live.registry import Registry
 from whet.prompt import Prompt
+from whet_live.database import Database, open_database
+from whet_live.registry import Registry
 
 PROGRAM = """
 import itertools, json, os, signal, sys
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from whet.live.database import open_database
-from whet.live.registry import Decision, PromptEdit, Registry
+from whet_live.database import open_database
+from whet_live.registry import Decision, PromptEdit, Registry
 from whet.prompt import Prompt
 
 url, what = sys.argv[1:]
@@ -89,7 +89,7 @@ def prepared(url: str, what: str) -> dict[str, Any]:
     if what == "rollback":
         registry.move_label("p", "production", 2, actor="ann")
     if what == "approve":
-        from whet.live.registry import PromptEdit
+        from whet_live.registry import PromptEdit
 
         registry.propose("p", PromptEdit(prompt=Prompt.parse("Three.")), author="bob", label="production")
     found = {

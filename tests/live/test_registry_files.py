@@ -16,16 +16,16 @@ from tests.live.tasks import LM, write_reviews
 
 from whet import api
 from whet.errors import UsageError
-from whet.live.database import Database, open_database
-from whet.live.registry import Registry
-from whet.live.registry.files import from_run, read_prompt_files, write_prompt
-from whet.live.registry.values import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.prompt.ledger import first_event
 from whet.run import Budget
 from whet.testing.simulated_task import SOURCE
 from whet.types import Message
+from whet_live.database import Database, open_database
+from whet_live.registry import Registry
+from whet_live.registry.files import from_run, read_prompt_files, write_prompt
+from whet_live.registry.values import Version
 
 TEXT = "Answer {{question}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 CHAT = Prompt.from_messages(

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from whet.errors import EditRejected, UsageError
-from whet.live.database import Database
-from whet.live.registry import Decision, PromptEdit, Proposal, Registry
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Effect, Event, Expire, Measure, Merge, Resolve, Rewrite
 from whet.types import Message
+from whet_live.database import Database
+from whet_live.registry import Decision, PromptEdit, Proposal, Registry
 
 TEXT = "Answer {{question}}.\n<!-- whet:begin -->\n- Be polite.\n- Answer at length.\n<!-- whet:end -->\n"
 APPROVE = Decision("approve", "good")

@@ -14,9 +14,6 @@ from tests.live.reader import WANTS, Reader
 
 from whet.errors import UsageError
 from whet.feedback.sources import ANONYMOUS, AUTO, LearningPolicy, principal, weight
-from whet.live.learner.requirements import LiveRequirement
-from whet.live.learner.updates import Inspection, examine, generate_events
-from whet.live.registry import Version
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Read, Rewrite
 from whet.prompt.events import Event as LedgerEvent
@@ -24,6 +21,9 @@ from whet.prompt.instructions import estimate_tokens, fold_events
 from whet.prompt.ledger import first_event
 from whet.run import MemoryRun
 from whet.search.copies import copied
+from whet_live.learner.requirements import LiveRequirement
+from whet_live.learner.updates import Inspection, examine, generate_events
+from whet_live.registry import Version
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")
 BASE = Version("p", 1, PROMPT, {"instructions": (first_event(PROMPT),)}, {}, None, "ann", "", 0)

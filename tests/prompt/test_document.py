@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from whet.errors import EditRejected, UsageError
 from whet.prompt import Prompt, unified_diff
-from whet.prompt.slots import fill, slots
 from whet.types import Example, Message
+from whet_client.prompt.slots import fill, slots
 
 TRICKY = st.one_of(
     st.text(max_size=60),

@@ -6,7 +6,7 @@ import pytest
 
 from whet.errors import EditRejected
 from whet.prompt import Prompt
-from whet.prompt.length import LengthLimit
+from whet_client.prompt.length import LengthLimit
 
 
 def test_a_text_beyond_the_limit_is_refused_with_both_numbers() -> None:

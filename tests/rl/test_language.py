@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from whet.prompt import Prompt
-from whet.prompt.length import LengthLimit
 from whet.rl import LanguagePolicy, setting
 from whet.rl.language import RETRY
 from whet.run import MemoryRun
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import REPLIES, Answers, garbage
+from whet_client.prompt.length import LengthLimit
 
 START = Prompt.parse("Head {{a}}.\n<!-- whet:begin -->\nSort {{b}} well.\n<!-- whet:end -->\nTail {{a}}.")
 

@@ -9,9 +9,9 @@ pytest.importorskip("torch")
 from whet.methods.dsp import hint_in
 from whet.methods.prl import answer_in
 from whet.prompt import Prompt
-from whet.prompt.length import LengthLimit
 from whet.rl.policy_model import Sample
 from whet.rl.score_book import rewrite_of, written_text
+from whet_client.prompt.length import LengthLimit
 
 START = Prompt.parse("<!-- whet:begin -->so<!-- whet:end --> {{input}}")
 

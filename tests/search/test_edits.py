@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 
 from whet.prompt import Prompt
-from whet.prompt.slots import slots
 from whet.search.edits import (
     PHRASES,
     PhraseSpan,
@@ -22,6 +21,7 @@ from whet.search.edits import (
     text_in,
     with_words,
 )
+from whet_client.prompt.slots import slots
 
 TEXT = "Read the review, then answer. Use one word: good or bad!\nReview: {{input}} (see {{ id }}, page 3.5)"
 

@@ -23,12 +23,12 @@ from tests.live.conftest import (  # noqa: F401 - fixtures
     sqlite_url,
 )
 from tests.server.client import Client
-from whet.live import open_live
-from whet.live.server.access import Access
-from whet.live.server.app_state import AppState
-from whet.live.server.limits import ServerLimits
-from whet.live.server.roles import Role
-from whet.live.server.run import ServeOptions, Uvicorn, listen, settings_of
+from whet_live import open_live
+from whet_live.server.access import Access
+from whet_live.server.app_state import AppState
+from whet_live.server.limits import ServerLimits
+from whet_live.server.roles import Role
+from whet_live.server.run import ServeOptions, Uvicorn, listen, settings_of
 
 ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
 PATIENCE = 60.0

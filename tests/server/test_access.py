@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import select
 
 from whet.errors import UsageError
-from whet.live.database import Database
-from whet.live.database.access_tables import sessions, tokens
-from whet.live.registry.audit import entries, verify
-from whet.live.registry.registry_tables import audit
-from whet.live.server.access import PREFIX, SESSION_SECONDS, Access, digest
-from whet.live.server.roles import Principal, Role
+from whet_live.database import Database
+from whet_live.database.access_tables import sessions, tokens
+from whet_live.registry.audit import entries, verify
+from whet_live.registry.registry_tables import audit
+from whet_live.server.access import PREFIX, SESSION_SECONDS, Access, digest
+from whet_live.server.roles import Principal, Role
 
 
 @pytest.fixture

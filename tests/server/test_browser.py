@@ -19,9 +19,9 @@ from tests.server.browsing import DESKTOP, LOADED, PHONE, axe, go, press, size, 
 from tests.server.conftest import Running, running
 from tests.server.test_matrix import WIDE
 from tests.server.world import NAME, World, fill
-from whet.client.records import Feedback
 from whet.engine.journal import Journal
-from whet.live.traffic import Filter
+from whet_client.records import Feedback
+from whet_live.traffic import Filter
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a Chromium")

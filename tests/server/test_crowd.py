@@ -11,8 +11,8 @@ import pytest
 
 from tests.server.client import Client
 from tests.server.conftest import Running, Start
-from whet.live.server.app_state import client_of
-from whet.live.server.limits import ServerLimits
+from whet_live.server.app_state import client_of
+from whet_live.server.limits import ServerLimits
 
 OTHER = "127.0.0.2"
 """Another address of this machine."""

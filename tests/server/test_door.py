@@ -16,14 +16,14 @@ import pytest
 from tests.server.client import FORM, Client
 from tests.server.conftest import Running, Start
 from whet.errors import UsageError
-from whet.live.server.app import Server
-from whet.live.server.app_state import AppState, ServerSettings
-from whet.live.server.endpoint import EndpointRouter, check, routes
-from whet.live.server.limits import MOST_KEYS, Buckets, ServerLimits, TokenBucket
-from whet.live.server.middleware import POLICY
-from whet.live.server.pages.access import safe_path
-from whet.live.server.roles import PUBLIC
 from whet.prompt import Prompt
+from whet_live.server.app import Server
+from whet_live.server.app_state import AppState, ServerSettings
+from whet_live.server.endpoint import EndpointRouter, check, routes
+from whet_live.server.limits import MOST_KEYS, Buckets, ServerLimits, TokenBucket
+from whet_live.server.middleware import POLICY
+from whet_live.server.pages.access import safe_path
+from whet_live.server.roles import PUBLIC
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def test_too_many_wrong_tokens_are_stopped_and_right_ones_still_work(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "whet.live.server.app_state.REMEMBERED_SECONDS", -1.0
+        "whet_live.server.app_state.REMEMBERED_SECONDS", -1.0
     )  # every caller is looked up every time
     with start(ServerLimits(failures=TokenBucket(0.001, 5))) as server:
         client, known = server.client(), server.client("viewer")

@@ -12,9 +12,9 @@ import pytest
 
 from tests.server.client import Client
 from tests.server.test_run import first_token, process
-from whet.live.learner import LearnerConfig
-from whet.live.server import background_tasks as learning
-from whet.live.server.background_tasks import LearnerProcess
+from whet_live.learner import LearnerConfig
+from whet_live.server import background_tasks as learning
+from whet_live.server.background_tasks import LearnerProcess
 
 if not Path("/proc/self/cmdline").is_file():
     pytest.skip("needs /proc to look for processes", allow_module_level=True)

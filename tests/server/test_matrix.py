@@ -8,10 +8,10 @@ from pathlib import Path
 from starlette.routing import Route
 
 from tests.server.conftest import ROLES, Running, Start
-from whet.live.server.app import Server
-from whet.live.server.endpoint import Endpoint
-from whet.live.server.limits import ServerLimits, TokenBucket
-from whet.live.server.roles import PROGRAMS, PUBLIC, Role
+from whet_live.server.app import Server
+from whet_live.server.endpoint import Endpoint
+from whet_live.server.limits import ServerLimits, TokenBucket
+from whet_live.server.roles import PROGRAMS, PUBLIC, Role
 
 TABLE = Path(__file__).with_name("matrix.txt")
 PLENTY = TokenBucket(1e6, 1e6)

@@ -12,16 +12,16 @@ import pytest
 from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start, running
 from tests.server.world import NAME, SOURCE, World, fill
-from whet.client.records import Feedback, Inference
 from whet.errors import StorageError
-from whet.live import erasure
-from whet.live.choices import load_pairwise_votes, next_pair
-from whet.live.erasure import forget_user
-from whet.live.learner import context
-from whet.live.registry import PromptEdit
-from whet.live.server.pages.annotate import pairs_in
-from whet.live.traffic import Filter
 from whet.prompt import Prompt
+from whet_client.records import Feedback, Inference
+from whet_live import erasure
+from whet_live.choices import load_pairwise_votes, next_pair
+from whet_live.erasure import forget_user
+from whet_live.learner import context
+from whet_live.registry import PromptEdit
+from whet_live.server.pages.annotate import pairs_in
+from whet_live.traffic import Filter
 
 
 @pytest.fixture
@@ -484,7 +484,7 @@ def test_an_experiment_shows_posteriors_differences_and_guard_rails(
     early = said(viewer.page(f"/experiments/{world.experiment}"))
     assert "nothing is known of any version" in early
     created = experiments.get(world.experiment).created
-    monkeypatch.setattr("whet.live.experiments.manager._settle_time", lambda now: created + 3_600_000_000)
+    monkeypatch.setattr("whet_live.experiments.manager._settle_time", lambda now: created + 3_600_000_000)
     page = viewer.page(f"/experiments/{world.experiment}")
     text = said(page)
     for part in (
@@ -584,7 +584,7 @@ def test_a_new_token_is_shown_once(server: Running) -> None:
 def test_a_broken_audit_log_is_shown_as_broken(filled: tuple[Running, World]) -> None:
     from sqlalchemy import update
 
-    from whet.live.registry.registry_tables import audit
+    from whet_live.registry.registry_tables import audit
 
     server, _ = filled
     viewer = server.browser("viewer")

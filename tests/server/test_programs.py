@@ -13,20 +13,20 @@ from sqlalchemy import event
 
 from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live import forget_user
-from whet.live.database import engine
-from whet.live.registry import Decision, PromptEdit
-from whet.live.server import app_state
-from whet.live.server.app import Server
-from whet.live.server.endpoint import Endpoint
-from whet.live.server.limits import ServerLimits, TokenBucket
-from whet.live.server.roles import Role
-from whet.live.traffic import EVERYTHING
 from whet.prompt import Prompt
 from whet.prompt.events import Add
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live import forget_user
+from whet_live.database import engine
+from whet_live.registry import Decision, PromptEdit
+from whet_live.server import app_state
+from whet_live.server.app import Server
+from whet_live.server.endpoint import Endpoint
+from whet_live.server.limits import ServerLimits, TokenBucket
+from whet_live.server.roles import Role
+from whet_live.traffic import EVERYTHING
 
 CANARIES = ("ZEBRAFINCH", "OCELOT", "NARWHAL", "AXOLOTL", "MANDRILL", "PANGOLIN")
 TEXT = "Help.\n<!-- whet:begin -->\n- Be kind.\n<!-- whet:end -->\n"

@@ -30,17 +30,17 @@ from tests.server.client import FORM, Client
 from tests.server.conftest import Running, Start
 from tests.server.test_run import process
 from tests.serving import server_thread
-from whet.client import Client as WhetClient
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
-from whet.live import Live, open_live
-from whet.live.learner.learner_store import LearnerSettings
-from whet.live.registry import ANY_PROMPT
-from whet.live.server.access import Access
-from whet.live.server.limits import ServerLimits, TokenBucket
-from whet.live.server.roles import Role
-from whet.live.traffic.traffic_tables import inferences
 from whet.prompt import Prompt
+from whet_client import Client as WhetClient
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live import Live, open_live
+from whet_live.learner.learner_store import LearnerSettings
+from whet_live.registry import ANY_PROMPT
+from whet_live.server.access import Access
+from whet_live.server.limits import ServerLimits, TokenBucket
+from whet_live.server.roles import Role
+from whet_live.traffic.traffic_tables import inferences
 
 PATIENCE = 300
 NAME = "shop/help"

@@ -21,21 +21,22 @@ from click.testing import CliRunner
 from tests.live.tasks import LM, PROMPT, write_reviews
 from tests.server.client import Client
 from tests.serving import server_thread
-from whet.cli.serve import access as access_command
-from whet.cli.serve import serve as serve_command
-from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live import Live, open_live
-from whet.live.database import now
-from whet.live.erasure import retain
-from whet.live.learner.learner_store import LearnerSettings
-from whet.live.server import background_tasks as work_module
-from whet.live.server.access import Access, digest
-from whet.live.server.app_state import ServerSettings
-from whet.live.server.background_tasks import BackgroundTasks
-from whet.live.server.limits import TokenBucket
-from whet.live.server.roles import Role
-from whet.live.server.run import (
+from whet.prompt import Prompt
+from whet_client.records import Feedback, Inference
+from whet_live import Live, open_live
+from whet_live.cli.serve import access as access_command
+from whet_live.cli.serve import serve as serve_command
+from whet_live.database import now
+from whet_live.erasure import retain
+from whet_live.learner.learner_store import LearnerSettings
+from whet_live.server import background_tasks as work_module
+from whet_live.server.access import Access, digest
+from whet_live.server.app_state import ServerSettings
+from whet_live.server.background_tasks import BackgroundTasks
+from whet_live.server.limits import TokenBucket
+from whet_live.server.roles import Role
+from whet_live.server.run import (
     ServeOptions,
     address_at,
     background_of,
@@ -44,11 +45,10 @@ from whet.live.server.run import (
     token_lines,
     welcome,
 )
-from whet.live.traffic.traffic_tables import inferences
-from whet.prompt import Prompt
+from whet_live.traffic.traffic_tables import inferences
 
 PATIENCE = 600
-PROGRAM = "from whet.cli.serve import serve; serve()"
+PROGRAM = "from whet_live.cli.serve import serve; serve()"
 
 
 @contextmanager
@@ -352,7 +352,7 @@ def test_the_server_deletes_what_is_older_than_the_retention_and_goes_on_after_a
 
 def test_the_retention_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ServeOptions] = []
-    monkeypatch.setattr("whet.live.server.run.serve", lambda options, say, hand: asked.append(options))
+    monkeypatch.setattr("whet_live.server.run.serve", lambda options, say, hand: asked.append(options))
     for words, variable in ([], None), ([], "30"), (["--retention-days", "7"], "30"):
         CliRunner().invoke(
             serve_command,

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Running, Start
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.experiments import tracking
-from whet.live.experiments.definition import read_definition
-from whet.live.experiments.metrics import BEHAVIOUR
-from whet.live.server.pages.trials import GOALS, GUARDS, POLICIES, definition_from
-from whet.live.traffic.behaviour import RatedAnswer, fit_behaviour
 from whet.prompt import Prompt
+from whet_client.records import Feedback, Inference
+from whet_live.experiments import tracking
+from whet_live.experiments.definition import read_definition
+from whet_live.experiments.metrics import BEHAVIOUR
+from whet_live.server.pages.trials import GOALS, GUARDS, POLICIES, definition_from
+from whet_live.traffic.behaviour import RatedAnswer, fit_behaviour
 
 NAME = "shop/help"
 FORM = {

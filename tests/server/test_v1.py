@@ -19,13 +19,13 @@ from tests.server.client import Answer
 from tests.server.conftest import Running, Start, running
 from tests.server.test_matrix import WIDE
 from tests.server.world import NAME, SOURCE, World, fill
-from whet.client.records import Feedback, Inference
-from whet.live.server import openapi
-from whet.live.server.app import ROUTERS
-from whet.live.server.limits import ServerLimits
-from whet.live.server.v1 import experiments, runs, shapes, traffic
-from whet.live.traffic import Filter
 from whet.prompt import Prompt
+from whet_client.records import Feedback, Inference
+from whet_live.server import openapi
+from whet_live.server.app import ROUTERS
+from whet_live.server.limits import ServerLimits
+from whet_live.server.v1 import experiments, runs, shapes, traffic
+from whet_live.traffic import Filter
 
 
 @pytest.fixture
@@ -250,9 +250,9 @@ def running_again(url: str, folder: Path) -> Any:
     """A server without new users, on a database that has them."""
     from contextlib import contextmanager
 
-    from whet.live import open_live
-    from whet.live.server.access import Access
-    from whet.live.server.app_state import AppState, ServerSettings
+    from whet_live import open_live
+    from whet_live.server.access import Access
+    from whet_live.server.app_state import AppState, ServerSettings
 
     @contextmanager
     def begin() -> Iterator[Running]:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
-from whet.live import Live
-from whet.live.registry import Decision, PromptEdit
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Effect, Expire, Measure, Rewrite
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live import Live
+from whet_live.registry import Decision, PromptEdit
 
 NAME = "shop/support"
 SOURCE = (

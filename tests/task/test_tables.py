@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import whet
-from whet.client.ids import microseconds
 from whet.engine.blobs import Blobs
 from whet.errors import StorageError, UsageError
 from whet.feedback.rows import read_feedback
 from whet.task import read_material
 from whet.task.delimited import read_delimited
+from whet_client.ids import microseconds
 
 PLAIN = [["text", "label"], ["one, two", "a"], ["drei\nvier", "b"]]
 

@@ -17,10 +17,11 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from tests.live.conftest import compiled_once, postgres, postgres_admin, postgresql_url  # noqa: F401 - fixtures
 
-from whet.client.ids import new_id
 from whet.engine.cache import Cache
-from whet.live.database import Database
-from whet.testing.storages import CacheConformance, DatabaseConformance, StorageConformance
+from whet.testing.storages import CacheConformance, StorageConformance
+from whet_client.ids import new_id
+from whet_live.database import Database
+from whet_live.testing import DatabaseConformance
 
 
 @pytest.fixture(autouse=True)

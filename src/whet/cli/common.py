@@ -1,26 +1,20 @@
-"""What commands have in common: options, who acts on which database, and how results are printed."""
+"""What commands have in common: options, and how results are printed."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import getpass
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from whet.errors import UsageError, quantity, spelling
+from whet.errors import quantity, spelling
 from whet.variables import TRUSTED_HOSTS
-
-if TYPE_CHECKING:
-    from whet.live import Live
-    from whet.live.registry import ListPage
 
 Command = Callable[..., Any]
 _LONGEST = 200
-DATABASE_HELP = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
 
 
 def examples(*lines: str) -> str:
@@ -39,13 +33,6 @@ def options(*declared: Callable[..., Any]) -> Callable[[Command], Command]:
     return declare
 
 
-_AS = click.option("--as", "actor", metavar="NAME", help="Who does it (default: your login name).")
-_REASON = click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the change.")
-by_options = options(_AS, _REASON)
-deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not ask."))
-actor_option = _AS
-
-
 OPTION_NAMES = {"run": "out", "accepted": "accept-flagged"}
 """Parameters whose option has another name; the limits of a budget begin with `max`."""
 
@@ -61,30 +48,6 @@ def option_of(parameter: str, value: str | None) -> str:
 def name_options() -> None:
     """Until the command ends, texts of errors that it prints as findings name parameters by their options."""
     click.get_current_context().with_resource(spelling(option_of))
-
-
-class DatabaseGroup(click.Group):
-    """A group of commands around one database: `--database` stands before or behind the name of the command."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params.append(_database_option())
-
-    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command, which takes the option too."""
-        cmd.params.append(_database_option())
-        super().add_command(cmd, name)
-
-
-def _database_option() -> click.Option:
-    names = ["--database"]
-    return click.Option(names, metavar="URL", help=DATABASE_HELP, expose_value=False, callback=_name_database)
-
-
-def _name_database(context: click.Context, parameter: click.Parameter, url: str | None) -> None:
-    """Remember the database for `open_here`; what stands behind the command wins."""
-    if url is not None:
-        context.obj = url
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
@@ -187,6 +150,25 @@ def judge_options(help_text: str) -> Callable[[Command], Command]:
     return options_of_role("judge", "--judge-lm", help_text)
 
 
+learning_model_options = options(
+    optimizer_options(
+        "Model that reads the comments and writes instructions (default none: you write them)."
+    ),
+    click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
+    trust_option,
+)
+learning_limit_option = click.option(
+    "--max-optimizer-calls",
+    "most_calls",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+)
+NAME_A_MODEL = (
+    "A model reads comments and writes instructions: --optimizer-lm openai/NAME, also a local one: "
+    "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1"
+)
 WRITES = 'Model that writes (default: the task model; "none" forbids one).'
 JUDGES = "Model that judges (default: the task model)."
 _ROLES = {"task": "lm", "optimizer": "optimizer_lm", "judge": "judge_lm", "transfer": "transfer"}
@@ -297,47 +279,6 @@ def emit(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
     value = dict(value) if isinstance(value, Mapping) else value
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
-
-
-def open_here() -> Live:
-    """The database that the command's group names, and all around it."""
-    return open_at(click.get_current_context().obj)
-
-
-def open_at(url: str | None) -> Live:
-    """A database and all around it. One that was not there is made, and named."""
-    from whet.live import open_live
-
-    live = open_live(url)
-    if live.database.made is not None:
-        click.echo(f"made the database {live.database.made}", err=True)
-    return live
-
-
-def actor_of(name: str | None) -> str:
-    """Who acts: the given name, else the login name. Raises UsageError."""
-    actor = name or login()
-    if actor is None:
-        raise UsageError("Your login name is unknown. Say who does it: --as NAME.")
-    return actor
-
-
-def login() -> str | None:
-    """The login name, where the system knows it."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return None
-
-
-def every_page(page: Callable[[str | None], ListPage[Any]]) -> list[Any]:
-    """The items of every page."""
-    current = page(None)
-    items = list(current.items)
-    while current.after is not None:
-        current = page(current.after)
-        items += current.items
-    return items
 
 
 def visible(text: object) -> str:

@@ -4,28 +4,21 @@ person.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from whet import api
-from whet.cli.common import count, emit, line, open_at, print_result, show_diff, visible, warn
-from whet.cli.learner_options import learner_config
-from whet.errors import UsageError, WhetError, quantity
+from whet.cli.common import NAME_A_MODEL, count, line, print_result, show_diff, visible, warn
+from whet.errors import UsageError, quantity
 from whet.prompt import reason_to_refuse
 
 _SHOWN = 300
 _ROWS = 8
 _ASK = "Instruction for these (empty: skip):"
-_NAME_A_MODEL = (
-    "A model reads comments and writes instructions: --optimizer-lm openai/NAME, also a local one: "
-    "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1"
-)
 
 
 def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) -> None:
@@ -124,7 +117,7 @@ def _unwritten(groups: Sequence[Mapping[str, Any]], listed: bool) -> None:
         click.echo("\nNobody wrote an instruction for these comments:")
         for group in groups:
             _group(group)
-    click.echo(f"\n{_NAME_A_MODEL}")
+    click.echo(f"\n{NAME_A_MODEL}")
 
 
 def outcome(result: Mapping[str, Any]) -> None:
@@ -195,68 +188,3 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> None:
 def _diff(text: str) -> None:
     click.echo("", nl=bool(text))
     show_diff(text)
-
-
-def watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
-    """Learn from the live traffic of a database until a signal says stop, or for one look.
-
-    The first signal ends it after the step that is under way; a second one at once. Raises UsageError for a database, a
-    model or a task that cannot be used.
-    """
-    from whet.live.learner import Learner
-
-    updates: list[dict[str, Any]] = []
-
-    def tell(update: Any) -> None:
-        updates.append(update.as_json())
-        if not as_json:
-            _update(updates[-1])
-
-    with open_at(options["database"]) as live:
-        learner = Learner(
-            live.database, live.registry, live.traffic, lambda: live.experiments, learner_config(options)
-        )
-        failed: Mapping[str, WhetError] = {}
-        if not learner.context.config.reader:
-            click.echo(f"Comments wait for a person. {_NAME_A_MODEL}", err=True)
-        elif not once and (fault := learner.check_reader()):
-            warn(f"the reader does not answer: {fault}", err=True)
-        if once:
-            done, failed = learner.look()
-            for update in done:
-                tell(update)
-            learner.keep()
-        else:
-            _until_stopped(lambda stop: learner.watch(stop, options["every"], tell))
-    if as_json:
-        emit({"updates": updates, "failed": {name: str(error) for name, error in failed.items()}})
-    for name, error in failed.items():
-        click.echo(f"whet: {name}: {error}", err=True)
-    if failed:
-        click.get_current_context().exit(max(error.exit_code for error in failed.values()))
-
-
-def _until_stopped(work: Callable[[threading.Event], None]) -> None:
-    """Run `work` until SIGINT or SIGTERM comes."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: object) -> None:
-        stop.set()
-        signal.signal(number, signal.default_int_handler)
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    click.echo("Watching the traffic. Ctrl-C stops it after the step that is under way.", err=True)
-    try:
-        work(stop)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _update(update: Mapping[str, Any]) -> None:
-    """What became of an update, on one line."""
-    about = update["proposal"] or (f"version {update['version']}" if update["version"] else "")
-    about += f", tried in experiment {update['experiment']}" if update["experiment"] else ""
-    demands = "; ".join(line(demand["text"], _SHOWN) for demand in update["requirements"])
-    parts = [f"{visible(update['name'])}: {update['outcome']} {about}".rstrip(), demands, update["reason"]]
-    click.echo("  ".join(part for part in parts if part))

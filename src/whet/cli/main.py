@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 import whet
+from whet.cli.commands import Commands, Learn
 from whet.cli.common import (
     JUDGES,
     WRITES,
@@ -18,6 +18,8 @@ from whet.cli.common import (
     examples,
     json_option,
     judge_options,
+    learning_limit_option,
+    learning_model_options,
     limit_options,
     model_options,
     optimizer_options,
@@ -28,13 +30,10 @@ from whet.cli.common import (
     print_result,
     role_choices,
     settings_of,
-    trust_option,
     with_budget,
 )
 from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
 from whet.cli.interrupt import run as run_stoppable
-from whet.cli.learner_options import NAMES as LEARNER_OPTIONS
-from whet.cli.learner_options import learner_options
 from whet.errors import ProviderError, UsageError, WhetError
 
 FOLDER_RUNS = (
@@ -104,53 +103,6 @@ _run_options = options(
     ),
     json_option,
 )
-_WATCH = ("watch", "once", "database", *LEARNER_OPTIONS)
-_watch_options = options(
-    click.option("--watch", is_flag=True, help="Learn from the feedback about live prompts until stopped."),
-    click.option("--once", is_flag=True, help="With --watch: look once, then end."),
-    click.option(
-        "--database", metavar="URL", help="With --watch: default WHET_DATABASE_URL, else sqlite:///whet.db."
-    ),
-    learner_options("With --watch: "),
-)
-
-
-class Commands(click.Group):
-    """The commands of whet; those of the live loop are imported when they are used."""
-
-    LATER: Mapping[str, tuple[str, str]] = {
-        "prompts": ("whet.cli.prompts", "Prompts in the registry: versions, labels, proposals, audit log."),
-        "feedback": ("whet.cli.feedback", "Feedback on live traffic: add, import, list, weigh, forget."),
-        "serve": ("whet.cli.serve", "Serve the page and the API of the live loop."),
-        "init": ("whet.cli.start", "A task folder from rows: CSV, JSONL, promptfoo, Hugging Face, DSPy."),
-        "doctor": (
-            "whet.cli.doctor",
-            "Examine packages, keys, endpoints, local servers and a task's reward.",
-        ),
-        "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
-        "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),
-        "tasks": ("whet.cli.tasks", "Task folders out of live traffic."),
-        "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
-        "access": ("whet.cli.serve", "People and programs that may use the server, and their tokens."),
-    }
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        """Names of all commands, sorted."""
-        return sorted({*super().list_commands(context), *self.LATER})
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command of that name; None when there is none."""
-        if name not in self.LATER:
-            return super().get_command(context, name)
-        command: click.Command = getattr(importlib.import_module(self.LATER[name][0]), name)
-        return command
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line per command, without importing any."""
-        rows = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
-        rows |= {name: line for name, (_, line) in self.LATER.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(rows.items()))
 
 
 @click.group(
@@ -262,15 +214,14 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 
 
 @cli.command(
+    cls=Learn,
     epilog="\b\nExamples:\n  whet learn prompt.md feedback.jsonl\n"
     "  whet learn prompt.md export.csv --optimizer-lm openai/gpt-4o-mini --dry-run\n"
-    "  whet learn prompt.md --undo\n  whet learn --watch --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini"
+    "  whet learn prompt.md --undo\n  whet learn --watch --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini",
 )
 @click.argument("prompt", required=False)
 @click.argument("feedback", nargs=-1)
-@optimizer_options("Model that reads the comments and writes instructions (default none: you write them).")
-@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
-@trust_option
+@learning_model_options
 @click.option(
     "--region", metavar="NAME", help='The fence to learn in (default "instructions", else the first).'
 )
@@ -285,16 +236,14 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 )
 @click.option("--undo", is_flag=True, help="Take the last learned step back.")
 @click.option("--out", metavar="FILE", help="Write the new prompt here (default: in place).")
+@learning_limit_option
 @click.option(
-    "--max-optimizer-calls",
-    "most_calls",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
+    "--watch",
+    is_flag=True,
+    expose_value=False,
+    help="Learn from the feedback about live prompts instead (`whet learn --watch --help`).",
 )
 @json_option
-@_watch_options
 def learn(
     prompt: str | None,
     feedback: tuple[str, ...],
@@ -306,18 +255,10 @@ def learn(
 ) -> None:
     """Teach the prompt in the file PROMPT what the rows of FEEDBACK files (.jsonl, .json, .csv) demand.
 
-    With --watch, teach the prompts of the registry what the feedback about their live traffic demands.
+    With --watch, teach the prompts of the registry what the feedback about their live traffic demands: a command of whet-live.
     """
     from whet.cli import learn as learning
 
-    watching = {name: options.pop(name) for name in _WATCH}
-    if watching["watch"]:
-        if prompt or undo or yes or dry_run or options["accepted"]:
-            raise UsageError(
-                "--watch learns from the traffic of a database. Leave PROMPT and the options of files out."
-            )
-        learning.watch(role_choices({**options, **watching}), once=watching["once"], as_json=as_json)
-        return
     if prompt is None:
         raise UsageError("Name the file of a prompt, or say --watch.")
     if undo and feedback:

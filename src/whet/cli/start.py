@@ -13,7 +13,6 @@ import click
 
 from whet.cli.common import examples, output, visible
 from whet.errors import UsageError
-from whet.storable import shown
 from whet.task import (
     NO_LABELS,
     ImportedData,
@@ -26,6 +25,7 @@ from whet.task import (
     start_task,
     starting_prompt,
 )
+from whet_client.storable import shown
 
 SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datasets:NAME[:split], or example"
 

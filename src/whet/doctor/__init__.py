@@ -23,7 +23,7 @@ from whet.task import ModelSpec, Task
 from whet.task.roles import changed_spec, check_consent, model_key, model_of, with_base_url
 from whet.task.spec import POLICY
 from whet.types import EMBEDDING
-from whet.version import __version__
+from whet_client.version import __version__
 
 NONE = "none"
 __all__ = [

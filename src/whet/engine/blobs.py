@@ -8,7 +8,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from whet.errors import ReplayDiverged, StorageError, parameter
-from whet.storable import sync_folder
+from whet_client.storable import sync_folder
 
 
 class Blobs:

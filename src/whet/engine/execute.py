@@ -38,7 +38,6 @@ from whet.environments.program import expecting
 from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
-from whet.prompt.length import LengthLimit, estimated_tokens
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans
 from whet.rl.language import LanguagePolicy

@@ -57,7 +57,6 @@ from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded
 from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
-from whet.prompt.document import AUTO
 from whet.rewards.text import targets_of
 from whet.run import Budget
 from whet.search.archive import Candidate, candidate_of
@@ -65,6 +64,7 @@ from whet.stats import JointVerdict
 from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import Example, Rollout, content_hash, mean_score
+from whet_client.prompt.document import AUTO
 
 UNTESTED = "The best prompt is kept, and its test is made by running the same command again."
 AGAIN = "Run the same command again when the provider answers: it asks for what is missing only, and spends no alpha of its own."

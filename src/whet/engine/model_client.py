@@ -19,8 +19,9 @@ from whet.engine.pace import Pace
 from whet.errors import ProviderError, parameter
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
-from whet.storable import LARGEST, shown
+from whet.storable import LARGEST
 from whet.types import Completion, Request, Usage
+from whet_client.storable import shown
 
 _log = logging.getLogger("whet.models")
 LONG_WAIT = 5.0

@@ -14,8 +14,9 @@ from whet.fields import build_from
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
 from whet.run import Budget
-from whet.storable import LARGEST, is_number, shown
+from whet.storable import LARGEST, is_number
 from whet.task import Task
+from whet_client.storable import shown
 
 RoleModel: TypeAlias = ModelChoice | Mapping[str, Any] | None
 """The model of a role: an address, a model, a function, or a mapping as under `models` in task.yaml."""

@@ -12,10 +12,10 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.models.language_model import LanguageModel
 from whet.prompt import Prompt
-from whet.prompt.document import MASK
-from whet.prompt.slots import SLOT
 from whet.run import MemoryRun, Run
 from whet.types import Example
+from whet_client.prompt.document import MASK
+from whet_client.prompt.slots import SLOT
 
 _INPUT = "text"
 PASSAGE = 64

@@ -42,10 +42,11 @@ from whet.methods import BLOCKS, Method
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS
 from whet.sources import source_hash
-from whet.storable import shown, to_json
+from whet.storable import to_json
 from whet.task import Task
 from whet.task.spec import ALPHA
-from whet.version import __version__
+from whet_client.storable import shown
+from whet_client.version import __version__
 
 LOST = "lost"
 PARTS = "parts"

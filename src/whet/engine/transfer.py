@@ -37,7 +37,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.stats import Improvement, decide, decide_answered
 from whet.types import content_hash
-from whet.version import __version__
+from whet_client.version import __version__
 
 TRANSFER = "transfer"
 _SEALED = "test"

@@ -23,7 +23,7 @@ from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of, program_digest
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, source_hash
-from whet.storable import describe_exception, repair_surrogates
+from whet.storable import describe_exception
 from whet.types import (
     JSON,
     Completion,
@@ -36,6 +36,7 @@ from whet.types import (
     content_hash,
 )
 from whet.user_code import OutOfTime, in_thread
+from whet_client.storable import repair_surrogates
 
 CALLS, SECONDS = 8, 60.0
 """Calls of a rollout at most, and seconds of its own code at most, unless the task says otherwise."""

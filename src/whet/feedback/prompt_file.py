@@ -21,14 +21,14 @@ import orjson
 from whet import storable
 from whet.errors import EditRejected, StorageError, UsageError
 from whet.prompt import Prompt
-from whet.prompt.chat import write_messages
 from whet.prompt.events import Event, Read, event_to_json, from_json
-from whet.prompt.fence import DEFAULT_REGION, MARKER, regions_of
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import newline_of, read_back, render_instructions, write_ledger
-from whet.storable import sync_folder
 from whet.task import PROMPT_FILES, load_prompt
 from whet.types import Message
+from whet_client.prompt.chat import write_messages
+from whet_client.prompt.fence import DEFAULT_REGION, MARKER, regions_of
+from whet_client.storable import sync_folder
 
 _YAML = (".yaml", ".yml")
 LEARN, UNDO = "learn", "undo"

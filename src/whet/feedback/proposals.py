@@ -42,8 +42,8 @@ from whet.prompt.events import Event, Merge, Read, Rollback, event_to_json
 from whet.prompt.instructions import Instruction, Ledger, fold_events, reason_to_refuse
 from whet.prompt.ledger import Change, changes, render_instructions, write_ledger
 from whet.run import Run
-from whet.storable import repair_surrogates, shown
 from whet.types import content_hash
+from whet_client.storable import repair_surrogates, shown
 
 MOST_CALLS = 20
 HAND = "hand"

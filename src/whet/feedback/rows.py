@@ -22,6 +22,7 @@ from whet.storable import shown
 from whet.task.delimited import MISSING, read_delimited
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, is_missing, read_rows
 from whet.types import content_hash
+from whet_client.storable import shown
 
 LONGEST = 8000
 MOST_ROWS = 100_000

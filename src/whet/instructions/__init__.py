@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.lazy import lazy
+from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.instructions.answers import NO_DEMAND, TO_READER, VAGUE

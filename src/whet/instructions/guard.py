@@ -14,9 +14,9 @@ from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
 
-from whet.prompt.fence import LOOKS_LIKE_MARKER
-from whet.prompt.slots import SLOT
 from whet.search.copies import comparable, compatible
+from whet_client.prompt.fence import LOOKS_LIKE_MARKER
+from whet_client.prompt.slots import SLOT
 
 LONGEST = 4000
 _LONG_CODE = 160

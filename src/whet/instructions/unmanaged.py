@@ -13,7 +13,7 @@ from whet.instructions.answers import LONGEST, Known, Requirement
 from whet.instructions.changes import OUTWEIGHS, Conflict
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import unmanaged_lines
-from whet.prompt.slots import SLOT
+from whet_client.prompt.slots import SLOT
 
 
 @dataclass(frozen=True)

@@ -1,112 +1,33 @@
-"""Live prompts: database, registry, traffic, experiments, the always-on learner, and the server around them.
-
-`Live` is an installation in one value: registry, traffic, experiments and learner on one database. The command line, the server
-and the tests of both talk to it, and to `whet.api` for runs.
-"""
+"""Another name of `whet_live`. The modules below are other names of its modules."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from whet.lazy import lazy
+from whet.errors import UsageError
+
+
+def alias(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that stands for another one, of whet-live. Raises UsageError where that is not installed."""
+
+    def attribute(name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name != "whet_live":
+                raise
+            raise UsageError(
+                f"{module} is a part of whet-live, which is not installed. Install it with: pip install 'whet[live]'"
+            ) from None
+
+    return attribute
+
 
 if TYPE_CHECKING:
-    from whet.live.choices import (
-        Choice,
-        bradley_terry_strengths,
-        disconnected_groups,
-        load_pairwise_votes,
-        next_pair,
-    )
-    from whet.live.database import Database
-    from whet.live.erasure import erased_completely, everything_is_older, expire, forget_user, retain
-    from whet.live.experiments import Experiments
-    from whet.live.learner.learner import Learner
-    from whet.live.registry import Registry
-    from whet.live.tasks import task_from_traffic
-    from whet.live.traffic import Traffic
-
-__all__ = [
-    "Choice",
-    "Live",
-    "bradley_terry_strengths",
-    "disconnected_groups",
-    "erased_completely",
-    "everything_is_older",
-    "expire",
-    "forget_user",
-    "load_pairwise_votes",
-    "next_pair",
-    "open_live",
-    "retain",
-    "task_from_traffic",
-]
-
-__getattr__ = lazy(
-    __name__,
-    {
-        "whet.live.choices": "Choice bradley_terry_strengths disconnected_groups load_pairwise_votes next_pair",
-        "whet.live.erasure": "erased_completely everything_is_older expire forget_user retain",
-        "whet.live.tasks": "task_from_traffic",
-    },
-)
-
-
-class Live:
-    """The parts around live prompts. Each is made when it is first used; threads may share them."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
-    @cached_property
-    def registry(self) -> Registry:
-        """Versions, labels, proposals and the audit log."""
-        from whet.live.registry import Registry
-
-        return Registry(self.database)
-
-    @cached_property
-    def traffic(self) -> Traffic:
-        """Inferences and the feedback on them."""
-        from whet.live.traffic import Traffic
-
-        return Traffic(self.database)
-
-    @cached_property
-    def experiments(self) -> Experiments:
-        """Versions that are tried on live traffic."""
-        from whet.live.experiments import Experiments
-
-        return Experiments(self.database, self.registry)
-
-    @cached_property
-    def learner(self) -> Learner:
-        """What learns from the traffic all the time."""
-        from whet.live.learner.learner import Learner
-
-        return Learner(self.database, self.registry, self.traffic, lambda: self.experiments)
-
-    def close(self) -> None:
-        """Give back the connections."""
-        self.database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def open_live(url: str | None = None) -> Live:
-    """Open the database at `url`, by default WHET_DATABASE_URL, else `sqlite:///whet.db`, and all around it.
-
-    Raises UsageError when an extra is missing or the address cannot be used, StorageError when the database
-    cannot be reached.
-    """
-    from whet.live.database import open_database
-
-    return Live(open_database(url))
+    from whet_live import *
+else:
+    __getattr__ = alias("whet_live")

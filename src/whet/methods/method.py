@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from whet.errors import UsageError, did_you_mean, named_fields
 from whet.fields import Kind, check_bounds
 from whet.plugins import Plugin
-from whet.storable import shown
+from whet_client.storable import shown
 
 OPTIMIZER: Final = "optimizer"
 OPTIMIZER_OPTIONAL: Final = "optimizer_optional"

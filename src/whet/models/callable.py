@@ -11,9 +11,10 @@ from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.sources import name_of, source_hash
-from whet.storable import describe_exception, shown
+from whet.storable import describe_exception
 from whet.types import Completion, Request
 from whet.user_code import OutOfTime, awaited, call_beside
+from whet_client.storable import shown
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
 ModelChoice: TypeAlias = str | LanguageModel | Answer

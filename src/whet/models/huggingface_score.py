@@ -22,8 +22,8 @@ import numpy as np
 from whet.errors import UsageError
 from whet.models.huggingface_load import Weights, positions
 from whet.prompt import Prompt
-from whet.prompt.document import MASK
 from whet.types import Example, Message, Scores
+from whet_client.prompt.document import MASK
 
 _BATCH_TOKENS = 4096
 _BATCH_LOGITS = 2**26

@@ -1,11 +1,11 @@
 """Prompts: immutable documents with slots and fenced, editable regions. Text is data, never a template program."""
 
 from whet.prompt.diff import text_diff, unified_diff
-from whet.prompt.document import MASK, Prompt
 from whet.prompt.events import Effect
-from whet.prompt.fence import Region
 from whet.prompt.instructions import Instruction, reason_to_refuse
 from whet.prompt.ledger import Change
+from whet_client.prompt.document import MASK, Prompt
+from whet_client.prompt.fence import Region
 
 __all__ = [
     "MASK",

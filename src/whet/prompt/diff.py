@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from whet.prompt.document import Prompt
+from whet_client.prompt.document import Prompt
 
 
 def unified_diff(before: Prompt, after: Prompt) -> str:

@@ -30,8 +30,8 @@ from whet.prompt.events import (
     Rewrite,
     Rollback,
 )
-from whet.prompt.fence import LOOKS_LIKE_MARKER
-from whet.prompt.slots import SLOT
+from whet_client.prompt.fence import LOOKS_LIKE_MARKER
+from whet_client.prompt.slots import SLOT
 
 LONGEST = 4000
 

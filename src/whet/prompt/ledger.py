@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whet.prompt.document import Prompt
 from whet.prompt.events import ACTIVE, Event, Read
-from whet.prompt.fence import MARKER
 from whet.prompt.instructions import Ledger, fold_events
+from whet_client.prompt.document import Prompt
+from whet_client.prompt.fence import MARKER
 
 BULLET, INDENT = "- ", "  "
 

@@ -13,8 +13,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from whet.prompt.fence import MARKER
-from whet.prompt.slots import SLOT
+from whet_client.prompt.fence import MARKER
+from whet_client.prompt.slots import SLOT
 
 
 class Html(str):

@@ -9,12 +9,12 @@ from typing import Any
 import whet.reporting.number_format as number_format
 from whet.engine.usage_sums import usage_of_run
 from whet.prompt import Prompt
-from whet.prompt.document import AUTO
 from whet.reporting.examples import sealed_rows
 from whet.reporting.layout import Section, details, note, region
 from whet.reporting.markup import Child, Html, el, join, prompt_text
 from whet.reporting.record import Record, finite_number, side
 from whet.types import Message
+from whet_client.prompt.document import AUTO
 
 MANY_FAILED = 0.05
 _LIMITS = {

@@ -29,8 +29,9 @@ from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
-from whet.storable import is_number, shown
+from whet.storable import is_number
 from whet.types import Example
+from whet_client.storable import shown
 
 __all__ = [
     "FILE",

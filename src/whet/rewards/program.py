@@ -19,10 +19,11 @@ from typing import Any
 from whet.errors import UsageError, quantity
 from whet.run import Run
 from whet.sources import name_of, place_of_definition, program_of, source_hash, used_outside
-from whet.storable import describe_exception, read_file, shown
+from whet.storable import describe_exception, read_file
 from whet.types import JSON, Completion, Example, Reward, content_hash
 from whet.user_code import OutOfTime, back_to, call_within, run_file, working_folder
 from whet.user_modules import digest_of_file
+from whet_client.storable import shown
 
 FILE = "reward.py"
 REWARD_TIMEOUT = 60.0

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.prompt.document import MASK
-from whet.prompt.fence import without_markers
-from whet.prompt.slots import SLOT, fill, slots
 from whet.search.edits import delete, replace_region, spans
 from whet.types import Example
+from whet_client.prompt.document import MASK
+from whet_client.prompt.fence import without_markers
+from whet_client.prompt.slots import SLOT, fill, slots
 
 Kind = Literal["stop", "exchange", "words", "keep", "turn"]
 KINDS: tuple[Kind, ...] = ("stop", "exchange", "words", "keep", "turn")

@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from whet.errors import EditRejected
 from whet.prompt import Prompt
-from whet.prompt.fence import MARKER, without_markers
-from whet.prompt.slots import SLOT, slots
 from whet.replies import TextReading, between, read_tagged_text, texts_in, unwrap, without_thought
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request, lacks_answer
+from whet_client.prompt.fence import MARKER, without_markers
+from whet_client.prompt.slots import SLOT, slots
 
 T = TypeVar("T")
 

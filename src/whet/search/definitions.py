@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.prompt.slots import SLOT
 from whet.search.edits import replace_region
 from whet.search.vocabulary import tokenize
+from whet_client.prompt.slots import SLOT
 
 REGION = "definitions"
 SUPPORT = 2  # training inputs of a label in which a word must stand to define it

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
-from whet.prompt.fence import LOOKS_LIKE_MARKER
-from whet.prompt.slots import SLOT
 from whet.rewards.text import targets_of
 from whet.search.copies import Copies, comparable
 from whet.search.edits import replace_region, text_in
 from whet.search.regions import prompt_of_region
 from whet.types import Example, Rollout
+from whet_client.prompt.fence import LOOKS_LIKE_MARKER
+from whet_client.prompt.slots import SLOT
 
 REGION = "demonstrations"
 LONGEST = 4000

@@ -11,7 +11,7 @@ from typing import Literal
 
 from whet.errors import EditRejected
 from whet.prompt import Prompt
-from whet.prompt.slots import SLOT
+from whet_client.prompt.slots import SLOT
 
 Level = Literal["word", "phrase", "sentence"]
 Kind = Literal["delete", "swap", "substitute", "insert", "duplicate"]

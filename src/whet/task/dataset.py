@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whet.errors import UsageError
-from whet.prompt.document import MASK
 from whet.stats import clusters_of
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.rows import read_rows
@@ -21,6 +20,7 @@ from whet.task.spec import SPLITS, Fractions
 from whet.task.table import Table
 from whet.task.tree import Node
 from whet.types import Example, content_hash
+from whet_client.prompt.document import MASK
 
 
 @dataclass(frozen=True)

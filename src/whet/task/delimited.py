@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whet.errors import UsageError, quantity
-from whet.storable import shown
 from whet.task.files import decode_marked, decode_text, read_bytes
+from whet_client.storable import shown
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _SAMPLE = 500

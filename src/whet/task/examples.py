@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean, task_setting
-from whet.prompt.document import MASK
-from whet.prompt.slots import canonical_name, name_values, repeated_name
 from whet.rewards.reward import RewardFunction
 from whet.rewards.targets import show_target
 from whet.rewards.text import equals_no_text
-from whet.storable import shown
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
+from whet_client.prompt.document import MASK
+from whet_client.prompt.slots import canonical_name, name_values, repeated_name
+from whet_client.storable import shown
 
 _CHAT_TEXT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"\s*:')
 _DATA_URL = re.compile(r"data:(image|audio|video)/[\w.+-]{1,40};base64,", re.IGNORECASE)

@@ -28,7 +28,6 @@ from whet.rewards import (
     with_timeout,
 )
 from whet.rewards.program import REWARD_TIMEOUT
-from whet.storable import shown
 from whet.task.dataset import DataReader
 from whet.task.decode import decode_field, field_names
 from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
@@ -52,6 +51,7 @@ from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
 from whet.user_modules import digest_of_file
 from whet.variables import restrict
+from whet_client.storable import shown
 
 KEYS = field_names(TaskFile)
 REQUIRED = {

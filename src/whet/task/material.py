@@ -10,12 +10,12 @@ from typing import Any
 from whet.arguments import check_path
 from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
-from whet.storable import shown
 from whet.task.delimited import DELIMITERS, read_delimited
 from whet.task.files import read_bytes
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows, row_of
 from whet.task.sources import load_split
 from whet.task.table import cleaned, tidy_columns
+from whet_client.storable import shown
 
 DATASETS = "datasets:"
 _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "test"}

@@ -10,8 +10,6 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.prompt.chat import looks_like_chat
-from whet.storable import shown
 from whet.task.environment import read_environment
 from whet.task.keywords import TaskKeywords
 from whet.task.load import load_task, make_task
@@ -20,6 +18,8 @@ from whet.task.sources import DATASETS, FILE
 from whet.task.spec import ALIASES, SPLITS, Task
 from whet.task.table import table_of
 from whet.task.tree import Node
+from whet_client.prompt.chat import looks_like_chat
+from whet_client.storable import shown
 
 LONGEST_PATH = 1000
 PROMPT_FILES = (".md", ".txt", ".yaml", ".yml", ".json")

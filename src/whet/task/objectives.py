@@ -13,6 +13,7 @@ from whet.storable import shown
 from whet.task.decode import decode, field_names, set_fields
 from whet.task.task_file import ObjectiveEntry
 from whet.task.tree import Node
+from whet_client.storable import shown
 
 EXAMPLE = (
     "objectives: {accuracy: {reward: exact_match, goal: max}, "

@@ -17,12 +17,13 @@ from typing import Any
 from whet.errors import UsageError, quantity
 from whet.prompt.slots import fill
 from whet.rewards.program import CRITIQUES, VALUES
-from whet.storable import shown
 from whet.task import promptfoo_reward
 from whet.task.files import read_text
 from whet.task.material import ImportedData, read_table
 from whet.task.prompts import YAML, load_prompt
 from whet.task.tree import Node, parse_yaml
+from whet_client.prompt.slots import fill
+from whet_client.storable import shown
 
 KINDS = (
     *("equals", "iequals", "contains", "icontains", "contains-any", "icontains-any", "contains-all"),

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
-from whet.prompt import Prompt, chat
-from whet.prompt.fence import regions_of
-from whet.prompt.slots import SLOT, canonical_name, name_slot
+from whet.prompt import Prompt
 from whet.task.files import read_text
 from whet.task.tree import Node, parse_yaml, write_yaml
+from whet_client.prompt import chat
+from whet_client.prompt.fence import regions_of
+from whet_client.prompt.slots import SLOT, canonical_name, name_slot
 
 YAML = (".yaml", ".yml")
 
@@ -38,7 +39,7 @@ _EXAMPLE = "a list of messages, each with `role` and `content`"
 
 
 def load_prompt(path: Path, named_by: str = "") -> Prompt:
-    """The prompt in a file, in any of the forms of `whet.prompt.chat`: `.yaml`, `.yml` and `.json` list messages or hold a
+    """The prompt in a file, in any of the forms of `whet_client.prompt.chat`: `.yaml`, `.yml` and `.json` list messages or hold a
     template of another tool, anything else is one text, or lists messages.
 
     One text is kept byte for byte (CRLF, braces) but for its byte-order mark. Raises UsageError with file and line.

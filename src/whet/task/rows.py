@@ -19,12 +19,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from whet.errors import UsageError
-from whet.prompt.slots import canonical_name
 from whet.rewards.program import importing, load_module, place_of
-from whet.storable import describe_exception, shown
+from whet.storable import describe_exception
 from whet.task.delimited import read_delimited
 from whet.task.files import read_text
 from whet.user_code import OutOfTime, run_file
+from whet_client.prompt.slots import canonical_name
+from whet_client.storable import shown
 
 TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson", ".jl")
 KINDS = (*LINES, ".json", *TABLES, ".py")

@@ -13,8 +13,6 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean, quantity
 from whet.prompt import Prompt
-from whet.prompt.document import MASK
-from whet.prompt.slots import canonical_name, name_slot
 from whet.rewards import choose_reward
 from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few, why_no_labels
 from whet.stats import fewest_clusters, opening_alpha
@@ -28,6 +26,8 @@ from whet.task.rows import INPUT_NAMES, TARGET_NAMES
 from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA, Task
 from whet.task.tree import write_yaml
+from whet_client.prompt.document import MASK
+from whet_client.prompt.slots import canonical_name, name_slot
 
 NO_LABELS = "none"
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")

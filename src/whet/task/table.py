@@ -9,9 +9,9 @@ from datetime import datetime, time
 from typing import Any
 
 from whet.errors import UsageError
-from whet.prompt.slots import canonical_name
-from whet.storable import shown
 from whet.task.rows import TARGET_NAMES, SourceRow, csv_row, is_missing, row_of, shortest
+from whet_client.prompt.slots import canonical_name
+from whet_client.storable import shown
 
 _WANTED = (
     "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"

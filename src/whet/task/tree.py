@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import yaml
 
 from whet.errors import UsageError, did_you_mean
-from whet.storable import LARGEST, is_number, repair_surrogates, shown
+from whet.storable import LARGEST, is_number
 from whet.task.files import read_text
+from whet_client.storable import repair_surrogates, shown
 
 MOST_NODES = 20_000
 _TAG = "tag:yaml.org,2002:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.lazy import lazy
+from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.testing.environments import EnvironmentConformance
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from whet.testing.rewards import RewardConformance
     from whet.testing.runs import MeteredRun, RecordedRun, ShuffledRun
     from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, garbage, review_world, reviews
-    from whet.testing.storages import CacheConformance, DatabaseConformance, StorageConformance
+    from whet.testing.storages import CacheConformance, StorageConformance
+    from whet_live.testing import DatabaseConformance
 
 __all__ = [
     "SOURCE",
@@ -40,8 +41,9 @@ _HOMES = {
     "whet.testing.models": "ModelConformance",
     "whet.testing.rewards": "RewardConformance",
     "whet.testing.runs": "MeteredRun RecordedRun ShuffledRun",
-    "whet.testing.storages": "CacheConformance DatabaseConformance StorageConformance",
+    "whet.testing.storages": "CacheConformance StorageConformance",
     "whet.testing.simulated_task": "SOURCE Answers ConstantReward garbage review_world reviews",
+    "whet_live.testing": "DatabaseConformance",
 }
 
 __getattr__ = lazy(__name__, _HOMES)

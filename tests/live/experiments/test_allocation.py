@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.live.experiments.allocation import (
+from whet_live.experiments.allocation import (
     ArmTally,
     best_chances,
     density,
@@ -16,7 +16,7 @@ from whet.live.experiments.allocation import (
     track_and_stop,
     with_floor,
 )
-from whet.live.experiments.definition import AllocationPolicy
+from whet_live.experiments.definition import AllocationPolicy
 
 ARMS = [ArmTally(200, 100, 100), ArmTally(200, 120, 120), ArmTally(200, 110, 110)]
 tallies = st.integers(0, 500).flatmap(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.client.assignment import assign, version_for
 from whet.errors import UsageError
+from whet_client.assignment import assign, version_for
 
 UNITS = [f"user-{n}" for n in range(20_000)]
 arms_of = st.lists(st.floats(0.01, 10), min_size=1, max_size=6)
@@ -28,7 +28,7 @@ def test_assignment_is_the_same_in_every_process_and_release() -> None:
     arms = [(1, 0.5), (2, 0.3), (3, 0.2)]
     assert [assign("salt", f"u{n}", arms) for n in range(12)] == [2, 1, 2, 3, 2, 3, 1, 1, 1, 2, 1, 1]
     code = (
-        "from whet.client.assignment import assign; print(assign('salt', 'u9', [(1, .5), (2, .3), (3, .2)]))"
+        "from whet_client.assignment import assign; print(assign('salt', 'u9', [(1, .5), (2, .3), (3, .2)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "2\n"
@@ -115,7 +115,7 @@ def test_a_broken_definition_is_refused() -> None:
 
 def test_assignment_needs_no_package_but_the_standard_library() -> None:
     code = (
-        "import sys; import whet.client.assignment, whet.client.assignment;"
+        "import sys; import whet_client.assignment, whet_client.assignment;"
         "print([m for m in ('numpy', 'sqlalchemy', 'orjson') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whet.client.assignment import assign, version_for
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database, now
-from whet.live.experiments import Experiments
-from whet.live.experiments.definition import read_definition
-from whet.live.experiments.metrics import read_reward
-from whet.live.experiments.reducer import (
+from whet.prompt import Prompt
+from whet_client.assignment import assign, version_for
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, now
+from whet_live.experiments import Experiments
+from whet_live.experiments.definition import read_definition
+from whet_live.experiments.metrics import read_reward
+from whet_live.experiments.reducer import (
     MICROSECONDS,
     Event,
     ExperimentReducer,
@@ -24,10 +25,9 @@ from whet.live.experiments.reducer import (
     MetricOutcome,
     Revision,
 )
-from whet.live.registry import Registry
-from whet.live.traffic.dataset import behaviour_of
-from whet.live.traffic.traffic_store import Traffic
-from whet.prompt import Prompt
+from whet_live.registry import Registry
+from whet_live.traffic.dataset import behaviour_of
+from whet_live.traffic.traffic_store import Traffic
 
 NAME = "support/reply"
 SOON = 10**9 * MICROSECONDS

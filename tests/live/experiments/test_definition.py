@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whet.errors import UsageError
-from whet.live.experiments.definition import Definition, read_definition, refuse_tiny
+from whet_live.experiments.definition import Definition, read_definition, refuse_tiny
 
 PLAIN: dict[str, Any] = {
     "prompt": "support/reply",

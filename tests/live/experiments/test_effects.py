@@ -11,9 +11,9 @@ from benchmarks.simulated_experiments import SimulatedExperiment, draw, first_lo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.live.experiments.confidence_sequences import Capital
-from whet.live.experiments.definition import AllocationPolicy
-from whet.live.experiments.effects import (
+from whet_live.experiments.confidence_sequences import Capital
+from whet_live.experiments.definition import AllocationPolicy
+from whet_live.experiments.effects import (
     LOG_SHARES,
     SIZES,
     ArmScores,

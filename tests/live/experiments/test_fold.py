@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.client.assignment import assign
-from whet.live.experiments.definition import read_definition
-from whet.live.experiments.reducer import (
+from whet_client.assignment import assign
+from whet_live.experiments.definition import read_definition
+from whet_live.experiments.reducer import (
     MICROSECONDS,
     Event,
     ExperimentReducer,

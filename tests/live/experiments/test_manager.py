@@ -12,17 +12,17 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live.database import Database, now, open_database
-from whet.live.erasure import forget_user
-from whet.live.experiments import Experiments, tracking
-from whet.live.experiments.definition import read_definition
-from whet.live.experiments.tracking import TrackedExperiment
-from whet.live.registry import Decision, Registry
-from whet.live.traffic.traffic_store import Traffic
 from whet.prompt import Prompt
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, now, open_database
+from whet_live.erasure import forget_user
+from whet_live.experiments import Experiments, tracking
+from whet_live.experiments.definition import read_definition
+from whet_live.experiments.tracking import TrackedExperiment
+from whet_live.registry import Decision, Registry
+from whet_live.traffic.traffic_store import Traffic
 
 NAME = "support/reply"
 SOON = 10**9 * 10**6
@@ -72,7 +72,7 @@ class World:
 @pytest.fixture
 def world(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """Worlds whose salt is fixed, so that every run assigns alike."""
-    monkeypatch.setattr("whet.live.experiments.experiment_store.secrets.token_hex", lambda n: "0" * 2 * n)
+    monkeypatch.setattr("whet_live.experiments.experiment_store.secrets.token_hex", lambda n: "0" * 2 * n)
 
     def made(**up: float) -> World:
         return World(database, {int(name[1:]): value for name, value in up.items()})
@@ -138,7 +138,7 @@ def test_a_winner_whose_request_cannot_be_filed_is_found_again(
     key = live.start(approval=True)
     live.serve(300)
     with monkeypatch.context() as broken:
-        broken.setattr("whet.live.experiments.manager.ask_for_move", lambda *_, **__: 1 / 0)
+        broken.setattr("whet_live.experiments.manager.ask_for_move", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.experiments.refresh(now=now() + SOON)
     found = live.experiments.get(key)
@@ -614,7 +614,7 @@ def test_what_could_not_be_carried_out_is_tried_again_at_the_next_look(
     key = live.start()
     live.serve(300)
     with monkeypatch.context() as patch:
-        patch.setattr("whet.live.experiments.manager.put_label", lambda *_: 1 / 0)
+        patch.setattr("whet_live.experiments.manager.put_label", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.experiments.refresh(now=now() + SOON)
     assert (live.experiments.get(key).state, live.label()) == ("running", 1)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from whet.live.experiments.confidence_sequences import BLOCK, HEAD, ROOM, Capital, ConfidenceSequences, Null
-from whet.live.experiments.effects import (
+from whet_live.experiments.confidence_sequences import BLOCK, HEAD, ROOM, Capital, ConfidenceSequences, Null
+from whet_live.experiments.effects import (
     LOG_SHARES,
     MOST,
     SIZES,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whet.client.assignment import assign
-from whet.live.experiments.definition import read_definition
-from whet.live.experiments.effects import MetricSample
-from whet.live.experiments.reducer import (
+from whet_client.assignment import assign
+from whet_live.experiments.definition import read_definition
+from whet_live.experiments.effects import MetricSample
+from whet_live.experiments.reducer import (
     MICROSECONDS,
     ExperimentReducer,
     Exposure,
@@ -20,7 +20,7 @@ from whet.live.experiments.reducer import (
     Revision,
     Snapshot,
 )
-from whet.live.experiments.verdict import ExperimentVerdict, judge
+from whet_live.experiments.verdict import ExperimentVerdict, judge
 
 END = 10**9 * MICROSECONDS
 LATENCY = {"metric": "latency", "direction": "min", "high": 10, "window": 0, "limit": 0.5}

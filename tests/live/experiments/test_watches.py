@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from whet.client.assignment import version_for
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database, now
-from whet.live.experiments import Experiment, Experiments
-from whet.live.experiments.definition import Watch, read_definition
-from whet.live.experiments.experiment_tables import experiments
-from whet.live.experiments.rollout_monitor import build_watch
-from whet.live.registry import Decision, Registry
-from whet.live.traffic.traffic_store import Traffic
 from whet.prompt import Prompt
+from whet_client.assignment import version_for
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, now
+from whet_live.experiments import Experiment, Experiments
+from whet_live.experiments.definition import Watch, read_definition
+from whet_live.experiments.experiment_tables import experiments
+from whet_live.experiments.rollout_monitor import build_watch
+from whet_live.registry import Decision, Registry
+from whet_live.traffic.traffic_store import Traffic
 
 NAME = "support/reply"
 DAY = 86_400 * 10**6

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database
-from whet.live.traffic import Traffic
-from whet.live.traffic.behaviour import BehaviourModel, RatedAnswer, fit_behaviour
-from whet.live.traffic.dataset import observations
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database
+from whet_live.traffic import Traffic
+from whet_live.traffic.behaviour import BehaviourModel, RatedAnswer, fit_behaviour
+from whet_live.traffic.dataset import observations
 
 
 def expit(odds: float) -> float:

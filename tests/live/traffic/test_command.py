@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from whet.cli.feedback import feedback
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError, WhetError
-from whet.live.choices import load_pairwise_votes
-from whet.live.database import open_database
-from whet.live.experiments import Experiments
-from whet.live.registry import Registry
-from whet.live.traffic import Traffic
-from whet.live.traffic.behaviour import BehaviourModel
-from whet.live.traffic.dataset import behaviour_of
 from whet.prompt import Prompt
 from whet.types import content_hash
+from whet_client.records import Feedback, Inference
+from whet_live.choices import load_pairwise_votes
+from whet_live.cli.feedback import feedback
+from whet_live.database import open_database
+from whet_live.experiments import Experiments
+from whet_live.registry import Registry
+from whet_live.traffic import Traffic
+from whet_live.traffic.behaviour import BehaviourModel
+from whet_live.traffic.dataset import behaviour_of
 
 
 @pytest.fixture

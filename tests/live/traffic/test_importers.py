@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database
-from whet.live.traffic import Traffic
-from whet.live.traffic.importers import ParsedFiles, earlier_ids, read_files, store_imported
-from whet.live.traffic.traffic_tables import erased
 from whet.types import content_hash
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database
+from whet_live.traffic import Traffic
+from whet_live.traffic.importers import ParsedFiles, earlier_ids, read_files, store_imported
+from whet_live.traffic.traffic_tables import erased
 
 TIME = "2026-01-02T03:04:05Z"
 MICROS = 1_767_323_045_000_000

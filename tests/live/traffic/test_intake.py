@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from whet.client.records import Feedback, Inference
 from whet.errors import StorageError, UsageError
-from whet.live.database import Database, open_database
-from whet.live.traffic.traffic_store import Intake, Overloaded, Traffic
-from whet.live.traffic.traffic_tables import feedback
-from whet.live.traffic.write import IdConflict, Receipt
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database, open_database
+from whet_live.traffic.traffic_store import Intake, Overloaded, Traffic
+from whet_live.traffic.traffic_tables import feedback
+from whet_live.traffic.write import IdConflict, Receipt
 
 
 def thumb(id: str, value: float = 1.0) -> Feedback:
@@ -103,7 +103,7 @@ def test_a_conflict_is_told_to_its_own_request_only(database: Database) -> None:
 def test_a_request_that_the_database_refuses_does_not_spoil_the_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from whet.live.traffic import traffic_store as module
+    from whet_live.traffic import traffic_store as module
 
     def store(connection: Any, batches: Any) -> Any:
         found = real(connection, batches)
@@ -191,9 +191,9 @@ def test_a_bad_field_is_refused_before_it_waits(database: Database) -> None:
 CHILD = """
 import sys
 import time
-from whet.client.records import Feedback, Inference
-from whet.live.database import open_database
-from whet.live.traffic.traffic_store import Intake, Traffic
+from whet_client.records import Feedback, Inference
+from whet_live.database import open_database
+from whet_live.traffic.traffic_store import Intake, Traffic
 
 intake = Intake(Traffic(open_database(sys.argv[1])))
 name = sys.argv[2]

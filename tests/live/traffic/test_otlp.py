@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.traffic.otlp import Parsed, Unsupported, failure_body, parse_otlp
-from whet.live.traffic.otlp.decode import JSON_TYPE, PROTOBUF_TYPE
+from whet_client.records import Feedback, Inference
+from whet_live.traffic.otlp import Parsed, Unsupported, failure_body, parse_otlp
+from whet_live.traffic.otlp.decode import JSON_TYPE, PROTOBUF_TYPE
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 START = 1_750_000_000_000_000_000

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from whet.client.records import Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database
-from whet.live.traffic.search import Filter, StoredFeedback
-from whet.live.traffic.traffic_store import Traffic
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database
+from whet_live.traffic.search import Filter, StoredFeedback
+from whet_live.traffic.traffic_store import Traffic
 
 DAY = 86_400_000_000
 NOON = 1_750_000_000_000_000
@@ -224,7 +224,7 @@ def test_the_unreviewed_are_those_that_no_annotator_saw(traffic: Traffic) -> Non
     ],
 )
 def test_every_filter_has_its_index(sqlite_url: str, wanted: Filter, index: str) -> None:
-    from whet.live.database import open_database
+    from whet_live.database import open_database
 
     traffic = Traffic(open_database(sqlite_url))
     plans: list[str] = []

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from whet.client.records import KINDS, Feedback, Inference
 from whet.errors import UsageError
-from whet.live.database import Database, now
-from whet.live.erasure import expire, forget_user
-from whet.live.traffic.search import Filter
-from whet.live.traffic.traffic_store import Traffic
-from whet.live.traffic.traffic_tables import feedback, inferences, traffic_counts
-from whet.live.traffic.write import IdConflict
+from whet_client.records import KINDS, Feedback, Inference
+from whet_live.database import Database, now
+from whet_live.erasure import expire, forget_user
+from whet_live.traffic.search import Filter
+from whet_live.traffic.traffic_store import Traffic
+from whet_live.traffic.traffic_tables import feedback, inferences, traffic_counts
+from whet_live.traffic.write import IdConflict
 
 DAY = 86_400_000_000
 NOON = 1_750_000_000_000_000

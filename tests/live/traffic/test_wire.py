@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.client.client import feedback_of, inference_of
-from whet.client.records import DEEPEST, KINDS, Feedback, Inference
 from whet.errors import UsageError
-from whet.live.traffic.importers import read_files
-from whet.live.traffic.schema import MOST_ROWS, parse_feedback, read_inferences
-from whet.live.traffic.write import Clash, IdConflict
+from whet_client.client import feedback_of, inference_of
+from whet_client.records import DEEPEST, KINDS, Feedback, Inference
+from whet_live.traffic.importers import read_files
+from whet_live.traffic.schema import MOST_ROWS, parse_feedback, read_inferences
+from whet_live.traffic.write import Clash, IdConflict
 
 MICROS = 1_767_323_045_000_000
 

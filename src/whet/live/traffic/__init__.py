@@ -1,66 +1,12 @@
-"""Traffic: what live prompts answered, and the feedback of people and programs on the answers."""
+"""Another name of `whet_live.traffic`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.lazy import lazy
+from whet.live import alias
 
 if TYPE_CHECKING:
-    from whet.live.traffic.behaviour import BehaviourModel, Estimate
-    from whet.live.traffic.dataset import behaviour_of
-    from whet.live.traffic.importers import earlier_ids, read_files, store_imported
-    from whet.live.traffic.schema import MOST_ROWS, RefusedRow, RowsRefused, parse_feedback, read_inferences
-
-from whet.live.traffic.erase import Erased
-from whet.live.traffic.search import (
-    EVERYTHING,
-    Count,
-    Filter,
-    RowPage,
-    StoredFeedback,
-    StoredInference,
-    TrafficEvent,
-)
-from whet.live.traffic.tallies import DiskQuotaExceeded, RowSender
-from whet.live.traffic.traffic_store import Intake, Overloaded, Traffic
-from whet.live.traffic.write import IdConflict, Receipt
-
-__all__ = [
-    "EVERYTHING",
-    "MOST_ROWS",
-    "BehaviourModel",
-    "Count",
-    "DiskQuotaExceeded",
-    "Erased",
-    "Estimate",
-    "Filter",
-    "IdConflict",
-    "Intake",
-    "Overloaded",
-    "Receipt",
-    "RefusedRow",
-    "RowPage",
-    "RowSender",
-    "RowsRefused",
-    "StoredFeedback",
-    "StoredInference",
-    "Traffic",
-    "TrafficEvent",
-    "behaviour_of",
-    "earlier_ids",
-    "parse_feedback",
-    "read_files",
-    "read_inferences",
-    "store_imported",
-]
-
-__getattr__ = lazy(
-    __name__,
-    {
-        "whet.live.traffic.behaviour": "BehaviourModel Estimate",
-        "whet.live.traffic.dataset": "behaviour_of",
-        "whet.live.traffic.importers": "earlier_ids read_files store_imported",
-        "whet.live.traffic.schema": "MOST_ROWS RefusedRow RowsRefused parse_feedback read_inferences",
-    },
-)
+    from whet_live.traffic import *
+else:
+    __getattr__ = alias("whet_live.traffic")

@@ -26,7 +26,7 @@ from whet.models.embedded.bert import Encoder, batches, fast_dtype, pad
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
 from whet.models.embedded.weights import base_weights
 from whet.prompt import Prompt
-from whet.prompt.slots import SLOT, fill
+from whet_client.prompt.slots import SLOT, fill
 
 if TYPE_CHECKING:
     from whet.models.embedded.gradients import EncoderGradients

@@ -1,0 +1,439 @@
+"""Prompts of several messages, in the forms in which people have them: one reader for files, Python values and the server.
+
+It reads whet's own list of `role` and `content` (and a text with a line `[system]`, `[user]` or `[assistant]` above each
+message), requests of OpenAI and Anthropic (`messages`, contents in parts), prompts of Langfuse, pairs and templates of LangChain.
+What looks like one of these and cannot be read is refused; any other text is a prompt of one text.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from whet_client.errors import UsageError, did_you_mean
+from whet_client.prompt.slots import is_slot_name, slot_names
+from whet_client.storable import shown
+from whet_client.types import Message
+
+AUTO = "auto"
+CHAT_ROLES = ("system", "user", "assistant")
+EXAMPLE = '[{"role": "system", "content": "..."}, {"role": "user", "content": "{{input}}"}]'
+_ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "ai", "model"), "assistant"),
+}
+_HEADING = re.compile(rf"(?:\A|\r?\n\r?\n)\[({'|'.join(CHAT_ROLES)})\](?:\r?\n|\Z)")
+_MEANT_AS_JSON = re.compile(
+    r"""\s*(?:\[\s*)?\{\s*["'](?:role|content|messages|lc|_type)["']\s*:|\s*\[\s*[\[(]\s*["'](?:system|human|user|ai|assistant)["']\s*,"""
+)
+_MEANT_AS_YAML = re.compile(r"\s*(?:messages:\s*)?-[ \t]+role:")
+_TEXT_PARTS = ("text", "input_text", "output_text")
+_BESIDE = frozenset(
+    ("type", "name", "id", "cache_control", "additional_kwargs", "response_metadata", "example")
+)
+"""Keys of a message that change nothing of what the model reads."""
+_LOST = ("tools", "functions", "schema_")
+"""Keys beside the messages without which the same messages ask for something else: a request with them is refused."""
+_HELD = ("messages", "system")
+"""Keys of a request that a prompt holds."""
+_OPTION_NAMES = {"model": "address", "max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"}
+_OPTIONS = ("temperature", "top_p", "max_tokens", "stop", "seed", "reasoning_effort", "stream", "timeout")
+"""Options of a request that a role in task.yaml has too: by another name, and by the same."""
+_log = logging.getLogger("whet.prompt")
+_TRIPLE = re.compile(r"(?<!\{)\{{3}\{*+[^{}]*+\}{3}\}*+")
+"""A name in three or more braces: a slot between single braces of text."""
+_BLOCK = re.compile(r"\{%|\{#|\{\{[ \t]*[#^/>!&=]|\{\{[^{}]*[|(\[][^{}]*\}\}")
+
+Place = Callable[[tuple[str | int, ...]], str]
+"""From the way to a value inside a prompt (keys, and numbers from 0) to how messages call it, such as file:line."""
+
+
+class _Unreadable(Exception):
+    """A value that cannot be read, and the way to it."""
+
+    def __init__(self, way: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.way = way
+
+
+def parse_messages(text: str, where: str = "prompt", *, json_only: bool = False) -> tuple[Message, ...]:
+    """The messages of a prompt's text: those that it lists, else one message of the role `auto`.
+
+    With `json_only` (a file that ends in .json) any other text than JSON of messages is refused. Raises UsageError for a text
+    that looks like a list of messages and cannot be read as such. What a prompt cannot hold is logged as a warning.
+    """
+    messages, value = _read_text(text, where, json_only)
+    _say_what_is_lost(value, where)
+    return messages
+
+
+def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, ...], Any]:
+    """The messages of a text, and the value of JSON that they were read from."""
+    text = text.removeprefix("\ufeff")
+    if (headed := _parse_headed_messages(text)) is not None:
+        return headed, None
+    if text.lstrip()[:1] in ("[", "{") or json_only:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if json_only or _MEANT_AS_JSON.match(text):
+                raise UsageError(
+                    f"{where}: this looks like a list of messages and is no valid JSON: {error}. Correct it; keys and "
+                    "texts stand in double quotes."
+                ) from None
+            return (Message(AUTO, text),), None
+        if json_only or looks_like_chat(value):
+            return _read_messages(value, where), value
+    if _MEANT_AS_YAML.match(text):
+        raise UsageError(
+            f"{where}: these are messages in YAML, and not one text. Put them into a file that ends in .yaml, or write JSON: "
+            f"{EXAMPLE}."
+        )
+    return (Message(AUTO, text),), None
+
+
+def reads_as_chat(text: str) -> bool:
+    """Whether `read_text` would make of this text anything else than one message of the role `auto` with this text."""
+    try:
+        return _read_text(text, "prompt", False)[0] != (Message(AUTO, text),)
+    except UsageError:
+        return True
+
+
+def join_messages(messages: Sequence[Message]) -> str:
+    """Messages with roles as one text that `read_text` reads as the same: headed by their roles, or as JSON where a text has such
+    headings itself."""
+    text = "\n\n".join(f"[{m.role}]\n{m.content}" for m in messages)
+    return text if _parse_headed_messages(text) == tuple(messages) else write_messages(messages)
+
+
+def write_messages(messages: Sequence[Message]) -> str:
+    """Messages as JSON, a list of objects with `role` and `content`."""
+    return (
+        json.dumps([{"role": m.role, "content": m.content} for m in messages], ensure_ascii=False, indent=2)
+        + "\n"
+    )
+
+
+def looks_like_chat(value: Any) -> bool:
+    """Whether a value (of JSON, YAML or Python) is meant as messages or as a template of another tool, readable or not."""
+    if _is_langchain(value):
+        return True
+    if isinstance(value, Mapping):
+        return (
+            isinstance(value.get("messages"), list | tuple)
+            or {"role", "content"} <= value.keys()
+            or (value.get("type") in ("chat", "text") and "prompt" in value)
+            or "lc" in value
+            or "_type" in value
+        )
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return any(
+        isinstance(item, Message)
+        or _is_langchain(item)
+        or _is_pair(item)
+        or (isinstance(item, Mapping) and bool({"role", "content", "lc"} & item.keys()))
+        for item in value
+    )
+
+
+def read_messages(value: Any, where: str | Place = "prompt") -> tuple[Message, ...]:
+    """The messages of a value of JSON, YAML or Python. Raises UsageError that names the place and what cannot be read.
+
+    What a prompt cannot hold is logged as a warning.
+    """
+    messages = _read_messages(value, where)
+    _say_what_is_lost(value, where if isinstance(where, str) else where(()))
+    return messages
+
+
+def _read_messages(value: Any, where: str | Place) -> tuple[Message, ...]:
+    try:
+        messages = _messages(value, ())
+        if not messages:
+            raise _Unreadable((), f"there is no message. Write {EXAMPLE}.")
+    except _Unreadable as error:
+        place = where(error.way) if callable(where) else where + _way_in_words(error.way)
+        raise UsageError(f"{place}: {error}") from None
+    return tuple(messages)
+
+
+def _say_what_is_lost(value: Any, where: str) -> None:
+    """Log the options of a request that a prompt does not hold, where they belong, and a role that is read as another."""
+    if not isinstance(value, Mapping):
+        options, messages = [], value
+    elif "messages" in value:
+        options = [str(key) for key, held in value.items() if key not in _HELD and held is not None]
+        messages = value["messages"]
+    else:
+        config = value.get("config")
+        options = list(map(str, config)) if isinstance(config, Mapping) else []
+        messages = value.get("prompt")
+    if options and not {"lc", "_type"} & set(options):
+        places = ", ".join(f"{key} -> {_option_of_role(key)}" for key in options)
+        _log.warning(
+            "%s: a prompt holds messages only; these keys beside them are left out: %s. The options of the role in task.yaml "
+            "(models: task: ...) hold them: %s.",
+            where,
+            ", ".join(options),
+            places,
+        )
+    if isinstance(messages, list | tuple) and any(
+        isinstance(one, Mapping) and one.get("role") == "developer" for one in messages
+    ):
+        _log.warning(
+            "%s: the role developer is read as system; a model that knows no system role gets its text all the same.",
+            where,
+        )
+
+
+def _option_of_role(key: str) -> str:
+    """The option of a role in task.yaml that holds a key of a request."""
+    return _OPTION_NAMES.get(key, key if key in _OPTIONS else "extra_body")
+
+
+def _way_in_words(way: tuple[str | int, ...]) -> str:
+    number = next((step for step in way if isinstance(step, int)), None)
+    return "" if number is None else f", message {number + 1}"
+
+
+def _parse_headed_messages(text: str) -> tuple[Message, ...] | None:
+    """The messages of a text whose first line is `[system]`, `[user]` or `[assistant]`; None for any other text."""
+    headings = list(_HEADING.finditer(text))
+    if not headings or headings[0].start():
+        return None
+    stops = [*(following.start() for following in headings[1:]), len(text)]
+    return tuple(
+        Message(match[1], text[match.end() : stop]) for match, stop in zip(headings, stops, strict=True)
+    )
+
+
+def _messages(value: Any, way: tuple[str | int, ...]) -> list[Message]:
+    if _is_langchain(value):
+        return _messages(importlib.import_module("langchain_core.load").dumpd(value), way)
+    if isinstance(value, Mapping):
+        return _of_mapping(value, way)
+    if not isinstance(value, list | tuple):
+        raise _Unreadable(
+            way, f"a prompt of several messages is a list; this is {shown(value)}. Write {EXAMPLE}."
+        )
+    return [_message(item, (*way, number)) for number, item in enumerate(value)]
+
+
+def _of_mapping(value: Mapping[str, Any], way: tuple[str | int, ...]) -> list[Message]:
+    if "lc" in value or "_type" in value:
+        return _langchain_template(value, way)
+    if value.get("type") == "text" and isinstance(value.get("prompt"), str):
+        return [Message(AUTO, value["prompt"])]
+    if value.get("type") == "chat" and "prompt" in value:
+        return _messages(value["prompt"], (*way, "prompt"))
+    if "messages" in value:
+        for key in _LOST:
+            if value.get(key):
+                raise _Unreadable(
+                    (*way, key), f"`{key}` stand beside the messages, and a prompt holds none. Remove them."
+                )
+        system = value.get("system")
+        first = [] if system is None else [Message("system", _content(system, (*way, "system")))]
+        return [*first, *_messages(value["messages"], (*way, "messages"))]
+    if {"role", "content"} & value.keys():
+        return [_message(value, way)]
+    keys = ", ".join(map(str, value)) or "none"
+    raise _Unreadable(way, f"this is no prompt of several messages; its keys: {keys}. Write {EXAMPLE}.")
+
+
+def _message(item: Any, way: tuple[str | int, ...]) -> Message:
+    if isinstance(item, Message):
+        return Message(_role(item.role, way), item.content)
+    if _is_langchain(item):
+        item = importlib.import_module("langchain_core.load").dumpd(item)
+    if _is_pair(item):
+        if item[0] == "placeholder":
+            _refuse_placeholder(str(item[1]), way)
+        return Message(_role(item[0], way), _of_pair(_content(item[1], way), way))
+    if not isinstance(item, Mapping):
+        raise _Unreadable(
+            way,
+            f"a message must be an object with `role` and `content`; this is {shown(item)}. Write {EXAMPLE}.",
+        )
+    if "lc" in item:
+        return _langchain_message(item, way)
+    if item.get("type") == "placeholder":
+        _refuse_placeholder(str(item.get("name", "")), way)
+    for name in ("role", "content"):
+        if name not in item:
+            others = [str(key) for key in item if key not in ("role", "content", *_BESIDE)]
+            meant = f' Did you mean "{name}" instead of "{others[0]}"?' if others else ""
+            raise _Unreadable(
+                way, f"this message has no `{name}`.{meant} Write a list of messages such as {EXAMPLE}."
+            )
+    for key in item:
+        if key not in ("role", "content", *_BESIDE) and item[key] not in (None, [], {}):
+            raise _Unreadable(
+                (*way, str(key)),
+                f'a message has no key "{key}".{did_you_mean(str(key), ("role", "content"))}',
+            )
+    return Message(_role(item["role"], (*way, "role")), _content(item["content"], (*way, "content")))
+
+
+def _role(role: Any, way: tuple[str | int, ...]) -> str:
+    known = _ROLES.get(role) if isinstance(role, str) else None
+    if known is None:
+        raise _Unreadable(way, f'there is no role "{role}".{did_you_mean(str(role), CHAT_ROLES)}')
+    return known
+
+
+def _content(content: Any, way: tuple[str | int, ...]) -> str:
+    """The text of a message; several parts of text stand on lines of their own."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple) or not content:
+        raise _Unreadable(
+            way,
+            f"`content` must be text; this is {'nothing' if content is None else shown(content)}. Put it in quotes.",
+        )
+    texts = []
+    for part in content:
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
+        kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
+        if kind not in _TEXT_PARTS or not isinstance(text, str):
+            raise _Unreadable(
+                way,
+                f"this message has a part of the type {shown(kind)}; a prompt holds text only. Remove it.",
+            )
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _refuse_placeholder(name: str, way: tuple[str | int, ...]) -> NoReturn:
+    raise _Unreadable(
+        way,
+        f"a placeholder for messages ({name.strip('{}')}) is filled when the prompt is used, and a prompt of whet has its "
+        f"messages itself. Remove it, or write a message with a slot: {{{{{name.strip('{}') or 'history'}}}}}.",
+    )
+
+
+def _is_pair(item: Any) -> bool:
+    """A role and a text, as LangChain takes them."""
+    return (
+        isinstance(item, list | tuple)
+        and len(item) == 2
+        and isinstance(item[0], str)
+        and (item[0] in _ROLES or item[0] == "placeholder")
+    )
+
+
+def _of_pair(text: str, way: tuple[str | int, ...]) -> str:
+    """A text of a pair: braces as in LangChain, or slots of whet where no single brace names anything."""
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError:
+        fields = []
+    if any(is_slot_name(name) for name in fields):
+        if slot_names(_TRIPLE.sub("", text)):
+            raise _Unreadable(
+                way,
+                "this text has names in single and in double braces. Write each slot in double braces, and the messages as "
+                f"{EXAMPLE}.",
+            )
+        return _from_format(text, way)
+    return text if slot_names(text) else _from_format(text, way)
+
+
+def _from_format(text: str, way: tuple[str | int, ...]) -> str:
+    """A format string with its fields as slots, and its doubled braces as single ones."""
+    pieces, names = [], list[str]()
+    try:
+        for literal, name, spec, conversion in string.Formatter().parse(text):
+            pieces.append(literal)
+            if name is None:
+                continue
+            if not is_slot_name(name) or "." in name or spec or conversion:
+                raise _Unreadable(way, f"{{{name}}} is more than a name. Write a slot for the result.")
+            names.append(name)
+            pieces.append(f"{{{{{name}}}}}")
+    except ValueError as error:
+        raise _Unreadable(
+            way, f"the braces of this text cannot be read: {error}. Double a brace that is text."
+        ) from None
+    made = "".join(pieces)
+    if Counter(slot_names(made)) != Counter(names):
+        raise _Unreadable(
+            way, "a name in double braces is text here, and would be a slot. Write it in another way."
+        )
+    return made
+
+
+def _template(text: Any, kind: Any, way: tuple[str | int, ...]) -> str:
+    """A template of LangChain as a text with slots."""
+    if not isinstance(text, str):
+        raise _Unreadable(way, f"a template must be text; this is {shown(text)}.")
+    if kind in (None, "f-string"):
+        return _from_format(text, way)
+    if kind == "mustache":
+        text = re.sub(r"\{\{\{([^{}]++)\}\}\}", lambda name: f"{{{{{name[1].strip()}}}}}", text)
+    if kind not in ("mustache", "jinja2") or _BLOCK.search(text):
+        raise _Unreadable(
+            way, f"this template ({kind}) computes something; a prompt has slots only. Write the result."
+        )
+    return str(text)
+
+
+def _is_langchain(value: Any) -> bool:
+    """Whether a value is an object of LangChain that says itself what it holds."""
+    return type(value).__module__.partition(".")[0] == "langchain_core" and hasattr(value, "to_json")
+
+
+def _langchain_kind(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The class that a serialised object of LangChain is of, and what it holds."""
+    if "lc" not in value:
+        return {"prompt": "PromptTemplate", "chat": "ChatPromptTemplate"}.get(
+            value["_type"], str(value["_type"])
+        ), value
+    names, kwargs = value.get("id"), value.get("kwargs")
+    known = isinstance(names, list) and names and isinstance(kwargs, Mapping)
+    return (str(names[-1]), kwargs) if known and names and isinstance(kwargs, Mapping) else ("", {})
+
+
+def _langchain_template(value: Mapping[str, Any], way: tuple[str | int, ...]) -> list[Message]:
+    name, held = _langchain_kind(value)
+    if held.get("partial_variables"):
+        raise _Unreadable(way, "the template has partial variables. Write their values into its text.")
+    if name == "PromptTemplate":
+        return [Message(AUTO, _template(held.get("template"), held.get("template_format"), way))]
+    if name == "ChatPromptTemplate" and isinstance(held.get("messages"), list):
+        return [_message(one, (*way, "messages", n)) for n, one in enumerate(held["messages"])]
+    if name.endswith(("Message", "MessagePromptTemplate")):
+        return [_langchain_message(value, way)]
+    raise _Unreadable(
+        way,
+        f"this object of LangChain ({name or 'unknown'}) is no prompt of plain messages. Write {EXAMPLE}.",
+    )
+
+
+def _langchain_message(value: Mapping[str, Any], way: tuple[str | int, ...]) -> Message:
+    name, held = _langchain_kind(value)
+    if name == "MessagesPlaceholder":
+        _refuse_placeholder(str(held.get("variable_name", "")), way)
+    word = name.removesuffix("PromptTemplate").removesuffix("Message").casefold()
+    role = _role(held.get("role") if word == "chat" else word, way)
+    if "prompt" not in held:
+        return Message(role, _content(held.get("content"), way))
+    parts = held["prompt"] if isinstance(held["prompt"], list) else [held["prompt"]]
+    texts = []
+    for part in parts:
+        kind, inner = (
+            _langchain_kind(part) if isinstance(part, Mapping) and {"lc", "_type"} & part.keys() else ("", {})
+        )
+        if kind != "PromptTemplate" or inner.get("partial_variables"):
+            raise _Unreadable(way, "this message holds more than a plain template of text. Write its text.")
+        texts.append(_template(inner.get("template"), inner.get("template_format"), way))
+    return Message(role, "\n".join(texts))

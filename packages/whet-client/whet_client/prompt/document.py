@@ -1,0 +1,388 @@
+"""Prompt: one or more messages with slots and editable regions. Identity is the content hash."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from whet_client.errors import EditRejected, UsageError, did_you_mean
+from whet_client.prompt.chat import AUTO as AUTO
+from whet_client.prompt.chat import (
+    join_messages,
+    parse_messages,
+    read_messages,
+    reads_as_chat,
+    write_messages,
+)
+from whet_client.prompt.fence import (
+    DEFAULT_REGION,
+    LOOKS_LIKE_MARKER,
+    MARKER,
+    Region,
+    regions_of,
+    without_markers,
+)
+from whet_client.prompt.length import LengthLimit
+from whet_client.prompt.sections import join_sections, sections_of
+from whet_client.prompt.slots import SLOT, canonical_name, fill, slot_names, slots, slots_in_addresses
+from whet_client.storable import repair_surrogates, shown
+from whet_client.types import Example, Message, content_hash
+
+MASK = "mask"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Messages exactly as their author wrote them, fence markers included.
+
+    A prompt from one text has a single message with role `auto`: it is the user message when it
+    uses a slot of the example, otherwise the system message, and the input follows as the user message.
+    All prompts of a program are one such text (`whet_client.prompt.sections`), and `parts` are the prompts in it.
+    `focus` names the region that is meant where none is named, `limit` says how long edits may make it; neither is a part of
+    the identity.
+    """
+
+    messages: tuple[Message, ...]
+    focus: str | None = field(default=None, compare=False)
+    limit: LengthLimit | None = field(default=None, compare=False)
+
+    @classmethod
+    def parse(cls, text: str, where: str = "prompt") -> Prompt:
+        """Prompt from one text, without its byte-order mark; of several messages where the text lists them
+        (`whet_client.prompt.chat`: JSON as APIs, Langfuse and LangChain have it, or a line `[system]` above each).
+
+        Raises UsageError (file:line) for a broken fence, an empty text, and messages that cannot be read.
+        """
+        _check_text(text, where)
+        if "\x00" in text:
+            raise UsageError(f"{where}: a NUL character. Remove it.")
+        return cls.from_messages(parse_messages(text, where), where)
+
+    @classmethod
+    def of_chat(cls, value: Any, where: str = "prompt") -> Prompt:
+        """Prompt from a list of messages, or from a template of another tool, as a value of Python or JSON. Raises UsageError."""
+        return cls.from_messages(read_messages(value, where), where)
+
+    @classmethod
+    def from_messages(cls, messages: tuple[Message, ...], where: str = "prompt") -> Prompt:
+        """Prompt from several messages. Raises UsageError for a broken fence, a repeated name or no text."""
+        for message in messages:
+            _check_text(message.content, where)
+        prompt = cls(messages)
+        if len(messages) == 1 and messages[0].role == AUTO and sections_of(messages[0].content, where):
+            for name, part in prompt.parts.items():
+                cls.from_messages(part.messages, f"{where}, prompt {name}")
+            return prompt
+        names: set[str] = set()
+        for message in messages:
+            for region in regions_of(message.content, where):
+                if region.name in names:
+                    raise UsageError(
+                        f'{where}: two fences are named "{region.name}". Give each a name: <!-- whet:begin NAME -->.'
+                    )
+                names.add(region.name)
+        if not any(without_markers(m.content).strip() for m in messages) and not names:
+            raise UsageError(f"{where}: the prompt is empty.")
+        return prompt
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, str | Prompt]) -> Prompt:
+        """The prompts of a program as one prompt, by name. Raises UsageError as `parse` does."""
+        prompts = {n: Prompt.parse(p, f"prompt {n}") if isinstance(p, str) else p for n, p in parts.items()}
+        for name, prompt in prompts.items():
+            if prompt.parts:
+                raise UsageError(f"the prompt {name} holds several prompts itself. Name each of them here.")
+        sections = (
+            (name, None if message.role == AUTO else message.role, message.content)
+            for name, prompt in prompts.items()
+            for message in prompt.messages
+        )
+        return cls.parse(join_sections(sections))
+
+    @cached_property
+    def parts(self) -> Mapping[str, Prompt]:
+        """The named prompts of a program, in order; empty for an ordinary prompt."""
+        if len(self.messages) != 1 or self.messages[0].role != AUTO:
+            return {}
+        text, parts = self.messages[0].content, dict[str, tuple[Message, ...]]()
+        for section in sections_of(text):
+            message = Message(section.role or AUTO, text[section.start : section.stop])
+            parts[section.name] = (*parts.get(section.name, ()), message)
+        return {name: Prompt(messages) for name, messages in parts.items()}
+
+    @cached_property
+    def id(self) -> str:
+        """First 12 hex digits of the content hash."""
+        return content_hash([[m.role, m.content] for m in self.messages])[:12]
+
+    @cached_property
+    def names(self) -> tuple[str, str]:
+        """The id, and that of what models receive: equal for a prompt and a copy of it without markers or blank ends."""
+        shown = content_hash([[m.role, m.content.strip()] for m in self.clean])[:12]
+        return self.id, f"shown-{shown}"
+
+    def _repr_html_(self) -> str:
+        """The prompt in a notebook, each message under its role where it has several."""
+        several = len(self.messages) > 1
+        heads = [f"<p><b>{html.escape(m.role)}</b></p>" if several else "" for m in self.messages]
+        texts = [f'<pre style="white-space: pre-wrap">{html.escape(m.content)}</pre>' for m in self.messages]
+        return "".join(head + text for head, text in zip(heads, texts, strict=True))
+
+    @cached_property
+    def slots(self) -> frozenset[str]:
+        """Names of all slots."""
+        return frozenset().union(*(slots(m.content) for m in self.messages))
+
+    @cached_property
+    def fenced(self) -> bool:
+        """Whether its author drew a fence; without one the prompt is editable as a whole."""
+        return any(MARKER.search(m.content) for m in self.messages)
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """Editable regions in order; at least one. That of a program's prompt is named after the prompt, `PROMPT.NAME` where
+        the prompt has several."""
+        if self.parts:
+            return tuple(region for region, _, _ in self._inner.values())
+        regions = [
+            region
+            for number, message in enumerate(self.messages)
+            for region in regions_of(message.content, message=number)
+        ]
+        if regions:
+            return tuple(regions)
+        number = next((i for i, m in enumerate(self.messages) if m.role == "system"), 0)
+        start, stop = _free_block(self.messages[number].content)
+        return (Region(DEFAULT_REGION, number, start, stop),)
+
+    def region(self, name: str | None = None) -> Region:
+        """The named region, or that in focus, or the first one. Raises UsageError with the known names."""
+        name = self.focus if name is None else name
+        if name is None:
+            return self.regions[0]
+        for region in self.regions:
+            if region.name == name:
+                return region
+        raise UsageError(
+            f'The prompt has no region "{name}".{did_you_mean(name, [r.name for r in self.regions])}'
+        )
+
+    @cached_property
+    def _inner(self) -> Mapping[str, tuple[Region, str, str]]:
+        """Of each region of a program: where it lies in the text, its prompt, and its name there."""
+        sections = sections_of(self.messages[0].content)
+        regions = {}
+        for name, part in self.parts.items():
+            starts = [section.start for section in sections if section.name == name]
+            for r in part.regions:
+                own, at = name if len(part.regions) == 1 else f"{name}.{r.name}", starts[r.message]
+                regions[own] = (Region(own, 0, at + r.start, at + r.stop), name, r.name)
+        return regions
+
+    def part_of(self, region: str | None = None) -> tuple[str, str]:
+        """The prompt of a program in which a region lies, and its name there."""
+        _, part, inner = self._inner[self.region(region).name]
+        return part, inner
+
+    def focused(self, region: str) -> Prompt:
+        """The same prompt, a region of which is meant wherever none is named. Raises UsageError with the known names."""
+        return replace(self, focus=self.region(region).name)
+
+    def region_text(self, name: str | None = None) -> str:
+        """Editable text of a region."""
+        region = self.region(name)
+        return self.messages[region.message].content[region.start : region.stop]
+
+    def edit(self, text: str, name: str | None = None) -> Prompt:
+        """A new prompt with the region's text replaced and every other byte as it was.
+
+        Without a fence, a text that carries all slots of its message replaces the whole message; one
+        without slots replaces the largest part of it that has none. The region keeps its slots, each as often as it stood
+        there, and none gets into an address. Raises EditRejected (never repairs).
+        """
+        if self.parts:
+            part, inner = self.part_of(name)
+            return self._within(self._with_part(part, self.parts[part].edit(text, inner)))
+        region = self.region(name)
+        old = self.messages[region.message].content
+        self._check_text(text)
+        new = old[: region.start] + text + old[region.stop :]
+        if not self.fenced and slots(old) and slots(text):
+            new = text
+        messages = list(self.messages)
+        messages[region.message] = Message(messages[region.message].role, new)
+        edited = Prompt(tuple(messages), self.focus, self.limit)
+        _check_slots(old, new)
+        if self.fenced:
+            _check_slots(old[region.start : region.stop], text)
+        if edited.messages[0].role == AUTO and reads_as_chat(new) and not reads_as_chat(old):
+            raise EditRejected(
+                "The edit turns the text into a list of messages with roles. Keep it one text."
+            )
+        return self._within(edited)
+
+    def _within(self, edited: Prompt) -> Prompt:
+        """An edited prompt that is not too long. Raises EditRejected."""
+        if self.limit is not None:
+            self.limit.check(self.text, edited.text)
+        return edited
+
+    def restored(self, name: str, earlier: Prompt) -> Prompt:
+        """The same prompt with a region as it stands in an earlier version of it."""
+        if self.parts:
+            part, inner = self.part_of(name)
+            return self._with_part(part, self.parts[part].restored(inner, earlier.parts[part]))
+        region, messages = self.region(name), list(self.messages)
+        content = messages[region.message].content
+        new = content[: region.start] + earlier.region_text(name) + content[region.stop :]
+        messages[region.message] = replace(
+            messages[region.message], content=new if self.fenced else earlier.messages[region.message].content
+        )
+        return Prompt(tuple(messages), self.focus, self.limit)
+
+    def _with_part(self, name: str, part: Prompt) -> Prompt:
+        """The program with another text of one of its prompts; every other byte as it was."""
+        text = self.messages[0].content
+        own = [section for section in sections_of(text) if section.name == name]
+        for section, message in reversed(list(zip(own, part.messages, strict=True))):
+            text = text[: section.start] + message.content + text[section.stop :]
+        return Prompt((Message(AUTO, text),), self.focus, self.limit)
+
+    @staticmethod
+    def _check_text(text: str) -> None:
+        if not text.strip():
+            raise EditRejected("The edit would leave the region empty.")
+        if LOOKS_LIKE_MARKER.search(text):
+            raise EditRejected(
+                "The edit contains a whet fence marker. Markers belong to the prompt's author."
+            )
+        if "\x00" in text:
+            raise EditRejected("The edit contains a NUL character.")
+
+    def render(self, example: Example) -> tuple[Message, ...]:
+        """The messages that a model receives for one example."""
+        if len(self.messages) == 1 and self.messages[0].role == AUTO:
+            text = self.clean[0].content
+            if self._is_filled_by(example):
+                return (Message("user", fill(text, example.values)),)
+            return (Message("system", text), Message("user", example.user_text))
+        rendered = tuple(Message(m.role, fill(m.content, example.values)) for m in self.clean)
+        if self._is_filled_by(example):
+            return rendered
+        return (*rendered, Message("user", example.user_text))
+
+    def fill_slots(self, values: Mapping[str, str]) -> list[dict[str, str]]:
+        """The messages for one input as chat APIs take them: `{"role": ..., "content": ...}`, without markers.
+
+        `values`: the text for each slot; for a prompt without slots `{"input": text}`, which follows it as the user's message.
+        Raises UsageError for a slot without a value, and for a value without a slot.
+        """
+        slots = sorted(self.slots - {MASK}) or ["input"]
+        names = {canonical_name(name): name for name in values}
+        wanted = {canonical_name(name) for name in slots}
+        call = f"Write fill_slots({{{', '.join(f'{name!r}: ...' for name in slots)}}})."
+        for name in slots:
+            if canonical_name(name) not in names:
+                raise UsageError(
+                    f"The slot {{{{{name}}}}} of the prompt has no value; there are {shown(list(values))}. {call}"
+                )
+        for key, name in names.items():
+            if key not in wanted:
+                raise UsageError(f'The prompt has no slot "{name}".{did_you_mean(name, slots)} {call}')
+            if not isinstance(values[name], str):
+                raise UsageError(
+                    f"The value of {{{{{name}}}}} must be a text; this is {shown(values[name])}."
+                )
+        return [{"role": m.role, "content": m.content} for m in self.render(Example("", dict(values)))]
+
+    def _is_filled_by(self, example: Example) -> bool:
+        """Whether the example has a value for a slot."""
+        return bool(self.slots) and not self.slots.isdisjoint(map(canonical_name, example.values))
+
+    def render_text(self, values: Mapping[str, str]) -> str:
+        """All messages as one text, slots filled, markers removed; unknown slots stay as they are."""
+        return "\n".join(fill(m.content, values) for m in self.clean)
+
+    @cached_property
+    def source(self) -> str:
+        """The document as its author would store it; several messages are headed by their role. `parse` reads it back."""
+        return self._joined(self.messages)
+
+    @cached_property
+    def clean(self) -> tuple[Message, ...]:
+        """The messages without fence markers, slots as they are."""
+        return tuple(Message(m.role, without_markers(m.content)) for m in self.messages)
+
+    @cached_property
+    def text(self) -> str:
+        """The document without fence markers, slots as they are: the prompt to copy."""
+        return self._joined(self.clean)
+
+    @cached_property
+    def chat(self) -> tuple[Mapping[str, str], ...]:
+        """The messages as APIs take them, without markers; none for a prompt that is one text, whose role its slots decide."""
+        if [m.role for m in self.messages] == [AUTO]:
+            return ()
+        return tuple({"role": m.role, "content": m.content} for m in self.clean)
+
+    @cached_property
+    def plain(self) -> str:
+        """What to paste into an application: the text without markers, or, of several messages, `chat` as JSON."""
+        return write_messages(self.clean) if self.chat else self.text
+
+    @staticmethod
+    def _joined(messages: Sequence[Message]) -> str:
+        return messages[0].content if [m.role for m in messages] == [AUTO] else join_messages(messages)
+
+
+def _free_block(text: str) -> tuple[int, int]:
+    """The largest run of lines without a slot, trimmed of blank edges; the whole text when every line has one."""
+    if not SLOT.search(text):
+        return 0, len(text)
+    best, start, at = (0, 0), 0, 0
+    for line in text.splitlines(keepends=True):
+        if SLOT.search(line):
+            best = max(best, (start, at), key=lambda s: len(text[s[0] : s[1]].strip()))
+            start = at + len(line)
+        at += len(line)
+    best = max(best, (start, at), key=lambda s: len(text[s[0] : s[1]].strip()))
+    block = text[best[0] : best[1]]
+    if not block.strip():
+        return 0, len(text)
+    head = len(block) - len(block.lstrip())
+    tail = len(block) - len(block.rstrip())
+    return best[0] + head, best[1] - tail
+
+
+def _check_slots(before: str, after: str) -> None:
+    """Raise EditRejected unless both texts have the same slots, each as often, and no more of them inside addresses."""
+    old, new = Counter(slot_names(before)), Counter(slot_names(after))
+    if old != new:
+        problems = [f"lost {{{{{name}}}}}" for name in sorted((old - new).keys() - new.keys())]
+        problems += [f"invented {{{{{name}}}}}" for name in sorted((new - old).keys() - old.keys())]
+        problems += [
+            f"has {{{{{name}}}}} {new[name]} times and not {old[name]}"
+            for name in sorted(old.keys() & new.keys())
+            if old[name] != new[name]
+        ]
+        raise EditRejected(
+            f"The edit changes the prompt's slots: {', '.join(problems)}. Keep every slot as often as it stood there."
+        )
+    if moved := slots_in_addresses(after) - slots_in_addresses(before):
+        raise EditRejected(
+            f"The edit puts {{{{{min(moved)}}}}} into an address, which would carry the input away. Keep it outside."
+        )
+
+
+def _check_text(text: object, where: str) -> None:
+    """Raise UsageError for what is no text, or a text that no file and no model can take."""
+    if not isinstance(text, str):
+        raise UsageError(f"{where}: a prompt is a text; this is {shown(text)}.")
+    if repair_surrogates(text) != text:
+        raise UsageError(
+            f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. Remove it."
+        )

@@ -1,0 +1,105 @@
+"""The fence: named editable regions of a text, found by a parser and checked after every edit.
+
+A region stands between `<!-- whet:begin -->` (or `<!-- whet:begin NAME -->`) and `<!-- whet:end -->`.
+Markers never reach a model. A marker that stands on a line of its own disappears with its line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from whet_client.errors import UsageError
+
+MARKER = re.compile(r"<!--[ \t]*whet:(begin|end)(?:[ \t]+([A-Za-z0-9_.-]+))?[ \t]*-->")
+LOOKS_LIKE_MARKER = re.compile(r"<!--\s*whet:", re.IGNORECASE)
+DEFAULT_REGION = "instructions"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """An editable region: message number, name, and where its text lies in the message."""
+
+    name: str
+    message: int
+    start: int
+    stop: int
+
+
+def _line(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+def _eats_line(text: str, start: int, stop: int) -> int:
+    """Offset after the newline that follows a marker which stands on a line of its own, else `stop`."""
+    begins_line = text.rfind("\n", 0, start) + 1
+    if text[begins_line:start].strip(" \t"):
+        return stop
+    rest = re.compile(r"[ \t]*(?:\r\n|\n|\Z)").match(text, stop)
+    return rest.end() if rest else stop
+
+
+def regions_of(text: str, where: str = "prompt", message: int = 0) -> tuple[Region, ...]:
+    """Regions of the text of a message in order.
+
+    Raises UsageError with file and line for a fence that is nested, unclosed, unopened, empty of a
+    partner, or misspelled.
+    """
+    regions: list[Region] = []
+    opened: tuple[str, re.Match[str]] | None = None
+    matched = 0
+    for match in MARKER.finditer(text):
+        matched += 1
+        at = f"{where}:{_line(text, match.start())}"
+        if match.group(1) == "begin":
+            if opened is not None:
+                raise UsageError(
+                    f"{at}: a fence begins inside another fence. Close the first one with <!-- whet:end -->."
+                )
+            opened = (match.group(2) or DEFAULT_REGION, match)
+            continue
+        if opened is None:
+            raise UsageError(f"{at}: <!-- whet:end --> without a <!-- whet:begin --> before it.")
+        name, begin = opened
+        if match.group(2) not in (None, name):
+            raise UsageError(f'{at}: <!-- whet:end {match.group(2)} --> closes a fence named "{name}".')
+        start, stop = _inner(text, begin, match)
+        regions.append(Region(name, message, start, stop))
+        opened = None
+    if opened is not None:
+        at = f"{where}:{_line(text, opened[1].start())}"
+        raise UsageError(f"{at}: the fence is never closed. Add <!-- whet:end --> after the editable text.")
+    if len(LOOKS_LIKE_MARKER.findall(text)) > matched:
+        bad = next(m for m in LOOKS_LIKE_MARKER.finditer(text) if not MARKER.match(text, m.start()))
+        raise UsageError(
+            f"{where}:{_line(text, bad.start())}: this looks like a fence but is not one. "
+            "Write <!-- whet:begin --> or <!-- whet:begin NAME --> and <!-- whet:end -->."
+        )
+    return tuple(regions)
+
+
+def _inner(text: str, begin: re.Match[str], end: re.Match[str]) -> tuple[int, int]:
+    """Where the editable text between two markers lies."""
+    start, stop = begin.end(), end.start()
+    after = _eats_line(text, begin.start(), begin.end())
+    if after > start and after <= stop:
+        start = after
+        if text[start:stop].endswith("\r\n"):
+            stop -= 2
+        elif text[start:stop].endswith("\n"):
+            stop -= 1
+    return start, max(start, stop)
+
+
+def without_markers(text: str) -> str:
+    """The text that a model sees: no markers, and no empty lines where markers stood alone."""
+    pieces: list[str] = []
+    at = 0
+    for match in MARKER.finditer(text):
+        begins_line = text.rfind("\n", 0, match.start()) + 1
+        after = _eats_line(text, match.start(), match.end())
+        start = begins_line if after > match.end() and begins_line >= at else match.start()
+        pieces.append(text[at:start])
+        at = after if after > match.end() else match.end()
+    pieces.append(text[at:])
+    return "".join(pieces)

@@ -1,0 +1,69 @@
+"""Frozen values that a prompt is made of and filled with. `whet.types` has those of runs besides."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet_client.errors import named_fields
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def content_hash(value: object) -> str:
+    """SHA-256 (64 hex digits) of a JSON value in canonical form (sorted keys, no spaces)."""
+    text = _CANONICAL.encode(value)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@named_fields
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `role` is system, user or assistant. It can be read like a mapping, as `message["content"]`, too."""
+
+    role: str
+    content: str
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of the fields, so that `dict(message)` and `**message` work."""
+        return ("role", "content")
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
+
+@named_fields
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row of a task: an input, an optional target, and the whole row as it was read.
+
+    `group`: what it has in common with rows that are not independent of it, such as a conversation; None: it stands alone.
+    `where`: file:line from which it was read.
+    """
+
+    id: str
+    values: Mapping[str, str]
+    target: Any = None
+    row: Mapping[str, Any] = field(default_factory=dict)
+    text: str | None = None
+    group: str | None = None
+    where: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        """The row as messages name it: by its id, and by where it was read."""
+        return f"row {self.id} at {self.where}" if self.where else f"row {self.id}"
+
+    @property
+    def user_text(self) -> str:
+        """The input as one text: itself, or `key: value` lines for an object with several keys."""
+        if self.text is not None:
+            return self.text
+        if len(self.values) == 1:
+            return next(iter(self.values.values()))
+        return "\n".join(f"{key}: {value}" for key, value in self.values.items())

@@ -1,0 +1,200 @@
+"""Choices that people made between answers of two versions of a prompt: read from traffic, ranked, and what to ask next.
+
+The next pair comes from double Thompson sampling on the matrix of wins (Wu and Liu, "Double Thompson sampling for dueling
+bandits", NeurIPS 2016, as used for prompts by Wu et al., "LLM prompt duel optimizer", arXiv:2510.13907, 2025), the ranking
+from the model of Bradley and Terry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select
+
+from whet.errors import UsageError
+from whet.feedback.sources import principal
+from whet.stats.logistic import Array, logistic, sigmoid
+from whet_live.database import Database
+from whet_live.traffic.traffic_tables import feedback, inferences
+
+MOST_OF_ONE = 50
+"""Choices between two versions that count of one person."""
+_DRAWS = 16
+_ALPHA = 1.2
+"""Width of the confidence bounds, as in the paper's code."""
+_PRIOR_DEVIATION = 2.0
+"""Standard deviation of a strength before any choice; it keeps versions that always won finite."""
+_Z = NormalDist().inv_cdf(0.975)
+
+Choice = tuple[int, int, float]
+"""(version, other version, 1 if the first was preferred, 0 if the second, 0.5 if neither)."""
+
+
+def load_pairwise_votes(database: Database, prompt: str, *, most: int = MOST_OF_ONE) -> list[Choice]:
+    """The choices between two versions of a prompt that count, in the order of arrival.
+
+    A choice is feedback of the kind `choice` about one inference, and its label is the id of the other one. Choices
+    between answers of one version, or whose other inference is not known, are left out. One person's last choice
+    between two answers counts, and of one person at most the last `most` choices between two versions; all who give no
+    name are one person.
+    """
+    shown = inferences.alias("shown")
+    other = inferences.alias("other")
+    query = (
+        select(
+            shown.c.version,
+            other.c.version.label("against"),
+            feedback.c.value,
+            feedback.c.about,
+            other.c.seq.label("beside"),
+            feedback.c.source,
+            feedback.c.user,
+            shown.c.user.label("asker"),
+        )
+        .join(shown, shown.c.seq == feedback.c.about)
+        .join(other, other.c.id == feedback.c.label)
+        .where(feedback.c.kind == "choice", feedback.c.prompt == prompt, other.c.prompt == prompt)
+        .where(shown.c.version != other.c.version)
+        .order_by(feedback.c.joined)
+    )
+    with database.read() as connection:
+        rows = connection.execute(query).all()
+    return [(row.version, row.against, row.value) for row in _cap_votes(rows, most)]
+
+
+def _cap_votes(rows: Sequence[Any], most: int) -> list[Any]:
+    """The rows that count, in order: the last of one person about two answers, and the last `most` about two versions."""
+    seen: set[tuple[str, frozenset[int]]] = set()
+    counts: Counter[tuple[str, frozenset[int]]] = Counter()
+    kept = []
+    for row in reversed(rows):
+        person = principal(row.source, row.user, row.asker)
+        answers = (person, frozenset((row.about, row.beside)))
+        pair = (person, frozenset((row.version, row.against)))
+        if answers not in seen and counts[pair] < most:
+            kept.append(row)
+            counts[pair] += 1
+        seen.add(answers)
+    return kept[::-1]
+
+
+def next_pair(choices: Sequence[Choice], pairs: Collection[tuple[int, int]]) -> tuple[int, int]:
+    """Which of the `pairs` of versions a person compares next: those for which there are answers to show.
+
+    Until the next choice arrives the result stays the same. A pair for which there is nothing to show is drawn again; when
+    only such pairs are drawn, the result is the pair with the fewest choices. Raises UsageError without a pair.
+    """
+    if not pairs:
+        raise UsageError("There is no pair of versions to compare.")
+    versions = sorted({version for pair in pairs for version in pair})
+    wins = wins_of(versions, choices)
+    rng = np.random.default_rng(round(wins.sum()))
+    shown = {frozenset(pair): pair for pair in pairs}
+    for _ in range(_DRAWS):
+        first, second = double_thompson(wins, rng)
+        drawn = frozenset((versions[first], versions[second]))
+        if drawn in shown:
+            return shown[drawn]
+    counts = wins + wins.T
+    return min(sorted(pairs), key=lambda pair: counts[versions.index(pair[0]), versions.index(pair[1])])
+
+
+def wins_of(versions: Sequence[int], choices: Sequence[Choice]) -> Array:
+    """wins[i, j]: how often version i was preferred to version j, an undecided choice as half of one. (n, n)"""
+    place = {version: number for number, version in enumerate(versions)}
+    wins = np.zeros((len(versions), len(versions)))
+    for first, second, outcome in choices:
+        if first in place and second in place:
+            wins[place[first], place[second]] += outcome
+            wins[place[second], place[first]] += 1.0 - outcome
+    return wins
+
+
+def double_thompson(wins: Array, rng: np.random.Generator) -> tuple[int, int]:
+    """The best of the possible Copeland winners under a draw, and the version that most likely still beats it."""
+    n, counts = len(wins), wins + wins.T
+    known, share = counts > 0, np.divide(wins, counts, out=np.zeros_like(wins), where=counts > 0)
+    width = np.sqrt(_ALPHA * math.log(max(2.0, wins.sum() + 1.0)) / np.maximum(counts, 1.0))
+    upper, lower = np.where(known, share + width, 1.0), np.where(known, share - width, 0.0)
+    np.fill_diagonal(upper, 0.0)
+    optimistic = (upper > 0.5).sum(axis=1)
+
+    drawn = np.triu(rng.beta(wins + 1.0, wins.T + 1.0), 1)
+    drawn += np.tril(1.0 - drawn.T, -1)
+    beaten = np.where(optimistic == optimistic.max(), (drawn > 0.5).sum(axis=1), -1)
+    first = int(rng.choice(np.flatnonzero(beaten == beaten.max())))
+
+    against = rng.beta(wins[:, first] + 1.0, wins[first] + 1.0)
+    uncertain = lower[:, first] <= 0.5
+    uncertain[first] = False
+    if not uncertain.any():
+        uncertain = np.arange(n) != first
+    return first, int(np.where(uncertain, against, -1.0).argmax())
+
+
+LAPLACE = "Laplace"
+"""The method of the intervals of strengths."""
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How strong a version is: log-odds of being preferred to an average one, with a 95% interval, from `n` choices."""
+
+    strength: float
+    low: float
+    high: float
+    n: int
+    method: str = LAPLACE
+
+    @property
+    def against_average(self) -> float:
+        """Probability of being preferred to a version of average strength."""
+        return 1.0 / (1.0 + math.exp(-self.strength))
+
+
+def bradley_terry_strengths(choices: Sequence[Choice]) -> dict[int, Strength]:
+    """How strong each compared version of a prompt is (Bradley and Terry), the strongest first.
+
+    Assumes one order of strength and independent choices; the intervals are for one look, not for continuous peeking.
+    """
+    versions = sorted({version for first, second, _ in choices for version in (first, second)})
+    if len(versions) < 2:
+        return {}
+    wins = wins_of(versions, choices)
+    strengths, errors = bradley_terry(wins)
+    counts = (wins + wins.T).sum(axis=1)
+    ranking = {
+        version: Strength(float(mean), float(mean - _Z * error), float(mean + _Z * error), round(count))
+        for version, mean, error, count in zip(versions, strengths, errors, counts, strict=True)
+    }
+    return dict(sorted(ranking.items(), key=lambda item: -item[1].strength))
+
+
+def bradley_terry(wins: Array) -> tuple[Array, Array]:
+    """Strengths with mean 0, and their standard errors: P(i beats j) = sigmoid(s_i - s_j) (Biometrika 39, 1952).
+
+    The most probable strengths under a normal prior, and the curvature there (Laplace).
+    """
+    n, ridge, (first, second) = len(wins), _PRIOR_DEVIATION**-2, np.nonzero(wins)
+    pairs, each = np.eye(n)[first] - np.eye(n)[second], wins[first, second]
+    s = logistic(pairs, np.ones(len(pairs)), weights=each, ridge=ridge)
+    p = sigmoid(pairs @ s)
+    curvature = (pairs * (each * p * (1.0 - p))[:, None]).T @ pairs + ridge * np.eye(n)
+    centre = np.eye(n) - 1.0 / n
+    errors = np.sqrt(np.diag(centre @ np.linalg.inv(curvature) @ centre))
+    return np.asarray(s - s.mean()), errors
+
+
+def disconnected_groups(choices: Sequence[Choice]) -> list[list[int]]:
+    """Groups of versions between which nobody chose, each in order: a result about one says nothing about another."""
+    groups: list[set[int]] = []
+    for first, second in {(first, second) for first, second, _ in choices}:
+        joined = {first, second}.union(*(group for group in groups if group & {first, second}))
+        groups = [group for group in groups if not group & joined] + [joined]
+    return sorted(map(sorted, groups))

@@ -1,0 +1,89 @@
+"""What commands around live prompts have in common: the database, and who acts on it."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from whet.cli.common import options
+from whet.errors import UsageError
+
+if TYPE_CHECKING:
+    from whet_live import Live
+    from whet_live.registry import ListPage
+
+DATABASE_HELP = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
+
+_AS = click.option("--as", "actor", metavar="NAME", help="Who does it (default: your login name).")
+_REASON = click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the change.")
+by_options = options(_AS, _REASON)
+deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not ask."))
+actor_option = _AS
+
+
+class DatabaseGroup(click.Group):
+    """A group of commands around one database: `--database` stands before or behind the name of the command."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_database_option())
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command, which takes the option too."""
+        cmd.params.append(_database_option())
+        super().add_command(cmd, name)
+
+
+def _database_option() -> click.Option:
+    names = ["--database"]
+    return click.Option(names, metavar="URL", help=DATABASE_HELP, expose_value=False, callback=_name_database)
+
+
+def _name_database(context: click.Context, parameter: click.Parameter, url: str | None) -> None:
+    """Remember the database for `open_here`; what stands behind the command wins."""
+    if url is not None:
+        context.obj = url
+
+
+def open_here() -> Live:
+    """The database that the command's group names, and all around it."""
+    return open_at(click.get_current_context().obj)
+
+
+def open_at(url: str | None) -> Live:
+    """A database and all around it. One that was not there is made, and named."""
+    from whet_live import open_live
+
+    live = open_live(url)
+    if live.database.made is not None:
+        click.echo(f"made the database {live.database.made}", err=True)
+    return live
+
+
+def actor_of(name: str | None) -> str:
+    """Who acts: the given name, else the login name. Raises UsageError."""
+    actor = name or login()
+    if actor is None:
+        raise UsageError("Your login name is unknown. Say who does it: --as NAME.")
+    return actor
+
+
+def login() -> str | None:
+    """The login name, where the system knows it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return None
+
+
+def every_page(page: Callable[[str | None], ListPage[Any]]) -> list[Any]:
+    """The items of every page."""
+    current = page(None)
+    items = list(current.items)
+    while current.after is not None:
+        current = page(current.after)
+        items += current.items
+    return items

@@ -1,0 +1,364 @@
+"""`whet feedback`: what people and programs said about answers, added, imported, listed, weighed, deleted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from whet.cli.common import (
+    DatabaseGroup,
+    actor_of,
+    count,
+    deletion_options,
+    examples,
+    json_option,
+    line,
+    login,
+    open_here,
+    options,
+    output,
+    print_result,
+    row,
+    visible,
+)
+from whet.errors import UsageError, did_you_mean, show_reward, show_share
+
+if TYPE_CHECKING:
+    from whet_client import Feedback
+    from whet_live import Live
+    from whet_live.traffic import BehaviourModel, Erased, Estimate, StoredFeedback
+
+
+_LONGEST_HINT = 300
+READERS_SECONDS = 30.0
+"""How long `whet feedback forget` waits for other readers of the database."""
+
+
+@click.group(
+    cls=DatabaseGroup,
+    epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
+    + examples("whet feedback import langfuse.jsonl"),
+)
+def feedback() -> None:
+    """What people and programs said and did about answers."""
+
+
+_PROMPT = click.option("--prompt", metavar="NAME", help="Of one prompt.")
+_VERSION = click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of one version.")
+_SINCE = click.option("--since", metavar="DATE", help="From this moment on (ISO 8601; UTC).")
+
+
+def _moment(text: str | None) -> int | None:
+    from whet_live.database import microseconds
+
+    return None if text is None else microseconds(text)
+
+
+def _signals(texts: tuple[str, ...]) -> dict[str, float]:
+    """Implicit signals from KIND or KIND=VALUE. Raises UsageError."""
+    from whet_client import IMPLICIT, KINDS
+
+    numbers: dict[str, float] = {}
+    for text in texts:
+        kind, _, value = text.partition("=")
+        if kind not in IMPLICIT:
+            raise UsageError(f'--signal: "{kind[:40]}" is no signal.{did_you_mean(kind, IMPLICIT)}')
+        try:
+            number = float(value) if value else KINDS[kind].default
+        except ValueError:
+            raise UsageError(f'--signal: "{value[:40]}" is no number. Write {kind}=1.') from None
+        if number is None:
+            raise UsageError(f"--signal: {kind} needs a value ({KINDS[kind].meaning}). Write {kind}=...")
+        numbers[kind] = number
+    return numbers
+
+
+@feedback.command(
+    epilog=examples(
+        'whet feedback add 0198f2c1-... --rating 2 --comment "The total is wrong."',
+        'whet feedback add 0198f2c1-... --correction "Restart it, then wait."',
+        "whet feedback add 0198f2c1-... --choice 1 --over 0198f2c0-...",
+        "whet feedback add order-7 --target-kind episode --signal external_check=1",
+    )
+)
+@click.argument("target")
+@options(
+    click.option("--rating", type=float, metavar="1..5", help="Stars."),
+    click.option("--thumb", type=click.Choice(["up", "down"])),
+    click.option("--comment", metavar="TEXT", help="Alone, or beside a rating, thumb, score or label."),
+    click.option("--correction", metavar="TEXT", help="The answer as it should have been."),
+    click.option("--label", metavar="WORD", help="A category."),
+    click.option("--score", type=float, metavar="X", help="A number under the name of a metric (--metric)."),
+    click.option("--metric", "name", metavar="NAME", help="Name of the score or label."),
+    click.option("--choice", type=float, metavar="X", help="1: better than --over, 0.5: as good, 0: worse."),
+    click.option("--over", metavar="ID", help="The other inference of a choice."),
+    click.option("--signal", "signals", multiple=True, metavar="KIND=VALUE", help="copy, regenerate, dwell=12, ..."),
+    click.option("--target-kind", default="inference", show_default=True, metavar="KIND",
+                 help="What TARGET is: inference, response, episode or session."),
+    click.option("--source", default="annotator", show_default=True, metavar="WHO",
+                 help="user, annotator, model or code."),
+    click.option("--as", "user", metavar="NAME", help="Who says it (default: your login name)."),
+    click.option("--id", metavar="ID", help="The same id again changes nothing."),
+    json_option,
+)  # fmt: skip
+def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, **values: Any) -> None:
+    """Say something about TARGET, the id of an inference."""
+    from whet_client import feedback_of
+
+    values = {**values, "user": values["user"] or login(), **_signals(signals)}
+    known = {name: value for name, value in values.items() if value is not None}
+    records = feedback_of(known, target_kind, target)
+    with open_here() as live:
+        receipt = live.traffic.add((), records)
+    ids = {"ids": list(receipt.ids), "accepted": receipt.accepted, "duplicates": receipt.duplicates}
+    print_result(ids, as_json, lambda stored: _show_added(records, stored["duplicates"]))
+
+
+def _show_added(records: Sequence[Feedback], duplicates: int) -> None:
+    for record in records:
+        click.echo(f"{record.id}  {record.kind} about {record.target_kind} {visible(record.target)}")
+    if duplicates:
+        click.echo(f"{duplicates} of them stood there already.", err=True)
+
+
+def _show_import(summary: Mapping[str, Any]) -> None:
+    answers, rows = count(summary["inferences"], "answer"), count(summary["feedback"], "row")
+    click.echo(f"Read: {answers}, {rows} of feedback.")
+    for note in summary["notes"]:
+        click.echo(visible(note), err=True)
+    for one in summary["skipped"]:
+        click.echo(f"left out: {one['where']}: {visible(one['reason'])}", err=True)
+    if "accepted" not in summary:
+        click.echo("Dry run: nothing is stored.")
+        return
+    click.echo(f"{summary['accepted']} are new, {summary['duplicates']} stood there already.")
+    for one in summary["conflicts"]:
+        click.echo(f"kept as it was: {visible(one['id'])}: {visible(one['stored'])}", err=True)
+
+
+@feedback.command(
+    "import",
+    epilog=examples(
+        "whet feedback import langfuse.jsonl",
+        "whet feedback import table.csv --prompt support --version 3",
+        "whet feedback import spans.json annotations.csv --dry-run",
+    )
+    + "\n\nFiles of OpenAI Evals, Langfuse, Phoenix, LangSmith and TensorZero, and plain tables, are told apart by "
+    "their columns. The same file again changes nothing.",
+)
+@click.argument("files", nargs=-1, required=True)
+@options(
+    click.option("--prompt", metavar="NAME", help="For answers whose row names no prompt."),
+    click.option("--version", type=click.IntRange(min=0), default=0, metavar="N", help="The version of that prompt."),
+    click.option("--dry-run", is_flag=True, help="Read and check everything, store nothing."),
+    output(_show_import),
+)  # fmt: skip
+def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: bool) -> dict[str, Any]:
+    """Store the answers and the feedback of FILES (.jsonl, .json, .csv)."""
+    from whet_live.traffic import earlier_ids, read_files, store_imported
+
+    batch = read_files(files, prompt, version)
+    summary: dict[str, Any] = {
+        "inferences": len(batch.inferences),
+        "feedback": len(batch.feedback),
+        "skipped": [{"where": where, "reason": reason} for where, reason in batch.skipped],
+        "notes": batch.notes,
+    }
+    if dry_run:
+        return summary
+    with open_here() as live:
+        if earlier := earlier_ids(live.traffic):
+            batch = read_files(files, prompt, version, earlier)
+        outcome = store_imported(live.traffic, batch)
+    clashes = [{"id": c.id, "stored": c.stored, "given": c.sent} for c in outcome.conflicts]
+    return {
+        **summary,
+        "accepted": outcome.accepted,
+        "duplicates": outcome.duplicates,
+        "conflicts": clashes,
+    }
+
+
+@feedback.command(
+    "list",
+    epilog=examples(
+        "whet feedback list --prompt support --kind comment",
+        'whet feedback list --text "wrong total" --since 2026-01-01 --json',
+    ),
+)
+@options(
+    _PROMPT, _VERSION,
+    click.option("--kind", metavar="KIND", help="rating, thumb, comment, correction, copy, dwell, ..."),
+    click.option("--user", metavar="NAME"),
+    click.option("--source", metavar="WHO", help="user, annotator, model or code."),
+    click.option("--text", metavar="WORDS", help="All of these words."),
+    _SINCE,
+    click.option("--until", metavar="DATE", help="Before this moment."),
+    click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N"),
+    click.option("--after", "cursor", metavar="CURSOR", help="Where the page before ended."),
+    json_option,
+)  # fmt: skip
+def list_(
+    since: str | None, until: str | None, limit: int, cursor: str | None, as_json: bool, **wanted: Any
+) -> None:
+    """Feedback, newest first."""
+    from whet_client import KINDS
+    from whet_live.traffic import Filter
+
+    kind = wanted["kind"]
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f'--kind: there is no kind "{kind[:40]}" of feedback.{did_you_mean(kind, KINDS)}')
+    wanted |= {"since": _moment(since), "until": _moment(until)}
+    with open_here() as live:
+        page = live.traffic.find(Filter(**wanted), limit, cursor)
+        if not page.rows and wanted["prompt"] is not None:
+            _check_prompt(live, wanted["prompt"])
+    rows = [{**one.feedback.as_json(), "prompt": one.prompt, "version": one.version} for one in page.rows]
+    listed = {"feedback": rows, "after": page.next}
+    print_result(listed, as_json, lambda _: _show_feedback(page.rows, page.next))
+
+
+def _check_prompt(live: Live, name: str) -> None:
+    """Raise UsageError for a prompt that neither the registry nor an answer names, with the nearest of those that are named."""
+    if live.registry.exists(name) or live.traffic.counts([name]):
+        return
+    known = {one.prompt for one in live.traffic.counts() if one.prompt}
+    known |= {one.name for one in live.registry.prompts(limit=500).items}
+    hint = did_you_mean(name, known)
+    if len(hint) > _LONGEST_HINT:
+        hint = " List them with: whet prompts list."
+    raise UsageError(f'--prompt: there is no prompt "{name[:60]}".{hint}')
+
+
+def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
+    for one in rows:
+        record = one.feedback
+        value = record.label if record.value is None else f"{record.value:g}"
+        about = f"waits for {record.target_kind} {record.target}"
+        if one.about is not None:
+            about = f"{one.prompt} {one.version}"
+        text = record.text and f'"{line(record.text)}"'
+        row(f"{record.as_json()['time'][:19]}Z", record.kind, record.name, value, about, record.user, text)
+    if not rows:
+        click.echo("There is no such feedback.", err=True)
+    if after:
+        click.echo(f"More: --after {after}", err=True)
+
+
+def _show_weights(model: BehaviourModel) -> None:
+    click.echo(f"{model.rated} of {model.answers} answers are rated, by {count(model.sources, 'source')}.\n")
+    click.echo(f"{'signal':<22}{'weight':>8}  {'95% interval':<18}{'without correction':>20}")
+    for one in model.weights:
+        bounds = f"[{one.weight.low:+.2f}, {one.weight.high:+.2f}]"
+        click.echo(f"{one.feature:<22}{one.weight.value:>+8.2f}  {bounds:<18}{one.naive.value:>+20.2f}")
+    click.echo(f"\nIntervals: {model.corrected.method}.")
+    click.echo(
+        "A weight is the change of the log-odds of a good rating for one standard deviation of the signal."
+    )
+    click.echo(f"Mean rating of those who rated      {_interval(model.naive)}")
+    click.echo(f"Estimate for all answers            {_interval(model.corrected)}")
+    low, high = model.hidden
+    click.echo(f"If the silent differ by odds of 2   {show_reward(low)} to {show_reward(high)}")
+    click.echo(f"Explained in answers left out       {show_share(model.explained)} of the variance")
+    for warning in model.warnings:
+        click.echo(click.style(f"warning: {warning}", fg="yellow"), err=True)
+
+
+def _interval(one: Estimate) -> str:
+    return f"{show_reward(one.value)}  [{show_reward(one.low)}, {show_reward(one.high)}]"
+
+
+@feedback.command(
+    epilog=examples("whet feedback weights support", "whet feedback weights support --version 3 --json")
+)
+@click.argument("prompt")
+@options(_VERSION, _SINCE)
+@output(_show_weights)
+def weights(prompt: str, version: int | None, since: str | None) -> BehaviourModel:
+    """What people do as a reward: signals weighted by the ratings of the same answers of PROMPT."""
+    from whet_live.traffic import behaviour_of
+
+    with open_here() as live:
+        return behaviour_of(live.database, prompt, version, _moment(since))
+
+
+@feedback.command(epilog=examples("whet feedback forget user-17", "whet feedback forget user-17 --yes"))
+@click.argument("user")
+@deletion_options
+@json_option
+def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
+    """Delete every answer and all feedback of one user of the apps, for good.
+
+    What the learner quotes of them goes too; the text of versions stays. The audit log says who did it and how much it
+    was, not whose. Backups, exported files, and the learner's run folders (runs/learn-*) are left to you.
+    """
+    from whet_live import erased_completely, forget_user
+
+    by = actor_of(actor)
+    _confirm(yes, f"Delete everything of {visible(user)}, for good?")
+    with open_here() as live:
+        gone = forget_user(live.database, user, actor=by)
+        complete = erased_completely(live.database, READERS_SECONDS)
+
+    def show(counts: Mapping[str, int]) -> None:
+        if not (gone.inferences or gone.feedback):
+            click.echo(f'Nothing of "{visible(user)}" is stored. Is the name spelt as the app sends it?')
+            return
+        click.echo(_describe_deleted(gone))
+        if not complete:
+            click.echo(
+                "Another program is reading the database, so the file with the ending -wal still holds deleted words. A running "
+                "server removes them when the reader is done; without one, run this command again then."
+            )
+        click.echo("Left to you: backups, exported files, and the learner's run folders (runs/learn-*).")
+
+    counts = {"inferences": gone.inferences, "feedback": gone.feedback, "complete": complete}
+    print_result(counts, as_json, show)
+
+
+@feedback.command(epilog=examples("whet feedback expire 2026-01-01"))
+@click.argument("before", metavar="DATE")
+@deletion_options
+@json_option
+def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
+    """Delete answers and feedback that arrived before DATE, by this machine's clock, for good.
+
+    What a running experiment counts stays until it ends. `whet serve --retention-days N` does the same by itself.
+    """
+    from whet_live import expire as delete
+    from whet_live.database import microseconds
+
+    moment, by = microseconds(before), actor_of(actor)
+    _confirm(yes, f"Delete everything before {visible(before)}, for good?")
+    with open_here() as live:
+        gone = delete(live.database, moment, actor=by)
+
+    def show(counts: Mapping[str, int]) -> None:
+        click.echo(_describe_deleted(gone))
+        if gone.spared:
+            older = count(gone.spared, "older answer")
+            click.echo(f"{older} stayed: a running experiment counts on it.")
+
+    counts = {"inferences": gone.inferences, "feedback": gone.feedback, "spared": gone.spared}
+    print_result(counts, as_json, show)
+
+
+def _confirm(yes: bool, question: str) -> None:
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question, default=False, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise UsageError("Nobody at a terminal confirms this, and nothing was deleted. Add --yes.") from None
+    if not agreed:
+        click.echo("Nothing was deleted.", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _describe_deleted(gone: Erased) -> str:
+    return f"Deleted: {count(gone.inferences, 'answer')}, {count(gone.feedback, 'row')} of feedback."

@@ -1,0 +1,385 @@
+"""`whet prompts`: versions, labels, proposals and the audit log of prompts in the registry; how prompts learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from whet.cli.common import examples, json_option, json_settings, output, print_result, show_diff
+from whet.errors import UsageError
+from whet_live.cli.common import DatabaseGroup, actor_of, actor_option, by_options, every_page, open_here
+from whet_live.cli.prompts_output import (
+    show_change,
+    show_entries,
+    show_exported,
+    show_history,
+    show_imported,
+    show_learning,
+    show_proposal,
+    show_proposal_lines,
+    show_summaries,
+    show_verdict,
+    show_version,
+)
+
+if TYPE_CHECKING:
+    from whet_live.registry import Difference, Move, Proposal, Summary, Version
+
+
+@click.group(
+    cls=DatabaseGroup,
+    epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
+    + examples("whet prompts show shop/greeting"),
+)
+def prompts() -> None:
+    """Prompts in the registry: versions, labels, proposals, audit log."""
+
+
+@prompts.command(
+    "list", epilog=examples("whet prompts list", "whet prompts list shop --label production --json")
+)
+@click.argument("query", default="")
+@click.option("--label", metavar="LABEL", help="Only prompts that have this label.")
+@output(show_summaries, "prompts")
+def list_(query: str, label: str | None) -> list[Summary]:
+    """Prompts whose name contains QUERY, with their newest version and their labels."""
+    with open_here() as live:
+        return every_page(lambda after: live.registry.prompts(query, label=label, after=after, limit=500))
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts show shop/greeting@staging", "whet prompts show shop/greeting/3 --text > prompt.md"
+    )
+)
+@click.argument("address")
+@click.option("--text", is_flag=True, help="Print the text of the prompt only, as it is.")
+@json_option
+def show(address: str, text: bool, as_json: bool) -> None:
+    """One version: where it comes from, its text, and what each instruction rests on."""
+    with open_here() as live:
+        version = live.registry.get(address)
+    if text and not as_json:
+        click.echo(version.prompt.source, nl=False)
+    else:
+        print_result(version, as_json, show_version)
+
+
+@prompts.command(epilog=examples("whet prompts diff shop/greeting@production shop/greeting@latest"))
+@click.argument("before")
+@click.argument("after")
+@output(lambda difference: show_diff(difference.text or "The texts are equal."))
+def diff(before: str, after: str) -> Difference:
+    """What differs between two versions, as text and by instruction."""
+    with open_here() as live:
+        return live.registry.diff(before, after)
+
+
+@prompts.command(epilog=examples("whet prompts history shop/greeting --label production"))
+@click.argument("name")
+@click.option("--label", metavar="LABEL", help="Only moves of this label.")
+@output(show_history)
+def history(name: str, label: str | None) -> dict[str, Any]:
+    """The versions of a prompt and every move of its labels, the newest first."""
+    with open_here() as live:
+        registry = live.registry
+        made = every_page(lambda after: registry.versions(name, before=int(after) if after else None))
+        moves = every_page(lambda after: registry.moves(name, label, before=int(after) if after else None))
+    short = ("version", "prompt_id", "labels", "author", "message", "created", "parent", "proposal")
+    versions = [{key: version[key] for key in short} for version in (one.as_json() for one in made)]
+    return {"name": name, "versions": versions, "moves": [move.as_json() for move in moves]}
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts promote shop/greeting 4",
+        "whet prompts promote shop/greeting 4 --label staging --reason 'won the test'",
+    )
+)
+@click.argument("name")
+@click.argument("version", type=click.IntRange(min=1))
+@click.option("--label", default="production", show_default=True, metavar="LABEL")
+@click.option(
+    "--request", is_flag=True, help="Ask somebody else to approve it: what a protected label needs."
+)
+@by_options
+@output(show_change)
+def promote(
+    name: str, version: int, label: str, request: bool, actor: str | None, reason: str
+) -> Move | Proposal:
+    """Put a label on a version."""
+    by = actor_of(actor)
+    with open_here() as live:
+        change = live.registry.request_move if request else live.registry.move_label
+        return change(name, label, version, actor=by, reason=reason)
+
+
+@prompts.command(epilog=examples("whet prompts rollback shop/greeting --reason 'too short since Monday'"))
+@click.argument("name")
+@click.option("--label", default="production", show_default=True, metavar="LABEL")
+@by_options
+@output(show_change)
+def rollback(name: str, label: str, actor: str | None, reason: str) -> Move:
+    """Put a label back on the version on which it stood before; again, on the one before that."""
+    with open_here() as live:
+        return live.registry.rollback(name, label, actor=actor_of(actor), reason=reason)
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts proposals",
+        "whet prompts proposals shop/greeting --state rejected",
+        "whet prompts proposals --id 0190…",
+    )
+)
+@click.argument("name", required=False)
+@click.option(
+    "--state",
+    default="open",
+    show_default=True,
+    metavar="STATE",
+    help="open, approved, rejected, edited, withdrawn or all.",
+)
+@click.option("--id", "key", metavar="ID", help="Show this one in full.")
+@json_option
+def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> None:
+    """Changes that wait for somebody, or that somebody decided, the newest first."""
+    with open_here() as live:
+        registry = live.registry
+        if key is not None:
+            print_result(registry.proposal(key), as_json, show_proposal)
+            return
+        wanted = None if state == "all" else state
+        listed = every_page(
+            lambda after: registry.proposals(state=wanted, name=name, before=after, limit=100)
+        )
+    print_result(listed, as_json, show_proposal_lines, "proposals")
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts approve ID",
+        "whet prompts approve ID --keep i4 --keep i7",
+        "whet prompts approve ID --text i4 'Use SI units.'",
+    )
+)
+@click.argument("key", metavar="ID")
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="INSTRUCTION",
+    help="Do what the proposal says about this instruction (add, change or remove it) and leave the others as they are.",
+)
+@click.option(
+    "--text",
+    "texts",
+    multiple=True,
+    nargs=2,
+    metavar="INSTRUCTION TEXT",
+    help="Approve with another text for it.",
+)
+@by_options
+@output(show_change)
+def approve(
+    key: str, keep: Sequence[str], texts: Iterable[tuple[str, str]], actor: str | None, reason: str
+) -> Proposal:
+    """Approve a proposal, in whole or in part; its author cannot."""
+    from whet_live.registry import Decision
+
+    changed = dict(texts)
+    decision = Decision("edit" if changed else "approve", reason, tuple(keep) or None, changed or None)
+    with open_here() as live:
+        return live.registry.decide(key, decision, actor=actor_of(actor))
+
+
+@prompts.command(epilog=examples("whet prompts reject ID --reason 'only one customer wants this'"))
+@click.argument("key", metavar="ID")
+@by_options
+@output(show_change)
+def reject(key: str, actor: str | None, reason: str) -> Proposal:
+    """Reject a proposal, with a reason."""
+    from whet_live.registry import Decision
+
+    with open_here() as live:
+        return live.registry.decide(key, Decision("reject", reason), actor=actor_of(actor))
+
+
+@prompts.command(
+    epilog=examples("whet prompts protect '*' production", "whet prompts protect shop/greeting staging --off")
+)
+@click.argument("name")
+@click.argument("label")
+@click.option("--off", is_flag=True, help="Take the protection back.")
+@actor_option
+def protect(name: str, label: str, off: bool, actor: str | None) -> None:
+    """Let a label of NAME (or of every prompt, '*') move only when somebody else approves."""
+    with open_here() as live:
+        change = live.registry.unprotect if off else live.registry.protect
+        change(name, label, actor=actor_of(actor))
+    whose = "every prompt" if name == "*" else name
+    click.echo(f"{label} of {whose} is {'free' if off else 'protected'} now.")
+
+
+@prompts.command(
+    "export", epilog=examples("whet prompts export prompts/", "whet prompts export backup/ shop/greeting")
+)
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("names", nargs=-1)
+@output(lambda done: show_exported(done))
+def export(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Write prompts (default: all) with all versions as files that can be read and compared."""
+    with open_here() as live:
+        return {"folder": str(folder), "prompts": live.registry.export(folder, names)}
+
+
+@prompts.command(
+    "import",
+    epilog=examples(
+        "whet prompts import prompt.md --name shop/greeting",
+        "whet prompts import runs/mytask-opro-0 --name shop/greeting --label staging",
+        "whet prompts import prompts/ --labels",
+    ),
+)
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@click.option("--name", metavar="NAME", help="The prompt that a file or a run becomes a version of.")
+@click.option(
+    "--label",
+    metavar="LABEL",
+    help="Put this label on the new version; for a run the gate must have promoted it.",
+)
+@click.option(
+    "--labels",
+    is_flag=True,
+    help="Of an exported folder: move labels of prompts that are there already, too.",
+)
+@by_options
+@output(show_imported)
+def import_(
+    path: Path, name: str | None, label: str | None, labels: bool, actor: str | None, reason: str
+) -> Version | dict[str, Any]:
+    """Add a prompt file (with its ledger), the best prompt of a run, or what `export` wrote."""
+    from whet_live.registry import slot_warnings
+
+    by = actor_of(actor)
+    is_run = (path / "result.json").is_file()
+    if path.is_dir() and not is_run:
+        if name is not None or label is not None:
+            raise UsageError("An exported folder holds names and labels. Leave --name and --label out.")
+        with open_here() as live:
+            done = live.registry.import_folder(path, actor=by, labels=labels)
+        for one in done:
+            for warning in one.warnings:
+                click.echo(f"warning: {one.name}: {warning}", err=True)
+        return {"prompts": [one.as_json() for one in done]}
+    if name is None:
+        raise UsageError(f"Say which prompt {path} is a version of: --name NAME.")
+    with open_here() as live:
+        current = live.registry.current(name)
+        create = live.registry.create_from_run if is_run else live.registry.create_from_file
+        made = create(name, path, author=by, message=reason, label=label)
+    for warning in slot_warnings(current, made.prompt):
+        click.echo(f"warning: {warning}", err=True)
+    return made
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts audit",
+        "whet prompts audit --name shop/greeting --limit 20",
+        "whet prompts audit --verify --seal 812:9f…",
+    )
+)
+@click.option("--name", metavar="NAME", help="Only what was done to this prompt.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Check the chain of hashes, and the registry against it; exit code 1 when one was changed.",
+)
+@click.option(
+    "--seal", metavar="SEAL", help="With --verify: the log must still hold what this older seal says."
+)
+@json_option
+def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json: bool) -> None:
+    """Who did what, the newest first; and whether the log is whole."""
+    from whet_live.registry import AuditCheckpoint
+
+    if seal is not None and not verify:
+        raise UsageError("--seal is compared by --verify. Add it.")
+    with open_here() as live:
+        if not verify:
+            entries = live.registry.audit(subject=name, limit=limit).items
+            print_result(entries, as_json, show_entries, "audit")
+            return
+        verdict = live.registry.verify_audit(None if seal is None else AuditCheckpoint.parse(seal))
+    print_result(verdict, as_json, show_verdict)
+    if not verdict.whole:
+        click.get_current_context().exit(1)
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts learning shop/greeting",
+        "whet prompts learning shop/greeting --mode auto --rule quorum=8 --rule share=0.1",
+        "whet prompts learning '*' --mode off",
+        "whet prompts learning shop/greeting --accept 'requirement r12' --reason 'we want that'",
+        "whet prompts learning shop/greeting --write 'row 0190…' 'Name the price with tax.'",
+    )
+)
+@click.argument("name")
+@click.option(
+    "--mode", metavar="MODE", help="propose (a person decides), auto (gate and stages decide), or off."
+)
+@click.option("--label", metavar="LABEL", help="The label that stands on the version to teach.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=json_settings,
+    help="quorum, share, per_source, ...",
+)
+@click.option(
+    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'requirement KEY'."
+)
+@click.option("--dismiss", multiple=True, metavar="KEY", help="The same, to be left out for good.")
+@click.option(
+    "--write",
+    "texts",
+    nargs=2,
+    multiple=True,
+    metavar="KEY TEXT",
+    help="The instruction for a requirement, by its key; it is thereby accepted.",
+)
+@click.option("--read-again", is_flag=True, help="Have the comments read again that could not be read.")
+@by_options
+@output(show_learning)
+def learning(
+    name: str, mode: str | None, label: str | None, rules: Mapping[str, Any], **options: Any
+) -> Mapping[str, Any]:
+    """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
+    decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
+    if name == "*" and (decided or options["texts"] or options["read_again"]):
+        raise UsageError("Rows and requirements belong to one prompt. Name it.")
+    with open_here() as live:
+        learner, by = live.learner, actor_of(options["actor"])
+        before = learner.settings(name)
+        settings = replace(
+            before, mode=mode or before.mode, label=label or before.label, rules={**before.rules, **rules}
+        )
+        if settings != before:
+            learner.configure(name, settings, actor=by)
+        for key, accepted in decided:
+            learner.decide(name, key, accepted, actor=by, reason=options["reason"])
+        if options["read_again"]:
+            learner.read_again(name, actor=by, reason=options["reason"])
+        for key, text in options["texts"]:
+            learner.write(name, key, text, actor=by, reason=options["reason"])
+        if name == "*":
+            return {"name": name, "settings": settings.as_json()}
+        live.registry.labels(name)
+        return learner.status(name)

@@ -1,0 +1,168 @@
+"""What `whet prompts` prints: every text of others on one line or by line, hidden characters by their code points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from whet.cli.common import count, line, row, visible
+from whet.errors import show_reward
+
+if TYPE_CHECKING:
+    from whet_live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
+
+READERS = "--optimizer-lm openai/NAME, for a local one with --base-url http://localhost:11434/v1"
+
+
+def show_summaries(summaries: Sequence[Summary]) -> None:
+    """Prompts, one a line."""
+    for one in summaries:
+        row(one.name, one.newest, *(f"{name}={version}" for name, version in one.labels.items()))
+    if not summaries:
+        click.echo("There are no prompts. Add one: whet prompts import prompt.md --name NAME", err=True)
+
+
+def show_version(version: Version) -> None:
+    """One version: where it comes from, its text, and what each instruction rests on."""
+    from whet_live.database import iso
+
+    row(version.address, *(f"@{label}" for label in version.labels))
+    row(iso(version.created), version.author, version.message)
+    if version.run is not None:
+        row("from", version.run.get("kind"), version.run.get("folder") or version.run.get("file"))
+    row(((version.evidence or {}).get("improvement") or {}).get("reason", ""))
+    click.echo(visible(version.prompt.source))
+    for region, one in version.instructions:
+        effect = one.effect and f"violations fell by {show_reward(one.effect.difference)}"
+        row(region, one.id, one.sources and count(one.sources, "source"), one.author, one.created, effect)
+        for critique in one.critiques:
+            click.echo(f'    because of: "{line(critique)}"')
+
+
+def show_history(history: Mapping[str, Any]) -> None:
+    """Versions, then moves of labels."""
+    for version in history["versions"]:
+        labels = " ".join(f"@{one}" for one in version["labels"])
+        row(version["version"], version["created"], version["author"], version["message"], labels)
+    for move in history["moves"]:
+        what = f"{move['label']}: {move['old'] or '-'} -> {move['new'] or '-'}"
+        row(move["at"], what, f"{move['kind']} by {move['actor']}", move["reason"])
+
+
+def show_change(change: Move | Proposal) -> None:
+    """What became of a label, or what a proposal does to each instruction, and why."""
+    from whet_live.registry import Proposal
+
+    if isinstance(change, Proposal):
+        show_proposal(change)
+    elif change.number == 0:
+        click.echo(f"{change.label} of {change.name} stands on version {change.new} already.")
+    else:
+        before = f"before on {change.old}" if change.old else "the first time"
+        click.echo(f"{change.label} of {change.name} stands on version {change.new} now, {before}.")
+
+
+def show_proposal_line(proposal: Proposal) -> None:
+    """A proposal on one line."""
+    what = count(len(proposal.units), "instruction") if proposal.units else "text"
+    if proposal.target is not None:
+        what = f"move to {proposal.target}"
+    where = f"{proposal.name}/{proposal.base}" + (f" -> {proposal.label}" if proposal.label else "")
+    row(proposal.id, proposal.state, where, what, f"by {proposal.author}", proposal.message)
+
+
+def show_proposal_lines(proposals: Sequence[Proposal]) -> None:
+    """Proposals, one a line."""
+    for proposal in proposals:
+        show_proposal_line(proposal)
+
+
+def show_proposal(proposal: Proposal) -> None:
+    """A proposal with what it does to each instruction, and why."""
+    show_proposal_line(proposal)
+    for unit in proposal.units:
+        change = unit.change
+        before, after = (change.before, change.after) if change else (None, unit.instruction.text)
+        sign = "+" if before is None else "-" if after is None else "~"
+        click.echo(f"  {sign} {unit.id}  {line(after or before)}")
+        for other in unit.also:
+            click.echo(f"      with it goes {other.id}  {line(other.before)}")
+        for critique in unit.instruction.critiques:
+            click.echo(f'      because of: "{line(critique)}"')
+        if unit.instruction.sources:
+            click.echo(f"      {count(unit.instruction.sources, 'independent source')}")
+    if proposal.gate is not None:
+        click.echo(f"  {line(proposal.gate.get('reason', ''))}")
+    if proposal.version is not None:
+        click.echo(f"  It is version {proposal.version} now.")
+    if proposal.successor is not None:
+        click.echo(f"  It waits for somebody else as {proposal.successor}.")
+
+
+def show_exported(done: Mapping[str, Any]) -> None:
+    """How many prompts an export wrote, and where."""
+    number = len(done["prompts"])
+    click.echo(f"{count(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
+
+
+def show_imported(done: Version | Mapping[str, Any]) -> None:
+    """The versions that an import added."""
+    if not isinstance(done, Mapping):
+        click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
+        return
+    for one in done["prompts"]:
+        there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there"
+        click.echo(f"{one['name']}: {count(one['added'], 'version')} added, {there}")
+
+
+def show_entries(entries: Sequence[AuditEntry]) -> None:
+    """Rows of the audit log."""
+    for one in (entry.as_json() for entry in entries):
+        details = [f"{key}={value}" for key, value in one["details"].items() if value not in (None, "")]
+        row(one["seq"], one["at"], one["actor"], one["action"], one["subject"], *details)
+
+
+def show_verdict(verdict: AuditVerdict) -> None:
+    """Whether the audit log is whole."""
+    if verdict.whole:
+        click.echo(f"The log is whole: {count(verdict.rows, 'row')}. Seal: {verdict.seal}")
+    else:
+        click.echo(f"Log or registry were changed: row {verdict.broken}: {verdict.reason}.", err=True)
+
+
+def show_learning(status: Mapping[str, Any]) -> None:
+    """How a prompt learns, and what it waits for."""
+    settings = status["settings"]
+    policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
+    row(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
+    if status.get("warning"):
+        click.echo(f"      {status['warning']}")
+    for fault in status.get("faults", ()):
+        click.echo(f"      nothing can be learned now ({fault['at'][:16]}): {line(fault['message'])}")
+    if lost := status.get("verdicts", {}).get("unreadable"):
+        click.echo(f"      {count(lost, 'comment')} could not be read; have them read again: --read-again")
+    if status.get("to_read") and not status.get("reader"):
+        click.echo(
+            f"      {count(status['to_read'], 'comment')} not read yet; name a model to whoever learns: {READERS}"
+        )
+    for one in status.get("requirements", ()):
+        row(
+            "requirement",
+            one["key"],
+            one["state"],
+            one["counted"],
+            one["text"],
+        )
+        for text, sources in one["against"].items():
+            click.echo(
+                f"      against it ({sources:g} {'source' if sources == 1 else 'sources'}): {line(text)}"
+            )
+        if one["rejected"]:
+            click.echo(f"      rejected before: {line(one['rejected'])}")
+    for one in status.get("quarantine", ()):
+        row("quarantine", one["id"], one["source"], *one["reasons"])
+    for one in status.get("updates", ()):
+        about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
+        row("update", one["at"], one["outcome"], about, one["reason"])

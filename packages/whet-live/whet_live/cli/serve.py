@@ -1,0 +1,330 @@
+"""`whet serve`, and `whet access`: who may use the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from whet.cli.common import (
+    Command,
+    emit,
+    examples,
+    json_option,
+    open_at,
+    open_here,
+    optimizer_options,
+    options,
+    role_choices,
+    trust_option,
+)
+from whet_live.cli.common import DatabaseGroup, open_here
+from whet_live.cli.learner_options import NAMES, learner_config, learner_options
+
+if TYPE_CHECKING:
+    from whet_live.server import Access, User
+
+_READER = ("optimizer_lm", "optimizer_base_url", "optimizer_options", "base_url", "most_calls")
+_LEARNER = tuple(name for name in NAMES if name != "every")
+_DATABASE = click.option(
+    "--database",
+    metavar="URL",
+    help="sqlite:///FILE or postgresql://... (default WHET_DATABASE_URL, else sqlite:///whet.db).",
+)
+_ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
+_BY = "command line"
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database postgresql://whet@localhost/whet\n"
+    "  whet serve --host 0.0.0.0 --url https://whet.example.org\n"
+    "  whet serve --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini --experiment goal.json\n\n"
+    "The first start prints a link with the token of the user admin, once, on stdout; all else goes to stderr. There is "
+    "no way to serve without tokens; "
+    "a public address needs somebody with a token: whet access add.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
+@click.option(
+    "--url", default="", metavar="URL", help="The public address, where it is another one (a proxy, a name)."
+)
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Another name to answer to.")
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDR",
+    help="Address of a proxy in front, whose X-Forwarded-For is believed.",
+)
+@click.option(
+    "--max-connections",
+    "connections",
+    type=click.IntRange(1, 1000),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Connections of one address at once; behind --proxy, requests.",
+)
+@click.option(
+    "--runs", default="runs", show_default=True, metavar="DIR", help="Root of the run folders to show."
+)
+@click.option(
+    "--tls-cert", "certificate", metavar="FILE", help="Certificate chain in PEM form, to speak TLS itself."
+)
+@click.option("--tls-key", "key", metavar="FILE", help="Its private key.")
+@click.option(
+    "--learn/--no-learn", default=True, show_default=True, help="Learn from the feedback in this server."
+)
+@optimizer_options("Model that reads feedback and writes instructions (default: none; people write them).")
+@click.option("--base-url", metavar="URL", help="OpenAI-compatible endpoint of the models.")
+@trust_option
+@click.option(
+    "--max-optimizer-calls",
+    "most_calls",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Limit on calls of the optimizer model for one step of reading and for one update.",
+)
+@click.option(
+    "--retention-days",
+    "retention",
+    type=click.IntRange(1, 36_500),
+    envvar="WHET_RETENTION_DAYS",
+    show_envvar=True,
+    metavar="N",
+    help="Delete answers and feedback that arrived more than N days ago, once an hour (default: keep them).",
+)
+@click.option(
+    "--rows-per-second",
+    "rows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Rows that one token's user may send a second, over longer times (default 10,000).",
+)
+@click.option(
+    "--bytes-per-second",
+    "sent_bytes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Bytes that one token's user may send a second, over longer times (default 4 MiB).",
+)
+@click.option(
+    "--disk-per-app",
+    "kept_bytes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Bytes of rows of one token's user that are stored at a time (default 10 GiB).",
+)
+@learner_options()
+@_DATABASE
+def serve(
+    learn: bool,
+    every: float,
+    connections: int,
+    rows: int | None,
+    sent_bytes: int | None,
+    kept_bytes: int | None,
+    **values: Any,
+) -> None:
+    """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
+    context = click.get_current_context()
+    if context.invoked_subcommand is not None:
+        context.obj = values["database"]
+        return
+    from whet_live.server import ServeOptions, quotas
+    from whet_live.server import serve as run
+
+    chosen = {name: values.pop(name) for name in (*_READER, *_LEARNER)}
+    config = learner_config(role_choices(chosen), Path(values["runs"])) if learn else None
+    limits = replace(quotas(rows, sent_bytes, kept_bytes), address_connections=connections)
+    options = ServeOptions(learner=config, every=every, limits=limits, **values)
+    run(options, partial(click.echo, err=True), click.echo)
+
+
+@serve.command(epilog=examples("whet serve backup backups/monday.db"))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_DATABASE
+def backup(file: Path, database: str | None) -> None:
+    """Copy the SQLite database to FILE, also while servers use it.
+
+    The copy holds every row that was acknowledged before. Copying whet.db with other tools misses what is still in its log.
+    PostgreSQL has pg_dump.
+    """
+    with open_at(database or click.get_current_context().obj) as live:
+        live.database.back_up(file)
+    click.echo(f"Wrote {file}.")
+
+
+@click.group(
+    cls=DatabaseGroup,
+    epilog="\b\nExamples:\n  whet access add maria --role approver\n  whet access add shop --role app --prompt shop/help\n"
+    "  whet access list\n  whet access revoke TOKEN_ID",
+)
+def access() -> None:
+    """Who may use the server: users, roles, tokens."""
+
+
+_EXAMPLES = {
+    "add": "maria --role approver",
+    "token": "maria",
+    "role": "maria --role editor",
+    "disable": "maria",
+    "revoke": "TOKEN_ID",
+    "list": "",
+}
+
+
+def _user_command(name: str, help_: str, *more: Callable[..., Any]) -> Callable[[Command], Command]:
+    def declare(command: Command) -> Command:
+        example = examples(f"whet access {name} {_EXAMPLES[name]}".rstrip())
+        return access.command(name, help=help_, epilog=example)(options(*more)(command))
+
+    return declare
+
+
+@contextmanager
+def _users() -> Iterator[Access]:
+    """The users of a database."""
+    from whet_live.server import Access
+
+    with open_here() as live:
+        yield Access(live.database)
+
+
+_NAME = click.argument("name")
+_ROLE = click.option(
+    "--role", type=click.Choice(_ROLES), required=True, help="What they may do; app is for programs."
+)
+
+
+_PROMPTS = click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    metavar="PROMPT",
+    help="A prompt that a program's token is for; several are allowed.",
+)
+_ALL_PROMPTS = click.option("--all-prompts", is_flag=True, help="A program's token is for every prompt.")
+
+
+_DAYS = click.option(
+    "--days",
+    type=click.IntRange(1, 36_500),
+    metavar="N",
+    help="The token works for N days (default: until it is revoked).",
+)
+
+
+def _show_link(users: Access, person: bool, secret: str) -> None:
+    """Say the link that signs a person in, where the server's address is known; on stderr, so that stdout is the token."""
+    from whet_live.server import link_with
+
+    if person and (address := users.address()):
+        click.echo(f"Sign in: {link_with(address, secret)}", err=True)
+
+
+@_user_command(
+    "add", "Add a person or a program and print a token, once.", _NAME, _ROLE, _PROMPTS, _ALL_PROMPTS, _DAYS
+)
+def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, days: int | None) -> None:
+    """Print the token on stdout."""
+    from whet_live.server import Role
+
+    with _users() as users:
+        kind = Role.of(role) or Role.VIEWER
+        if unscoped := role == "app" and not prompts and not all_prompts:
+            click.echo(
+                "Warning: this token is for every prompt. `--prompt NAME` limits it; `--all-prompts` says that it is meant.",
+                err=True,
+            )
+        all_prompts = all_prompts or unscoped
+        secret = users.add(
+            name,
+            kind,
+            app=role == "app",
+            by=_BY,
+            prompts=prompts,
+            all_prompts=all_prompts,
+            expires=users.expiry(days),
+        )
+        click.echo(secret)
+        _show_link(users, role != "app", secret)
+
+
+@_user_command("token", "Print another token for a user, once.", _NAME, _PROMPTS, _ALL_PROMPTS, _DAYS)
+def token(name: str, prompts: tuple[str, ...], all_prompts: bool, days: int | None) -> None:
+    """Print the token on stdout."""
+    with _users() as users:
+        secret = users.new_token(
+            name, by=_BY, prompts=prompts, all_prompts=all_prompts, expires=users.expiry(days)
+        )
+        click.echo(secret)
+        _show_link(users, not any(one.app for one in users.users() if one.name == name), secret)
+
+
+@_user_command("role", "Give a user another role.", _NAME, _ROLE)
+def role(name: str, role: str) -> None:
+    """A program stays a program, a person a person."""
+    from whet.errors import UsageError
+    from whet_live.server import Role
+
+    new_role = Role.of(role)
+    if new_role is None:
+        raise UsageError("A person does not become a program. Add the program under a name of its own.")
+    with _users() as users:
+        users.set_role(name, new_role, by=_BY)
+
+
+@_user_command("disable", "Take every access from a user.", _NAME)
+def disable(name: str) -> None:
+    """What the user did stays in the audit log."""
+    with _users() as users:
+        users.disable(name, by=_BY)
+
+
+@_user_command("revoke", "End the token with that id (see `whet access list`).", click.argument("token"))
+def revoke(token: str) -> None:
+    """Sessions that were opened with it end as well."""
+    with _users() as users:
+        users.revoke(token, by=_BY)
+
+
+def _show_users(users: Sequence[User]) -> None:
+    from whet_live.database import iso, now
+
+    for user in users:
+        state = "disabled" if user.disabled else "app" if user.app else user.role.word
+        click.echo(f"{user.name}  {state}")
+        for one in user.tokens:
+            scope = (
+                ""
+                if not user.app
+                else "  all prompts"
+                if one.prompts is None
+                else f"  {', '.join(one.prompts)}"
+            )
+            until = (
+                f"  {'expired' if one.expires <= now() else 'until'} {iso(one.expires)[:16]}Z"
+                if one.expires
+                else ""
+            )
+            click.echo(f"  {one.id}  {one.hint}…{scope}{'  ended' if one.revoked else until}")
+
+
+@_user_command("list", "List users with their tokens.", json_option)
+def list_users(as_json: bool) -> None:
+    """Tokens are shown by id and first characters only."""
+    with _users() as users:
+        listed = users.users()
+    if as_json:
+        emit([user.as_json() for user in listed])
+    else:
+        _show_users(listed)

@@ -1,0 +1,80 @@
+"""`whet tasks`: task folders out of what is there."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from whet.cli.common import examples, output, visible, warn
+from whet_live.cli.common import DatabaseGroup, open_here
+
+
+@click.group(
+    cls=DatabaseGroup,
+    epilog="\b\nThe database is WHET_DATABASE_URL, by default sqlite:///whet.db in the working folder.\n\n"
+    + examples("whet tasks from-traffic shop/greeting --out greeting"),
+)
+def tasks() -> None:
+    """Task folders out of live traffic."""
+
+
+@tasks.command(
+    "from-traffic",
+    epilog=examples(
+        "whet tasks from-traffic shop/greeting --out greeting",
+        "whet tasks from-traffic shop/greeting@staging --out greeting --since 2026-10-01 --lm openai/gpt-4o-mini",
+    ),
+)
+@click.argument("prompt")
+@click.option("--out", "folder", required=True, metavar="DIR", help="The task folder, new or empty.")
+@click.option("--since", metavar="DATE", help="From this moment on (ISO 8601; UTC).")
+@click.option(
+    "--limit",
+    "most",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Newest rows.",
+)
+@click.option(
+    "--reward",
+    metavar="NAME",
+    help="A reward, or a Python file (default: fits the corrections). With one, comments without a correction are rows too.",
+)
+@click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
+@output(lambda values: _show(values))
+def from_traffic(prompt: str, folder: str, since: str | None, **options: Any) -> dict[str, Any]:
+    """A task folder of the answers of PROMPT that people corrected: inputs, corrections as targets, comments as critiques.
+
+    PROMPT is a name or an address of the registry (default label: production). Of users who were erased there is nothing in
+    it; what is written is a copy, which a later erasure does not reach.
+    """
+    from whet_live import task_from_traffic
+    from whet_live.database import microseconds
+
+    moment = None if since is None else microseconds(since)
+    with open_here() as live:
+        made = task_from_traffic(live.registry, live.traffic, prompt, folder, since=moment, **options)
+    task, lm = made.task, "" if options["lm"] else " --lm openai/NAME"
+    sizes = {"train": len(task.train), "validation": len(task.validation), "test": len(task.test)}
+    return {
+        "folder": folder,
+        "rows": sizes,
+        "chosen": list(made.chosen),
+        "warnings": list(task.warnings),
+        "next": [f"whet advise {shlex.quote(folder)}{lm}"],
+    }
+
+
+def _show(values: dict[str, Any]) -> None:
+    click.echo(values["folder"])
+    for line in values["chosen"]:
+        click.echo(f"  {visible(line)}")
+    click.echo("  rows: " + ", ".join(f"{count} {split}" for split, count in values["rows"].items()))
+    for warning in values["warnings"]:
+        warn(visible(warning))
+    for command in values["next"]:
+        click.echo(f"next: {command}")

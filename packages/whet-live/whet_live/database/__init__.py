@@ -1,0 +1,44 @@
+"""The one database of everything around live prompts: SQLite in a file, or PostgreSQL for a team.
+
+Tables are SQLAlchemy Core tables on the shared `metadata`, migrations are Alembic versions that ship with the
+package, and every access goes through `Database.begin()` or `Database.read()`. Times are integers: microseconds
+since 1970-01-01 UTC (`now`, `iso`). Ids are UUIDv7 texts (`new_id`), which sort by the time they were made.
+"""
+
+from __future__ import annotations
+
+from whet.errors import UsageError
+
+try:
+    import sqlalchemy as _sqlalchemy  # noqa: F401 - says at once, and in one line, what is missing
+except ImportError as missing:
+    raise UsageError("This needs sqlalchemy. Install it with: pip install 'whet[online]'") from missing
+
+from whet_client.ids import iso, microseconds, new_id, now
+from whet_live.database.access_tables import server_address, sessions, tokens, users
+from whet_live.database.columns import Json, RowNumber, When, metadata
+from whet_live.database.engine import Database, insert_into, mark_erased, open_database, put
+from whet_live.database.listing import ListPage, newest_first, one_more
+
+__all__ = [
+    "Database",
+    "Json",
+    "ListPage",
+    "RowNumber",
+    "When",
+    "insert_into",
+    "iso",
+    "mark_erased",
+    "metadata",
+    "microseconds",
+    "new_id",
+    "newest_first",
+    "now",
+    "one_more",
+    "open_database",
+    "put",
+    "server_address",
+    "sessions",
+    "tokens",
+    "users",
+]

@@ -1,0 +1,38 @@
+"""Experiments on live traffic: several versions of a prompt, one question, an answer that survives peeking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whet_client.lazy import lazy
+
+if TYPE_CHECKING:
+    from whet_live.experiments.definition import Guard, read_definition, refuse_tiny
+    from whet_live.experiments.experiment_store import WAITING, Experiment
+    from whet_live.experiments.manager import Experiments
+    from whet_live.experiments.metrics import BEHAVIOUR, read_reward, with_reward
+    from whet_live.experiments.rollout_monitor import until
+
+__all__ = [
+    "BEHAVIOUR",
+    "WAITING",
+    "Experiment",
+    "Experiments",
+    "Guard",
+    "read_definition",
+    "read_reward",
+    "refuse_tiny",
+    "until",
+    "with_reward",
+]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "whet_live.experiments.metrics": "BEHAVIOUR read_reward with_reward",
+        "whet_live.experiments.definition": "Guard read_definition refuse_tiny",
+        "whet_live.experiments.experiment_store": "WAITING Experiment",
+        "whet_live.experiments.manager": "Experiments",
+        "whet_live.experiments.rollout_monitor": "until",
+    },
+)

@@ -1,0 +1,127 @@
+"""Tables of the learner: settings, what people accepted, the snapshot of feedback, what was read in it, updates, and leases."""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text
+
+from whet_client.records import LONGEST_ID
+from whet_live.database import Json, RowNumber, When, metadata
+from whet_live.registry.registry_tables import LONGEST_ACTOR, LONGEST_NAME
+
+LONGEST_KEY = 220
+
+learner_settings = Table(
+    "learner_settings",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("mode", String(10), nullable=False),
+    Column("label", String(36), nullable=False),
+    Column("region", String(LONGEST_NAME)),
+    Column("policy", Json, nullable=False),
+    Column("actor", String(LONGEST_ACTOR), nullable=False),
+    Column("changed", When, nullable=False),
+)
+"""How each prompt learns; a prompt without a row learns in the usual way."""
+
+learner_decisions = Table(
+    "learner_decisions",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("key", String(LONGEST_KEY), primary_key=True),
+    Column("accepted", Integer, nullable=False),
+    Column("actor", String(LONGEST_ACTOR), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", When, nullable=False),
+)
+"""What a person decided about a row in quarantine or about a requirement: 1 accepted, 0 dismissed."""
+
+learner_feedback = Table(
+    "learner_feedback",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("state", Json, nullable=False),
+)
+"""The feedback that is kept about each prompt, up to the event of `learner_head`. It can be rebuilt from the events at any
+time."""
+
+learner_head = Table(
+    "learner_head",
+    metadata,
+    Column("one", Integer, primary_key=True, autoincrement=False),
+    Column("seq", RowNumber, nullable=False),
+    Column("clock", When, nullable=False),
+    Column("rules", String(64), nullable=False),
+    CheckConstraint("one = 1", name="one"),
+)
+"""The newest event that is in the snapshot, the time of it, and the hash of the rules it was read by."""
+
+learner_requirements = Table(
+    "learner_requirements",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("text", Text, nullable=False),
+    Column("author", String(LONGEST_ACTOR), nullable=False),
+    Column("contradicts", Json, nullable=False),
+    Column("origin", Json, nullable=False),
+    Column("instruction", String(36), nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("at", When, nullable=False),
+)
+"""What rows of feedback require of a prompt: `open`, or `closed` and without text. `author` is the person who wrote the text,
+empty for a model; `origin` are the rows that it was written from, `instruction` is what an update made of it. The newest one is
+kept when it is closed, so that no number is used twice."""
+
+learner_readings = Table(
+    "learner_readings",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("row", String(LONGEST_ID), primary_key=True),
+    Column("requirements", Json, nullable=False),
+    Column("verdict", String(20), nullable=False),
+    Column("confirmed", Json, nullable=False),
+    Column("tries", Integer, nullable=False),
+)
+"""What was read in a row of feedback: ids of requirements and instructions, or the `verdict` why there are none. `confirmed`
+says by the mark of a text whether the row alone requires it, `tries` counts answers that could not be used."""
+
+updates = Table(
+    "learner_updates",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("name", String(LONGEST_NAME), ForeignKey("prompts.name"), nullable=False),
+    Column("base", Integer, nullable=False),
+    Column("mode", String(10), nullable=False),
+    Column("outcome", String(10), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("requirements", Json, nullable=False),
+    Column("flags", Json, nullable=False),
+    Column("gate", Json),
+    Column("proposal", String(36)),
+    Column("version", Integer),
+    Column("experiment", String(36)),
+    Column("at", When, nullable=False),
+    Index(None, "name", "at"),
+    Index(None, "proposal"),
+)
+"""Updates: `open` from before anything is paid, then `proposed`, `staged`, `refused` by the gate, `empty` when nothing came
+of it, or `stale` when the version it was made for no longer stood. `flags` is what was left out and why."""
+
+learner_faults = Table(
+    "learner_faults",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("message", Text, nullable=False),
+    Column("at", When, nullable=False),
+)
+"""What went wrong in the last step of the learner for a prompt, until a step works; the empty name is for the reader itself."""
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(LONGEST_KEY + LONGEST_NAME), primary_key=True),
+    Column("holder", String(36), nullable=False),
+    Column("token", RowNumber, nullable=False),
+    Column("until", When, nullable=False),
+)
+"""Who may work on what, until when; `token` grows with every holder, so that one who lost it notices."""

@@ -1,0 +1,368 @@
+"""The pipeline of an update: begun when enough is required, written, examined, gated, and filed or staged.
+
+An update is written down before anything is paid for it, its calls are journalled, and its end is one transaction: killed at
+any moment, the next learner goes on where this one stopped, and nothing is paid or filed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from whet.engine.model_client import MAX_ATTEMPTS
+from whet.errors import quantity
+from whet.feedback.model_session import now
+from whet.feedback.sources import self_judged
+from whet.instructions.changes import AUTHOR as OPTIMIZER
+from whet.prompt.events import Event, event_to_json
+from whet.task import load_task
+from whet.types import content_hash
+from whet_live.database import now as clock
+from whet_live.learner import learner_store
+from whet_live.learner.context import AUTHOR, LearnerContext, region_of
+from whet_live.learner.feedback_state import PromptFeedback
+from whet_live.learner.gating import gate, probes_of_traffic
+from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
+from whet_live.learner.leases import Lease
+from whet_live.learner.paid_steps import discard, model_session
+from whet_live.learner.requirements import READY, find_requirements, supporters
+from whet_live.learner.updates import (
+    CandidateUpdate,
+    Inspection,
+    examine,
+    generate_events,
+    instructions_of,
+    voters_of,
+)
+from whet_live.registry import Address, PromptEdit, Proposal, Version
+from whet_live.registry.labels import ChangeActor, put_label
+from whet_live.registry.proposals import PROBES, close, file_proposal, open_one
+from whet_live.registry.provenance import ACCEPTER, SOURCE
+from whet_live.registry.provenance import AUTHOR as AUTHORS
+from whet_live.registry.registry_store import MOVE, is_protected, read_labels
+from whet_live.registry.values import OPEN, WITHDRAWN
+from whet_live.registry.versions import add_version
+from whet_live.traffic.erase import erased_after
+
+STAGING = "staging"
+"""The label that a version learned without a person gets first."""
+
+
+def begin_update(
+    context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
+) -> PromptUpdate | None:
+    """Write the next update down, if there is enough to learn and no earlier one waits for its end."""
+    base = context.base(name, settings)
+    state = context.snapshot.advance()
+    if base is None or name not in state.prompts or _waits(context, name, base):
+        return None
+    if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
+        return None
+    facts = context.facts(name, base, settings)
+    requirements = find_requirements(state.prompts[name], state.clock, base, region_of(base, settings), facts)
+    able = bool(context.config.reader)  # to rewrite an instruction that is violated takes a model
+    ready = [one for one in requirements if one.state == READY and (able or not one.instruction)]
+    written = base.ledger(region_of(base, settings)).instructions
+    fit = [
+        one
+        for one in ready
+        if not (one.rejected or one.against)
+        and (not one.instruction or written[one.instruction].author == OPTIMIZER)
+    ]
+    auto = settings.mode == learner_store.MODE_AUTO and bool(fit)
+    chosen = tuple(replace(requirement, texts=()) for requirement in (fit if auto else ready))
+    if not chosen:
+        return None
+    mode = learner_store.MODE_AUTO if auto else learner_store.MODE_PROPOSE
+    key = content_hash([name, base.version, mode, [d.as_json() for d in chosen], clock()])
+    update = PromptUpdate(key, name, base.version, mode, learner_store.OPEN, chosen, clock())
+    context.snapshot.keep()  # the snapshot says whose words an update quotes, also when the feedback itself has expired
+    with context.registry.change() as connection:
+        lease.check(connection)
+        if erased_after(connection, state.seq):
+            return None
+        learner_store.open_update(connection, update)
+    return update
+
+
+def _waits(context: LearnerContext, name: str, base: Version) -> bool:
+    """Whether a proposal of the learner waits for a decision. One that is out of date is taken back first."""
+    waiting = False
+    for proposal in context.registry.proposals(state=OPEN, name=name, limit=500).items:
+        if proposal.author == AUTHOR and proposal.base == base.version:
+            waiting = True
+        elif proposal.author == AUTHOR and proposal.target is None:
+            _take_back(context, proposal, base)
+    return waiting
+
+
+def _take_back(context: LearnerContext, proposal: Proposal, base: Version) -> None:
+    """Withdraw a proposal whose version no longer stands; its feedback is learned from anew."""
+    reason = f"version {base.version} stands by now; it is learned anew for that"
+    with context.registry.change() as connection:
+        close(connection, open_one(connection, proposal.id), WITHDRAWN, AUTHOR, {"reason": reason})
+        for update in learner_store.read_updates(connection, proposal.name, learner_store.PROPOSED):
+            if update.proposal == proposal.id:
+                learner_store.close_update(connection, update, learner_store.STALE, reason=reason)
+
+
+@dataclass(frozen=True)
+class _UpdateResult:
+    """All that decides what becomes of an update, and what is shown about it. `run` says where it was written, `sources`
+    who sent the feedback behind it, `probes` what a few fixed questions are answered before and after it."""
+
+    update: PromptUpdate
+    base: Version
+    region: str
+    candidate: CandidateUpdate
+    verdict: Mapping[str, Any] | None
+    run: Mapping[str, Any]
+    sources: Sequence[str] = ()
+    probes: Mapping[str, Any] | None = None
+
+    @property
+    def flags(self) -> list[dict[str, Any]]:
+        """What was left out, and why."""
+        return [
+            {"text": f.text, "reasons": list(f.reasons), "rows": list(f.rests)} for f in self.candidate.flags
+        ]
+
+    @property
+    def message(self) -> str:
+        """What it is about, in a line."""
+        requirements, rows = self.update.requirements, self.update.rows
+        return f"{quantity(len(requirements), 'requirement')} from {quantity(len(rows), 'row')} of feedback"
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What the change rests on."""
+        requirements = [d.as_json() for d in self.update.requirements]
+        return {"requirements": requirements, "left_out": self.flags, PROBES: self.probes}
+
+
+async def run_update(
+    context: LearnerContext, update: PromptUpdate, settings: LearnerSettings, lease: Lease
+) -> PromptUpdate:
+    """Generate, examine, gate, and file or stage an update; what became of it.
+
+    Raises ProviderError, UsageError or BudgetExceeded when the gate cannot run: the update stays open. Raises RunLocked
+    when another learner took over.
+    """
+    base = context.registry.get(f"{update.name}/{update.base}")
+    region = region_of(base, settings)
+    events, run, folder = await _generate_events(context, update, base, region)
+    candidate = examine(base, region, events, _inspection(context, update, settings))
+    verdict, probes, gate_config = None, None, context.config.gate(update.name)
+    if not candidate.empty and gate_config is not None:
+        with context.database.read() as connection:
+            attempt = learner_store.count_gated_updates(connection, update.name) + 1
+        verdict = await gate(gate_config, base.prompt, candidate.prompt, attempt)
+        probes = verdict.pop(PROBES)
+    elif not candidate.empty:
+        probes = await probes_of_traffic(context, update, base.prompt, candidate.prompt)
+    if verdict is not None and (why := self_judged(str(run["optimizer"]), verdict["judge"])):
+        verdict = {**verdict, "promoted": False, "reason": f"{verdict['reason']}; but {why}"}
+    result = _UpdateResult(update, base, region, candidate, verdict, run, _sources(context, update), probes)
+    with context.registry.change() as connection:
+        lease.check(connection)
+        stored = learner_store.read_update(connection, update.id)
+        # what it rests on may have been deleted meanwhile
+        done = _end(connection, result) if stored.outcome == learner_store.OPEN else stored
+    discard(folder)
+    return done
+
+
+async def _generate_events(
+    context: LearnerContext, update: PromptUpdate, base: Version, region: str
+) -> tuple[Sequence[Event], dict[str, Any], str]:
+    """The events that meet the requirements, the model that wrote them, and the folder of its journal."""
+    feedback = context.snapshot.advance().prompts.get(update.name, PromptFeedback())
+    facts = context.facts(update.name, base, context.settings(update.name))
+    votes = {
+        d.instruction: list(supporters(d, feedback, facts).values())
+        for d in update.requirements
+        if d.instruction
+    }
+    identity = {
+        "prompt": base.prompt.id,
+        "region": region,
+        "ledger": content_hash([event_to_json(event) for event in base.ledgers.get(region, ())]),
+        "feedback": content_hash(
+            [[d.text, d.instruction, votes.get(d.instruction)] for d in update.requirements]
+        ),
+    }
+    calls = context.config.calls if context.config.reader else 0
+    voters = sum(voters_of(votes[d.instruction], d.needed) for d in update.requirements if d.instruction)
+    most = calls + MAX_ATTEMPTS * voters
+    async with model_session(context.config, update.name, "update", identity, most) as session:
+        at = await now(session.run)
+        events = await generate_events(
+            session.run, base, region, update.requirements, votes, calls=calls, at=at
+        )
+    writer = {"optimizer": session.address, "simulated": session.simulated}
+    return events, {"kind": "learner", "update": update.id, **writer}, session.folder
+
+
+def _inspection(context: LearnerContext, update: PromptUpdate, settings: LearnerSettings) -> Inspection:
+    """What the new instructions are held against: the data behind the feedback and of the task, and what people accepted."""
+    feedback = context.snapshot.advance().prompts.get(update.name, PromptFeedback())
+    private: list[str] = []
+    for key in dict.fromkeys(feedback.rows[row].about for row in update.rows if row in feedback.rows):
+        stored = context.traffic.inference(key)
+        if stored is not None:
+            private += [stored.inference.output, *(str(value) for value in stored.inference.inputs.values())]
+    gate_config = context.config.gate(update.name)
+    if gate_config is not None:
+        task = load_task(gate_config.task)
+        for example in (*task.train, *task.validation, *task.test):
+            private += [*example.values.values(), str(example.target)]
+    with context.database.read() as connection:
+        accepted, _ = learner_store.read_decisions(connection, update.name)
+    wanted = {row for requirement in update.requirements if requirement.accepted for row in requirement.rows}
+    contrary = {requirement.text: requirement.contradicts for requirement in update.requirements}
+    return Inspection(settings.policy, accepted | wanted, private, contrary)
+
+
+def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
+    """Who sent the feedback behind an update, or what its texts were written from: users of apps and accounts, by name."""
+    kept = context.snapshot.advance().prompts.get(update.name, PromptFeedback()).rows
+    keys = dict.fromkeys(row for one in update.requirements for row in (*one.rows, *one.origin))
+    senders = [kept[key].who if key in kept else context.traffic.sender(key) for key in keys]
+    return sorted({who.partition(":")[2] for who in senders} - {""})
+
+
+def _provenance(connection: Connection, result: _UpdateResult) -> dict[str, list[str]]:
+    """Who shaped an update: the people who wrote texts of it, accepted what it rests on, or sent feedback behind it."""
+    requirements = result.update.requirements
+    return {
+        AUTHORS: [one.author for one in requirements],
+        ACCEPTER: learner_store.read_accepters(connection, result.update.name, requirements),
+        SOURCE: list(result.sources),
+    }
+
+
+def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
+    """What becomes of an update, in the transaction that makes it so, by the settings that hold then."""
+    update, verdict = result.update, result.verdict
+    settings = learner_store.read_settings(connection, update.name)
+    measured = None if verdict is None else dict(verdict)
+
+    def end(outcome: str, reason: str, **made: Any) -> PromptUpdate:
+        values = {"reason": reason, "flags": result.flags, "gate": measured, **made}
+        return learner_store.close_update(connection, update, outcome, **values)
+
+    if settings.mode == learner_store.MODE_OFF:
+        return end(learner_store.STALE, "learning was turned off")
+    if read_labels(connection, update.name).get(settings.label) != update.base:
+        reason = f"{settings.label} does not stand on version {update.base} any more"
+        return end(learner_store.STALE, reason)
+    if result.candidate.empty:
+        reason = "nothing was left after the checks" if result.flags else "no instruction follows from it"
+        return end(learner_store.EMPTY, reason)
+    if verdict is not None and verdict["high"] < 0:
+        return end(learner_store.REFUSED, verdict["reason"])
+    _note_instructions(connection, result)
+    auto = update.mode == learner_store.MODE_AUTO
+    why_not = _why_not(connection, update.name, settings, verdict) if auto else ""
+    if auto and not why_not:
+        return end(learner_store.STAGED, "the gate promoted it", version=_stage(connection, result))
+    proposal = file_proposal(
+        connection, f"{update.name}/{update.base}", PromptEdit(result.candidate.events, result.region), author=AUTHOR,
+        message=result.message, label=settings.label, evidence=result.evidence, gate=measured, run=result.run,
+        provenance=_provenance(connection, result),
+    )  # fmt: skip
+    return end(learner_store.PROPOSED, why_not, proposal=proposal.id)
+
+
+def _note_instructions(connection: Connection, result: _UpdateResult) -> None:
+    """Write down which instruction became of each requirement."""
+    name = result.update.name
+    before = learner_store.read_readings(connection, name)
+    made = instructions_of(result.update.requirements, result.candidate.events)
+    requirements = {
+        key: replace(one, instruction=made[key]) if key in made else one
+        for key, one in before.requirements.items()
+    }
+    learner_store.write_readings(connection, name, before, replace(before, requirements=requirements))
+
+
+def _why_not(
+    connection: Connection, name: str, settings: LearnerSettings, verdict: Mapping[str, Any] | None
+) -> str:
+    """Why an update that could have been staged waits for a person; nothing if it need not."""
+    if settings.mode != learner_store.MODE_AUTO:
+        why = f"the mode is {settings.mode} by now"
+    elif verdict is None:
+        why = "there is no task to gate it on"
+    elif not verdict["promoted"]:
+        why = verdict["reason"]
+    elif is_protected(connection, name, STAGING):
+        why = f"the label {STAGING} is protected"
+    else:
+        return ""
+    return f"a person decides: {why}"
+
+
+def _stage(connection: Connection, result: _UpdateResult) -> int:
+    """Make the version and put `staging` on it; `production` stays where it is."""
+    update, base = result.update, result.base
+    events = (*base.ledgers.get(result.region, ()), *result.candidate.events)
+    made = add_version(
+        connection, update.name, result.candidate.prompt, author=AUTHOR, message=result.message, parent=update.base,
+        run=result.run, evidence={**result.evidence, "gate": dict(result.verdict or {})},
+        ledgers={result.region: events}, provenance=_provenance(connection, result),
+    )  # fmt: skip
+    where = Address(update.name, STAGING)
+    put_label(connection, MOVE, where, made.version, ChangeActor(AUTHOR, "learned; the gate promoted it"))
+    return made.version
+
+
+def outstanding(context: LearnerContext, name: str, settings: LearnerSettings) -> PromptUpdate | None:
+    """The staged update whose version is still on trial: `staging` stands on it, `label` does not, and the experiment
+    that tries it, if there is one, has not ended."""
+    with context.database.read() as connection:
+        staged = learner_store.read_updates(connection, name, learner_store.STAGED, 1)
+        standing = read_labels(connection, name) if staged else {}
+    if (
+        not staged
+        or standing.get(STAGING) != staged[0].version
+        or standing.get(settings.label) == staged[0].version
+    ):
+        return None
+    if staged[0].experiment is not None and context.experiments is not None:
+        return staged[0] if context.experiments().get(staged[0].experiment).state == "running" else None
+    return staged[0]
+
+
+def follow_up(context: LearnerContext, name: str, settings: LearnerSettings) -> PromptUpdate | None:
+    """Start the experiment of a staged version that has none yet: part of the traffic, against the version that stands."""
+    update = outstanding(context, name, settings) if settings.mode == learner_store.MODE_AUTO else None
+    if (
+        update is None
+        or update.experiment is not None
+        or context.experiments is None
+        or context.config.experiment is None
+    ):
+        return None
+    arms = [{"version": update.base}, {"version": update.version}]
+    definition = {
+        **context.config.experiment,
+        "prompt": name,
+        "label": settings.label,
+        "arms": arms,
+        "control": update.base,
+    }
+    running = context.experiments().list(name, state="running").items
+    mine = [one for one in running if one.definition.versions == [update.base, update.version]]
+    if running and not mine:
+        return None
+    started = (
+        mine[0]
+        if mine
+        else context.experiments().create(definition, author=AUTHOR, message="learned; gated offline")
+    )
+    with context.database.begin() as connection:
+        return learner_store.close_update(connection, update, learner_store.STAGED, experiment=started.id)

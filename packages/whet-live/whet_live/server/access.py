@@ -1,0 +1,358 @@
+"""Access: users with a role, tokens of high entropy that are stored as digests only, sessions of browsers.
+
+A token is 256 random bits, so that a plain SHA-256 is enough at rest: there is nothing to guess. It is shown once, when it
+is made. A session is opened with a token and ends with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
+from hmac import compare_digest
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+
+from whet.errors import UsageError, did_you_mean
+from whet_client import LONGEST_NAME
+from whet_live.database import Database, iso, new_id, now, put, server_address, sessions, tokens, users
+from whet_live.learner import AUTHOR
+from whet_live.registry import append_entry, audited_transaction
+from whet_live.server.roles import Principal, Role
+
+PREFIX = "whet_"
+FIRST = "admin"
+SESSION_SECONDS = 12 * 3600
+HINT = 10
+MOST_USERS = 10_000
+MOST_PROMPTS = 100
+MOST_DAYS = 36_500
+_DAY = 86_400_000_000
+
+RESERVED = frozenset({AUTHOR, "whet", "system"})
+"""Names that nobody gets, in any case: what stands under them was measured here."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it may be shown. Times in microseconds since 1970 UTC; None means never. `prompts` are those that it is for,
+    None for all."""
+
+    id: str
+    hint: str
+    created: int
+    created_by: str
+    expires: int | None
+    revoked: int | None
+    prompts: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A person or a program with its tokens, the newest first."""
+
+    name: str
+    role: Role
+    app: bool
+    created: int
+    created_by: str
+    disabled: int | None
+    tokens: tuple[Token, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The user as JSON values."""
+        return {**asdict(self), "role": "app" if self.app else self.role.word}
+
+
+def digest(secret: bytes) -> bytes:
+    """What is stored of a token or a cookie: its SHA-256 as 64 hexadecimal digits."""
+    return hashlib.sha256(secret).hexdigest().encode()
+
+
+class Access:
+    """Users, tokens and sessions in the database.
+
+    Every change of users and tokens is written into the audit log first, in the same transaction. That entry is also
+    the lock behind which changes queue up, so that two admins cannot take each other's access at once.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], int] = now) -> None:
+        self._database = database
+        self._clock = clock
+
+    def first(self) -> str | None:
+        """Where there is no user yet: make the user `admin` and return its token, else None."""
+        with audited_transaction(self._database) as connection:
+            if connection.execute(select(users.c.name).limit(1)).first() is not None:
+                return None
+            self._add_user(connection, FIRST, Role.ADMIN, False, FIRST)
+            return self._add_token(connection, FIRST, FIRST, None, None)
+
+    def note_address(self, url: str) -> None:
+        """Remember where the server can be reached."""
+        with self._database.begin() as connection:
+            put(connection, server_address, {"one": 1, "url": url[:500], "at": self._clock()})
+
+    def address(self) -> str:
+        """Where the server that was started last can be reached; empty before the first start."""
+        with self._database.read() as connection:
+            return str(connection.execute(select(server_address.c.url)).scalar() or "")
+
+    def guarded(self) -> bool:
+        """Whether at least one token works, so that a server may be reached from outside."""
+        with self._database.read() as connection:
+            return connection.execute(_working(self._clock()).limit(1)).first() is not None
+
+    def add(
+        self,
+        name: str,
+        role: Role,
+        *,
+        app: bool = False,
+        by: str,
+        expires: int | None = None,
+        prompts: Collection[str] = (),
+        all_prompts: bool = False,
+    ) -> str:
+        """Add a user and return the token, which is never shown again. `expires` as in `Token`. A program's token is for
+        `prompts` or, if that is said, for `all_prompts`. Raises UsageError for a name that is taken, reserved or no name, and
+        for a program's token that is for nothing."""
+        if name.lower() in RESERVED:
+            raise UsageError(
+                f'"{name}" is the name under which the server itself writes. Choose another one.'
+            )
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f'"{name[:64]}" is no user name. Use 1 to 64 letters, digits and . _ @ + -, a letter or digit first.'
+            )
+        scope = _scope(name, app, prompts, all_prompts)
+        with audited_transaction(self._database) as connection:
+            if self._user(connection, name) is not None:
+                raise UsageError(
+                    f'There is a user "{name}" already. Give it another token, or choose another name.'
+                )
+            self._add_user(connection, name, role, app, by)
+            return self._add_token(connection, name, by, expires, scope)
+
+    def new_token(
+        self,
+        name: str,
+        *,
+        by: str,
+        expires: int | None = None,
+        prompts: Collection[str] = (),
+        all_prompts: bool = False,
+    ) -> str:
+        """Another token for a user, returned once; see `add`. Raises UsageError for a user that is unknown or disabled."""
+        with self._database.begin() as connection:
+            row = self._known(connection, name)
+            if row.disabled is not None:
+                raise UsageError(f"{name} is disabled. Give it a role first; that enables it again.")
+            scope = _scope(name, row.app, prompts, all_prompts)
+            return self._add_token(connection, name, by, expires, scope)
+
+    def revoke(self, token: str, *, by: str) -> None:
+        """End a token and its sessions. Raises UsageError for an unknown id, and for the last way in of an admin."""
+        with self._database.begin() as connection:
+            row = connection.execute(select(tokens.c.user, tokens.c.hint).where(tokens.c.id == token)).first()
+            if row is None:
+                raise UsageError(f'There is no token "{token[:36]}".')
+            self._note(connection, by, "access.revoke", row.user, {"token": row.hint})
+            moment = self._clock()
+            open_ones = tokens.c.id == token, tokens.c.revoked.is_(None)
+            connection.execute(update(tokens).where(*open_ones).values(revoked=moment))
+            connection.execute(delete(sessions).where(sessions.c.token == token))
+            self._keep_an_admin(connection)
+
+    def set_role(self, name: str, role: Role, *, by: str) -> None:
+        """Give a user another role; a disabled one is enabled. Raises UsageError for an unknown user and for the last
+        admin."""
+        with self._database.begin() as connection:
+            self._note(connection, by, "access.role", name, {"role": role.word})
+            self._known(connection, name)
+            connection.execute(
+                update(users).where(users.c.name == name).values(role=role.word, disabled=None)
+            )
+            self._keep_an_admin(connection)
+
+    def disable(self, name: str, *, by: str) -> None:
+        """Take every access from a user; its name stays in what it did. Raises UsageError for an unknown user and for
+        the last admin."""
+        with self._database.begin() as connection:
+            self._note(connection, by, "access.disable", name, {})
+            self._known(connection, name)
+            moment = self._clock()
+            connection.execute(update(users).where(users.c.name == name).values(disabled=moment))
+            theirs = select(tokens.c.id).where(tokens.c.user == name)
+            connection.execute(delete(sessions).where(sessions.c.token.in_(theirs)))
+            self._keep_an_admin(connection)
+
+    def users(self) -> list[User]:
+        """Everybody, by name."""
+        with self._database.read() as connection:
+            rows = connection.execute(select(users).order_by(users.c.name).limit(MOST_USERS)).all()
+            token_rows = connection.execute(select(tokens).order_by(tokens.c.id.desc())).all()
+        theirs: dict[str, list[Token]] = {}
+        for t in token_rows:
+            scope = None if t.prompts is None else tuple(t.prompts)
+            shown = Token(t.id, t.hint, t.created, t.created_by, t.expires, t.revoked, scope)
+            theirs.setdefault(t.user, []).append(shown)
+        return [
+            User(
+                u.name,
+                Role[u.role.upper()],
+                u.app,
+                u.created,
+                u.created_by,
+                u.disabled,
+                tuple(theirs.get(u.name, ())),
+            )
+            for u in rows
+        ]
+
+    def by_token(self, key: bytes) -> Principal | None:
+        """The caller whose token has this digest, if it still works."""
+        with self._database.read() as connection:
+            row = connection.execute(_working(self._clock()).where(tokens.c.digest == key.decode())).first()
+        return _principal(row, key)
+
+    def by_session(self, key: bytes) -> Principal | None:
+        """The caller whose session cookie has this digest, if neither session nor token ended."""
+        moment = self._clock()
+        statement = (
+            _working(moment, sessions.c.digest.label("key"))
+            .join(sessions, sessions.c.token == tokens.c.id)
+            .where(sessions.c.digest == key.decode(), sessions.c.expires > moment)
+        )
+        with self._database.read() as connection:
+            return _principal(connection.execute(statement).first(), key)
+
+    def open_session(self, secret: str) -> str | None:
+        """The cookie of a new session for a token; None when the token does not work, or is a program's."""
+        principal = self.by_token(digest(secret.encode("utf-8", "replace")))
+        if principal is None or principal.app:
+            return None
+        cookie, moment = secrets.token_urlsafe(32), self._clock()
+        with self._database.begin() as connection:
+            connection.execute(delete(sessions).where(sessions.c.expires <= moment))
+            connection.execute(
+                insert(sessions).values(
+                    digest=digest(cookie.encode()).decode(),
+                    token=principal.token,
+                    created=moment,
+                    expires=moment + SESSION_SECONDS * 1_000_000,
+                )
+            )
+        return cookie
+
+    def close_session(self, key: bytes) -> None:
+        """End the session whose cookie has this digest."""
+        with self._database.begin() as connection:
+            connection.execute(delete(sessions).where(sessions.c.digest == key.decode()))
+
+    def expiry(self, days: int | None) -> int | None:
+        """When a token ends that works for so many days (None: always). Raises UsageError for a number that is none."""
+        if days is None:
+            return None
+        if not 1 <= days <= MOST_DAYS:
+            raise UsageError(f"A token works for 1 to {MOST_DAYS:,} days; this is {days}.")
+        return self._clock() + days * _DAY
+
+    def _user(self, connection: Connection, name: str) -> Row[Any] | None:
+        return connection.execute(select(users).where(users.c.name == name)).first()
+
+    def _known(self, connection: Connection, name: str) -> Row[Any]:
+        row = self._user(connection, name)
+        if row is None:
+            names = connection.execute(select(users.c.name).limit(MOST_USERS)).scalars().all()
+            raise UsageError(f'There is no user "{name[:64]}".{did_you_mean(name[:64], names)}')
+        return row
+
+    def _add_user(self, connection: Connection, name: str, role: Role, app: bool, by: str) -> None:
+        row = {"name": name, "role": role.word, "app": app, "created": self._clock(), "created_by": by}
+        self._note(connection, by, "access.add", name, {"role": "app" if app else role.word})
+        connection.execute(insert(users).values(**row))
+
+    def _add_token(
+        self, connection: Connection, name: str, by: str, expires: int | None, scope: list[str] | None
+    ) -> str:
+        secret = PREFIX + secrets.token_urlsafe(32)
+        details: dict[str, Any] = {"token": secret[:HINT]} | ({} if scope is None else {"prompts": scope})
+        details |= {} if expires is None else {"expires": iso(expires)}
+        self._note(connection, by, "access.token", name, details)
+        connection.execute(
+            insert(tokens).values(
+                id=new_id(),
+                user=name,
+                digest=digest(secret.encode()).decode(),
+                hint=secret[:HINT],
+                created=self._clock(),
+                created_by=by,
+                expires=expires,
+                prompts=scope,
+            )
+        )
+        return secret
+
+    def _note(self, connection: Connection, by: str, action: str, name: str, what: dict[str, Any]) -> None:
+        append_entry(
+            connection, actor=by, action=action, subject=f"user:{name[:64]}", details=what, at=self._clock()
+        )
+
+    def _keep_an_admin(self, connection: Connection) -> None:
+        """Raises UsageError, which undoes the transaction, when nobody could give access any more."""
+        admins = _working(self._clock()).where(users.c.role == Role.ADMIN.word, users.c.app.is_(False))
+        if connection.execute(admins.limit(1)).first() is None:
+            raise UsageError("This is the last token of the last admin. Make another admin first.")
+
+
+def _working(moment: int, *more: Any) -> Select[Any]:
+    """Tokens that work now, with their users."""
+    key = more or (tokens.c.digest.label("key"),)
+    return (
+        select(users.c.name, users.c.role, users.c.app, tokens.c.id, tokens.c.prompts, *key)
+        .join(tokens, tokens.c.user == users.c.name)
+        .where(
+            users.c.disabled.is_(None),
+            tokens.c.revoked.is_(None),
+            tokens.c.expires.is_(None) | (tokens.c.expires > moment),
+        )
+    )
+
+
+def _principal(row: Row[Any] | None, key: bytes) -> Principal | None:
+    if row is None or not compare_digest(row.key.encode(), key):
+        return None
+    scope = None if row.prompts is None else frozenset(row.prompts)
+    return Principal(row.name, Role[row.role.upper()], row.app, row.id, prompts=scope)
+
+
+def _scope(name: str, app: bool, prompts: Collection[str], all_prompts: bool) -> list[str] | None:
+    """The prompts that a token is for, None for all. Raises UsageError."""
+    if not app:
+        if prompts or all_prompts:
+            raise UsageError(
+                f"{name} is a person, whose role says what they may do. Leave --prompt and --all-prompts out."
+            )
+        return None
+    if bool(prompts) == all_prompts:
+        raise UsageError(
+            f"Say which prompts the token of {name[:64]} is for: --prompt NAME, as often as needed, or else --all-prompts."
+        )
+    for prompt in prompts:
+        if not 0 < len(prompt) <= LONGEST_NAME or "|" in prompt or len(prompts) > MOST_PROMPTS:
+            raise UsageError(
+                f'A token cannot be for the prompt "{prompt[:60]}". A name has 1 to {LONGEST_NAME} characters and no |; a token '
+                f"is for at most {MOST_PROMPTS} names."
+            )
+    return None if all_prompts else sorted(set(prompts))
+
+
+def csrf_of(session: str) -> str:
+    """The secret that the forms of a session carry: SHA-256 of the cookie under another name, 64 hex digits."""
+    return hashlib.sha256(b"whet form " + session.encode()).hexdigest()

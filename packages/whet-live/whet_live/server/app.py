@@ -1,0 +1,78 @@
+"""The ASGI application: all routers behind one middleware, in the order in which their routes are matched."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from whet_live.server import openapi
+from whet_live.server.app_state import AppState
+from whet_live.server.endpoint import EndpointRouter, check, routes
+from whet_live.server.middleware import RequestMiddleware
+from whet_live.server.pages import (
+    access,
+    annotate,
+    assets,
+    audit,
+    changes,
+    experiments,
+    feedback,
+    learning,
+    prompts,
+    review,
+    runs,
+    trials,
+)
+from whet_live.server.responses import Refused
+from whet_live.server.v1 import ROUTERS as PROGRAMS
+
+_PAGES = (
+    assets,
+    prompts,
+    changes,
+    review,
+    annotate,
+    feedback,
+    learning,
+    experiments,
+    trials,
+    runs,
+    audit,
+    access,
+)
+_SERVED = (*PROGRAMS, *(page.router for page in _PAGES))
+ROUTERS: tuple[EndpointRouter, ...] = (*_SERVED, openapi.build_router(_SERVED))
+
+
+class Server:
+    """The application of one AppState. `routes` are what it serves, each an endpoint with its permission."""
+
+    def __init__(self, state: AppState, routers: tuple[EndpointRouter, ...] = ROUTERS) -> None:
+        self.state = state
+        self.routes = routes(routers)
+        check(self.routes)
+        router = Router(self.routes, redirect_slashes=False, default=_nowhere, lifespan=self._life)
+        self._middleware: ASGIApp = RequestMiddleware(router, state)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await self._middleware(scope, receive, send)
+
+    @asynccontextmanager
+    async def _life(self, app: Any) -> AsyncIterator[None]:
+        """From the first request to the last; then what was accepted is written and the database given back."""
+        if self.state.background is not None:
+            self.state.background.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(self.state.close)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise Refused(404, "There is nothing at this address.")

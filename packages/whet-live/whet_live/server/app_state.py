@@ -1,0 +1,226 @@
+"""What one running server shares between requests: data, callers, limits, figures."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import cookie_parser
+from starlette.types import Scope
+
+from whet_live.server.access import Access, csrf_of, digest
+from whet_live.server.limits import Buckets, ServerLimits
+from whet_live.server.metrics import Metrics
+from whet_live.server.responses import Refused
+from whet_live.server.roles import Principal
+from whet_live.traffic import Intake
+
+if TYPE_CHECKING:
+    from whet_live import Live
+    from whet_live.server.background_tasks import BackgroundTasks
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+REMEMBERED = 10_000
+REMEMBERED_SECONDS = 2.0
+PROBE_SECONDS = 1.0
+_LONGEST_WAY = 1000
+"""Characters at the end of X-Forwarded-For that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How a server is reached and where the runs lie.
+
+    `hosts` are the names that a Host header may carry, without a port: everything else is refused, so that no other
+    site's name can be turned to this server. `url` is the public address where the server stands behind a proxy that
+    speaks TLS; its host is allowed too, and cookies are then sent by TLS only. `runs` is the root of the run folders.
+    `proxies` are the addresses of proxies that say truly for whom they ask (X-Forwarded-For).
+    """
+
+    hosts: frozenset[str] = LOOPBACK
+    url: str = ""
+    runs: str = "runs"
+    proxies: frozenset[str] = frozenset()
+    limits: ServerLimits = field(default_factory=ServerLimits)
+
+    @property
+    def secure(self) -> bool:
+        """Whether callers reach the server by TLS."""
+        return self.url.startswith("https://")
+
+    @property
+    def allowed(self) -> frozenset[str]:
+        """Lower-case host names, that of `url` included."""
+        named = urlsplit(self.url).hostname if self.url else None
+        hosts = {host.lower() for host in self.hosts} | ({named.lower()} if named else set())
+        return frozenset(f"[{host}]" if ":" in host and not host.startswith("[") else host for host in hosts)
+
+
+class AppState:
+    """A server's shared state. Everything here is used from the event loop only, except `live` and `access`, whose
+    functions wait for the database and run in threads."""
+
+    def __init__(self, live: Live, access: Access, settings: ServerSettings) -> None:
+        self.live = live
+        self.access = access
+        self.background: BackgroundTasks | None = None
+        self.settings = settings
+        self.limits = settings.limits
+        self.metrics = Metrics()
+        self.stopping = asyncio.Event()
+        self.allowed = settings.allowed
+        self.cookie = "__Host-whet_session" if settings.secure else "whet_session"
+        self.streams: Counter[str] = Counter()
+        self.under_way: Counter[str] = Counter()
+        self._ingest = Buckets(self.limits.ingest)
+        self._rows = Buckets(self.limits.rows)
+        self._sent_bytes = Buckets(self.limits.sent_bytes)
+        self._use = Buckets(self.limits.use)
+        self._anonymous = Buckets(self.limits.anonymous)
+        self._failures = Buckets(self.limits.failures)
+        self._probing, self._probe_due = Lock(), 0.0
+        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+
+    async def who(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
+        """The caller, from its token or its session cookie; None for a caller that shows neither, or an ended session.
+
+        The token is looked up first: wrong ones from the same address, however many, never keep a right one out.
+        Raises Refused: 401 for a token that is wrong or revoked, 429 for that after too many of them."""
+        header = headers.get(b"authorization")
+        if header is not None:
+            scheme, _, secret = header.partition(b" ")
+            if scheme.lower() != b"bearer":
+                raise Refused(
+                    401, "The header is Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
+                )
+            principal = await self._find(scope, secret.strip(), self.access.by_token)
+            if principal is None:
+                raise Refused(401, "The token is wrong, revoked or expired.", {"WWW-Authenticate": "Bearer"})
+            return principal
+        cookie = cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(self.cookie, "")
+        return (
+            await self._find(scope, cookie.encode("latin-1", "replace"), self.access.by_session)
+            if cookie
+            else None
+        )
+
+    async def _find(
+        self, scope: Scope, secret: bytes, find: Callable[[bytes], Principal | None]
+    ) -> Principal | None:
+        key, known = digest(secret), self._known
+        kept = known.get(key)
+        if kept is not None and kept[0] > time.monotonic():
+            return kept[1]
+        principal = await run_in_threadpool(find, key)
+        if principal is None:
+            known.pop(key, None)
+            if find == self.access.by_token:
+                self.count_failure(scope)
+            return None
+        if find == self.access.by_session:
+            principal = replace(principal, csrf=csrf_of(secret.decode("latin-1")))
+        known[key] = (time.monotonic() + REMEMBERED_SECONDS, principal)
+        known.move_to_end(key)
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
+        return principal
+
+    def left(self, address: str) -> None:
+        """A request of this address ended."""
+        self.under_way[address] -= 1
+        if not self.under_way[address]:
+            del self.under_way[address]
+
+    def count_failure(self, scope: Scope) -> None:
+        """Count a wrong token, in a header or in the login form. Raises Refused (429) when there were too many."""
+        _wait(self._failures.take(address_of(scope)), "Too many wrong tokens")
+
+    @cached_property
+    def intake(self) -> Intake:
+        """The one writer of what programs send."""
+        return Intake(self.live.traffic)
+
+    def close(self) -> None:
+        """End what the server does by itself, write what was accepted, and give the database back."""
+        if self.background is not None:
+            self.background.stop()
+        if "intake" in self.__dict__:
+            self.intake.close()
+        self.live.close()
+
+    def check_storage(self) -> None:
+        """Raises StorageError when a row cannot be written now; asked often, it writes once in `PROBE_SECONDS`."""
+        with self._probing:
+            if time.monotonic() >= self._probe_due:
+                self.live.database.check_writable()
+                self._probe_due = time.monotonic() + PROBE_SECONDS
+
+    def forget(self) -> None:
+        """Look every caller up again: call it after access was changed, from any thread."""
+        self._known = OrderedDict()
+
+    def spend(self, who: Principal | None, scope: Scope, ingest: bool) -> None:
+        """Count one request. Raises Refused (429) with Retry-After when the caller's bucket is empty."""
+        if who is None:
+            seconds = self._anonymous.take(address_of(scope))
+        else:
+            seconds = (self._ingest if ingest else self._use).take(who.name)
+        _wait(seconds, "Too many requests")
+
+    def spend_bytes(self, who: Principal | None, size: int) -> None:
+        """Count the bytes of a request with rows. Raises Refused (429) with Retry-After."""
+        if who is not None:
+            _wait(self._sent_bytes.take(who.name, size), "Too many bytes")
+
+    def spend_rows(self, who: Principal, rows: int) -> None:
+        """Count the rows of a request. Raises Refused (429) with Retry-After."""
+        _wait(self._rows.take(who.name, rows), "Too many rows")
+
+    def check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Raises Refused (421) unless there is exactly one Host and it is an allowed name, with or without a port."""
+        host_headers = [value for name, value in headers if name == b"host"]
+        host = host_headers[0].decode("latin-1").lower() if len(host_headers) == 1 else ""
+        name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "0")
+        if name not in self.allowed or not port.isdecimal():
+            raise Refused(
+                421, "This server does not answer to that name. `whet serve --allow-host NAME` adds one."
+            )
+
+    def check_origin(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Raises Refused (403) when the Origin header names another site."""
+        origin = headers.get(b"origin")
+        if origin is None:
+            return
+        scheme = urlsplit(self.settings.url).scheme if self.settings.url else str(scope["scheme"])
+        if origin.lower() != f"{scheme}://".encode() + headers.get(b"host", b"").lower():
+            raise Refused(403, "The request comes from another site.")
+
+
+def address_of(scope: Scope) -> str:
+    """The caller's network address. Behind a proxy it is the proxy's, unless that is believed (`client_of`)."""
+    client: Any = scope.get("client")
+    return str(client[0]) if client else "unknown"
+
+
+def client_of(scope: Scope, proxies: Collection[str]) -> Any:
+    """Who asks: where the connection is that of one of `proxies`, the last address in X-Forwarded-For that is not."""
+    client: Any = scope.get("client")
+    if client and client[0] in proxies:
+        header = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        named = [part.strip() for part in header[-_LONGEST_WAY:].decode("latin-1").split(",")]
+        return next(((one, 0) for one in reversed(named) if one and one not in proxies), client)
+    return client
+
+
+def _wait(seconds: float, what: str) -> None:
+    if seconds > 0:
+        wait = max(1, -int(-seconds // 1))
+        raise Refused(429, f"{what}. Try again in {wait} s.", {"Retry-After": str(wait)})

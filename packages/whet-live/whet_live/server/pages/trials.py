@@ -1,0 +1,149 @@
+"""The form that starts an experiment between two versions, with guard-rails and the way to share the traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from whet.errors import UsageError
+from whet.reporting import Html, el, note
+from whet_live.experiments import BEHAVIOUR
+from whet_live.server.endpoint import EndpointRouter
+from whet_live.server.pages import ui
+from whet_live.server.request_context import RequestContext
+from whet_live.server.responses import or_404, see_other
+from whet_live.server.roles import Role
+
+router = EndpointRouter()
+
+GOALS = ("rating", "thumb", "copy", "regenerate", "abandon", "edit_distance", "external_check", BEHAVIOUR)
+UNITS = ("user", "session", "episode")
+POLICIES = {
+    "fixed": "fixed: the share above until the end (A/B)",
+    "ramp": "ramp: 5, 20, then 50 per cent",
+    "thompson": "thompson: more to what does well",
+    "top_two": "top two: soon a decision, most to the best two",
+    "track_and_stop": "track and stop: the soonest decision",
+}
+CEILINGS = {"cost": (20.0, 4.0), "latency": (20.0, 4.0)}
+"""What an answer costs or takes counts up to so many times the limit of its guard-rail, and so many times what it was for
+the control so far, whichever is more."""
+
+GUARDS = {
+    "error": ("Per cent of answers that may fail more often than now", 100.0),
+    "latency": ("Seconds that an answer may take longer than now", 1.0),
+    "cost": ("Dollars that an answer may cost more than now", 1.0),
+    "rating": ("Points that the rating may be worse than now", 1.0),
+}
+"""Guard-rails of the form: what is asked for, and how much of it is one unit of the metric."""
+
+
+@router("GET", "/new-experiment/{name:path}", Role.EDITOR)
+def new(call: RequestContext) -> Response:
+    """The form of an experiment between two versions; the HTTP interface takes whole definitions."""
+    name = call.path("name")
+    labels = or_404(call.state.live.registry.labels, name)
+    newest = labels["latest"]
+    unit = call.state.live.experiments.units(name).fitting
+    number: dict[str, Any] = {"required": True, "inputmode": "numeric"}
+    text = ui.text_input
+    words = {BEHAVIOUR: "behaviour: all that people do, weighted by ratings"}
+    goals = [(goal, words.get(goal, goal.replace("_", " "))) for goal in GOALS]
+    entry = ui.form(
+        call,
+        ui.path_to("new-experiment", name),
+        text("label", "Label that the winner gets", "production", required=True, maxlength=36),
+        text("control", "Version that is there now", str(labels.get("production", newest)), **number),
+        text("challenger", "Version to try", str(newest), **number),
+        ui.select("metric", "Better on", goals, "rating"),
+        text("hours", "Hours until an outcome counts as settled", "24", **number),
+        text("share", "Share of the traffic that tries it, in per cent", "20", **number),
+        ui.select("policy", "Share of the traffic from then on", POLICIES.items(), "fixed"),
+        ui.tiles(
+            "Everything stays the same for one",
+            [ui.tile("unit", one, one, checked=one == unit) for one in UNITS],
+        ),
+        _guards(),
+        ui.button("Start", "main", disabled=not call.may(Role.APPROVER)),
+    )
+    hint = (
+        "Starting sends real people to the new version, so it needs the role approver. A winner waits for an approval, "
+        "and its guard-rails are watched for a day after its move, with 10 per cent held out. Moving the label ends the "
+        "experiment."
+    )
+    above = [(name, ui.path_to("prompts", name))]
+    return ui.page(call, "New experiment", "experiments", note(hint), entry, above=above)
+
+
+def _guards() -> Html:
+    fields = [
+        ui.text_input(f"guard-{metric}", label, "5" if metric == "error" else "", inputmode="decimal")
+        for metric, (label, _) in GUARDS.items()
+    ]
+    hint = "A version that does more harm gets nobody any more. A guard-rail that is left empty is not set."
+    return el("fieldset", el("legend", "Guard-rails"), note(hint), fields)
+
+
+@router("POST", "/new-experiment/{name:path}", Role.APPROVER, form=new)
+def start(call: RequestContext) -> Response:
+    """Start an experiment between two versions."""
+    definition = definition_from(call.path("name"), call.form)
+    counts = call.state.live.traffic.counts([definition["prompt"]], definition["control"])
+    usual = {one.kind: one.mean for one in counts}
+    for guard in definition["guards"]:
+        if guard["metric"] in CEILINGS:
+            limits, times = CEILINGS[guard["metric"]]
+            guard["high"] = max(limits * guard["limit"], times * usual.get(guard["metric"], 0.0))
+    made = call.state.live.experiments.create(definition, author=call.name)
+    return see_other(ui.path_to("experiments", made.id))
+
+
+def definition_from(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    """The definition that the fields of the form mean, but for the range of what answers cost and take. Raises UsageError
+    naming the field."""
+    metric, policy = fields.get("metric", ""), fields.get("policy", "fixed")
+    if metric not in GOALS:
+        raise UsageError("Choose what the versions are compared on.")
+    if policy not in POLICIES:
+        raise UsageError("Choose how the traffic is shared.")
+    share = ui.whole_number(fields.get("share", ""), "The share")
+    if not 1 <= share <= 99:
+        raise UsageError("The share lies between 1 and 99 per cent.")
+    control, challenger = (ui.whole_number(fields.get(k, ""), "A version") for k in ("control", "challenger"))
+    goal = {
+        "name": metric,
+        "window": ui.whole_number(fields.get("hours", ""), "The number of hours") * 3600.0,
+    }
+    limits = {one: _limit(fields.get(f"guard-{one}", ""), one) for one in GUARDS}
+    return {
+        "prompt": name,
+        "label": fields.get("label", "").strip(),
+        "arms": [{"version": control, "weight": 100 - share}, {"version": challenger, "weight": share}],
+        "control": control,
+        "unit": fields.get("unit", "session"),
+        "goal": goal,
+        "guards": [_guard(one, limit, goal) for one, limit in limits.items() if limit is not None],
+        "policy": {"kind": policy},
+    }
+
+
+def _limit(text: str, metric: str) -> float | None:
+    """The limit of a guard-rail in units of its metric; None for an empty field."""
+    label, scale = GUARDS[metric]
+    if not text.strip():
+        return None
+    try:
+        limit = float(text.strip()) / scale
+    except ValueError:
+        limit = math.nan
+    if not 0 <= limit < math.inf or (limit == 0 and metric in CEILINGS):
+        raise UsageError(f'"{label}" is "{text[:40]}"; write a number above 0, or leave it empty.')
+    return limit
+
+
+def _guard(metric: str, limit: float, goal: Mapping[str, Any]) -> dict[str, Any]:
+    guard = {"metric": metric, "limit": limit}
+    return {**guard, "window": goal["window"]} if metric == "rating" else guard

@@ -1,0 +1,253 @@
+"""Starting and stopping a server: who may reach it, where it listens, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from whet.errors import UsageError
+from whet_live import Live, open_live
+from whet_live.registry import ANY_PROMPT
+from whet_live.server.access import Access
+from whet_live.server.app import Server
+from whet_live.server.app_state import LOOPBACK, AppState, ServerSettings
+from whet_live.server.background_tasks import ACTOR as STARTED
+from whet_live.server.background_tasks import LOOK_SECONDS, BackgroundTasks, LearnerProcess, learn_with
+from whet_live.server.http_protocol import careful_protocol
+from whet_live.server.limits import ServerLimits
+from whet_live.server.metrics import log_to_stderr
+from whet_live.server.responses import link_with
+
+if TYPE_CHECKING:
+    from whet_live.learner import LearnerConfig
+
+PORT = 8321
+DRAIN_SECONDS = 10
+IDLE_SECONDS = 30
+LOCKED = (
+    "The label production is locked now: of every prompt it moves when somebody else approves. Alone here?",
+    "  whet prompts protect '*' production --off",
+)
+"""The lines printed once, when a database is served for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The options of `whet serve`. There is no option that leaves out authentication.
+
+    `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
+    `proxies` the addresses of proxies in front whose X-Forwarded-For is believed,
+    `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
+    with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
+    the days that traffic is kept, None for ever.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    url: str = ""
+    hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    database: str | None = None
+    runs: str = "runs"
+    learner: LearnerConfig | None = None
+    every: float = LOOK_SECONDS
+    retention: int | None = None
+    certificate: str | None = None
+    key: str | None = None
+    limits: ServerLimits = field(default_factory=ServerLimits)
+
+    @property
+    def public(self) -> bool:
+        """Whether other machines can reach the address."""
+        if self.host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return True
+
+
+def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, then finish the requests that are under way and write what was accepted.
+
+    `say` gets the lines for a person at the terminal, `show_token` those with the first token, once: they are no part of the log.
+    Raises UsageError for an address that cannot be used, and for a public one while nobody has a token; StorageError for
+    the database.
+    """
+    _check(options)
+    log_to_stderr(logging.INFO)
+    with open_live(options.database) as live:
+        access = Access(live.database)
+        token = _admit(options, access)
+        locked = live.registry.protect_first(ANY_PROMPT, "production", actor=STARTED)
+        with listen(options) as listening:
+            state = AppState(live, access, settings_of(options))
+            state.background = background_of(live, options)
+            address = address_at(options, listening.getsockname()[1])
+            access.note_address(address)
+            for line in [*welcome(options, address, token), *(LOCKED if locked else ())]:
+                say(line)
+            for line in token_lines(address, token):
+                show_token(line)
+            _allow_files(options.limits.connections)
+            try:
+                Uvicorn(state, options).run([listening])
+            finally:
+                state.background.stop()
+
+
+def _allow_files(connections: int) -> None:
+    """Raise the soft limit on open files, which is often 1,024, so that it is not reached before that on connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * connections + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
+    """What the server does by itself: decide experiments and, where it has a `learner`, learn in another process."""
+    learner = None
+    if options.learner is not None:
+        from whet_live.learner import check_reader
+
+        check_reader(options.learner)
+        learn_with(live, options.learner, learns=False)
+        learner = LearnerProcess(options.database, options.learner, options.every)
+    return BackgroundTasks(live, learner=learner, seconds=options.every, retention=options.retention)
+
+
+def settings_of(options: ServeOptions) -> ServerSettings:
+    """The settings of the application behind these options."""
+    hosts = LOOPBACK | set(options.hosts)
+    tls = f"https://{options.host}" if options.certificate and not options.url else options.url
+    return ServerSettings(frozenset(hosts), tls, options.runs, frozenset(options.proxies), options.limits)
+
+
+def _check(options: ServeOptions) -> None:
+    if options.url and not _is_origin(options.url):
+        raise UsageError(f'--url is "{options.url}". Write an address like https://whet.example.org.')
+    if bool(options.certificate) != bool(options.key):
+        raise UsageError("--tls-cert and --tls-key belong together. Give both files.")
+    for file in (options.certificate, options.key):
+        if file is not None and not Path(file).is_file():
+            raise UsageError(f"{file}: there is no such file.")
+    if options.public and not options.url:
+        raise UsageError(
+            f"{options.host} can be reached from other machines. Say by which address: --url https://NAME "
+            "(requests for any other name are refused)."
+        )
+
+
+def _is_origin(url: str) -> bool:
+    """Whether a text is http or https, a host and perhaps a port, and nothing else."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    rest = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    return known and not rest and not any(c.isspace() for c in url)
+
+
+def _admit(options: ServeOptions, access: Access) -> str | None:
+    """The first token of a new installation on loopback. A public address opens only to tokens that exist."""
+    if not options.public:
+        return access.first()
+    if not access.guarded():
+        raise UsageError(
+            f"{options.host} can be reached from other machines, and nobody has a token yet. Make one first: "
+            "whet access add NAME --role admin"
+        )
+    return None
+
+
+def listen(options: ServeOptions) -> socket.socket:
+    """A socket at the address, so that a port in use is reported before anything starts. Raises UsageError."""
+    host = options.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, options.port))
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"The server cannot listen at {options.host}:{options.port}: {error.strerror}. Choose another --port."
+        ) from error
+    return listening
+
+
+def address_at(options: ServeOptions, port: int) -> str:
+    """The address of the page: the public one, or that of this machine with the port."""
+    scheme = "https" if options.certificate else "http"
+    host = options.host.strip("[]")
+    host = f"[{host}]" if ":" in host else host
+    return options.url.rstrip("/") or f"{scheme}://{host}:{port}"
+
+
+def welcome(options: ServeOptions, address: str, token: str | None) -> list[str]:
+    """The lines printed at the start: the address, and how to sign in."""
+    lines = [f"whet serves at {address}"]
+    if token is None:
+        lines.append("Sign in with your token; `whet access token NAME` makes another.")
+    if options.public and address.startswith("http://"):
+        lines.append("Warning: without TLS everybody on the way reads tokens. Use --tls-cert or a proxy.")
+    return lines
+
+
+def token_lines(address: str, token: str | None) -> list[str]:
+    """The link with the first token, where one was made."""
+    if token is None:
+        return []
+    return [
+        f"Open {link_with(address, token)}",
+        "This token of the user admin is shown only now. `whet access add NAME --role ROLE` makes others.",
+    ]
+
+
+class Uvicorn(uvicorn.Server):
+    """The HTTP server, which notifies the AppState when it begins to stop, so that event streams end by themselves."""
+
+    def __init__(self, state: AppState, options: ServeOptions) -> None:
+        self._state = state
+        super().__init__(
+            uvicorn.Config(
+                Server(state),
+                http=careful_protocol(state.limits, state.metrics, state.settings.proxies),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=IDLE_SECONDS,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
+                ssl_certfile=options.certificate,
+                ssl_keyfile=options.key,
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal is the usual end of a server, not a failure; a second Ctrl-C does not wait for anybody."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, finish what runs, drain what was accepted."""
+        self._state.stopping.set()
+        await super().shutdown(sockets)

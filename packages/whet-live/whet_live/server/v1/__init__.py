@@ -1,0 +1,15 @@
+"""What programs use: JSON over HTTP, OTLP traces, health and figures."""
+
+from __future__ import annotations
+
+from whet_live.server.endpoint import EndpointRouter
+from whet_live.server.v1 import experiments, health, ingest, prompts, runs, traffic
+
+ROUTERS: tuple[EndpointRouter, ...] = (
+    ingest.router,
+    health.router,
+    traffic.router,
+    prompts.router,
+    experiments.router,
+    runs.router,
+)

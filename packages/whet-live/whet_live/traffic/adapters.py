@@ -1,0 +1,212 @@
+"""Rows of feedback in the words of other tools (Phoenix, LangSmith, TensorZero, plain tables), in ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from whet.errors import UsageError
+from whet.feedback.rows import FeedbackRow, read_row, snake_case
+from whet_client.ids import microseconds, new_id, now
+from whet_client.records import (
+    EARLIEST,
+    LATEST,
+    LONGEST_ID,
+    LONGEST_LABEL,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    SOURCES,
+    Feedback,
+)
+
+_ABOUT = {
+    "span_id": "inference", "run_id": "inference", "inference_id": "inference", "observation_id": "inference",
+    "trace_id": "episode", "episode_id": "episode", "session_id": "session", "response_id": "response",
+}  # fmt: skip
+_SAYS = frozenset(
+    ("metric_name", "key", "score", "result", "annotator_kind", "rating", "comment", "correction", "label")
+)
+SOURCE_OF = {
+    "human": "annotator", "annotator": "annotator", "annotation": "annotator", "api": "user", "app": "user",
+    "user": "user", "end_user": "user", "llm": "model", "model": "model", "eval": "model", "code": "code",
+    "program": "code",
+}  # fmt: skip
+THUMBS = frozenset(("thumb", "thumbs", "vote", "like", "user_feedback", "thumbs_up"))
+STARS = frozenset(("rating", "stars", "user_rating"))
+
+
+def is_foreign(row: Mapping[str, Any]) -> bool:
+    """Whether a row names what it is about and what it says as another tool does."""
+    names = {snake_case(name) for name in row}
+    return bool(names & _ABOUT.keys()) and bool(names & _SAYS)
+
+
+def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Target kind and id: the narrowest that the row names."""
+    named = {snake_case(name): value for name, value in row.items()}
+    for name, kind in _ABOUT.items():
+        value = named.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
+            return kind, str(value).strip()
+    return None
+
+
+def translate_row(row: Mapping[str, Any], where: str) -> list[Feedback]:
+    """One row as feedback of ours. Raises UsageError (`where` first) when it says nothing, or about nothing."""
+    target = target_of(row)
+    if target is None:
+        raise UsageError(f"{where}: the row names nothing that it is about. Add inference_id or span_id.")
+    return convert_content(read_row(row, where), row, target)
+
+
+def convert_content(
+    content: FeedbackRow, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
+) -> list[Feedback]:
+    """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
+
+    A word such as Good is a thumb, and so are 0 and 1 in a column of thumbs; 1 to 5 in a column of stars is a rating;
+    any other number is a score. Texts are cut to what is kept. Ids follow `own`, or else the row's own id.
+    """
+    names = {snake_case(name) for name in row}
+    metric = next(
+        (str(content.metadata[n]) for n in ("metric_name", "key", "name") if content.metadata.get(n)), ""
+    )
+    base = Feedback(
+        kind="comment",
+        target=storable_text(target[1])[:LONGEST_ID],
+        target_kind=target[0],
+        name=storable_text(metric)[:LONGEST_NAME] or None,
+        source=SOURCE_OF.get(snake_case(content.source or ""), "user"),
+        user=storable_text(content.user or "")[:LONGEST_ID] or None,
+        time=moment(content.time),
+    )
+    parts = _parts(base, content, names | {snake_case(metric)})
+    own = own or (content.id if names & {"id", "feedback_id", "row_id"} else "")
+    return [replace(part, id=_id(own, part.kind, number)) for number, part in enumerate(parts)]
+
+
+def _parts(base: Feedback, content: FeedbackRow, names: set[str]) -> list[Feedback]:
+    parts: list[Feedback] = []
+    reason = _cut_text(content.explanation or content.comment)
+    label = storable_text(content.label or "")[:LONGEST_LABEL] or None
+    if content.rating is not None:
+        kind, value = _kind(content, content.rating, names) if label is None else ("score", content.rating)
+        parts.append(replace(base, kind=kind, value=value, text=reason, label=label))
+    elif label:
+        parts.append(replace(base, kind="label", label=label, text=reason))
+    texts = {part.text for part in parts}
+    if content.corrected:
+        parts.append(replace(base, kind="correction", text=_cut_text(content.corrected)))
+    for text in dict.fromkeys((_cut_text(content.comment), _cut_text(content.explanation))):
+        if text and text not in texts:
+            parts.append(replace(base, kind="comment", text=text))
+    return parts
+
+
+def _kind(content: FeedbackRow, rating: float, names: set[str]) -> tuple[str, float]:
+    """What a number is, by the column that it stands in."""
+    worded = content.liked is not None and not names & {"metric_name", "key", "name"}
+    if worded or (names & THUMBS and rating in (-1, 0, 1)):
+        return "thumb", max(rating, 0.0)
+    if names & STARS and 1 <= rating <= 5:
+        return "rating", rating
+    return "score", rating
+
+
+def read_evaluation(
+    fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int
+) -> Feedback | None:
+    """The result of an evaluation as feedback: `name`, `score`, `label`, `explanation`, `source`, `user`.
+
+    A score of 0 or 1 for thumbs is a thumb, 1 to 5 for stars a rating, and both come from a user unless `source` says
+    otherwise; else the source is a model. None when there is neither score, label nor explanation.
+    """
+    name, label = _field(fields, "name", LONGEST_NAME), _field(fields, "label", LONGEST_LABEL)
+    reason = _field(fields, "explanation", LONGEST_TEXT)
+    score, source = as_number(fields.get("score")), fields.get("source")
+    if score is None and label is None and reason is None:
+        return None
+    kind = "score" if score is not None else "label" if label else "comment"
+    metric = snake_case(name or "")
+    thumb, stars = (
+        metric in THUMBS and score in (0, 1),
+        metric in STARS and score is not None and 1 <= score <= 5,
+    )
+    if (thumb or stars) and label is None:
+        kind, source = "thumb" if thumb else "rating", source or "user"
+    return Feedback(
+        kind=kind,
+        target=target[1],
+        target_kind=target[0],
+        value=score,
+        label=label,
+        text=reason,
+        name=name,
+        source=source if source in SOURCES else "model",
+        user=_field(fields, "user", LONGEST_ID),
+        id=id[:LONGEST_ID],
+        time=time,
+    )
+
+
+def _field(fields: Mapping[str, Any], name: str, most: int) -> str | None:
+    value = fields.get(name)
+    return storable_text(str(value))[:most] or None if value not in (None, "") else None
+
+
+def as_number(value: object) -> float | None:
+    """A number, also one that is written as a text, true as 1; None when it is none.
+
+    >>> as_number("0.5"), as_number(True), as_number("x")
+    (0.5, 1.0, None)
+    """
+    if not isinstance(value, bool | int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def storable_text(text: str) -> str:
+    """A text that every database keeps: no NUL, no half of a surrogate pair."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return text.replace("\x00", "")
+
+
+def _cut_text(text: str | None) -> str | None:
+    return storable_text(text)[:LONGEST_TEXT] or None if text else None
+
+
+def moment(value: object) -> int:
+    """A time of another tool in microseconds: ISO 8601, or a number of seconds, milliseconds, microseconds or
+    nanoseconds since 1970; now, when it cannot be read."""
+    time = read_moment(value)
+    return now() if time is None else time
+
+
+def read_moment(value: object) -> int | None:
+    """The time that `moment` reads; None for what is none."""
+    text = str(value).strip() if value is not None else ""
+    if re.fullmatch(r"\d{10,19}(\.\d+)?", text):
+        number = float(text) if "." in text else int(text)
+        for unit in (1_000_000, 1000, 1):
+            if EARLIEST <= number * unit < LATEST:
+                return int(number * unit)
+        number = int(number) // 1000
+        return number if EARLIEST <= number < LATEST else None
+    try:
+        time = microseconds(text)
+    except UsageError:
+        return None
+    return time if EARLIEST <= time < LATEST else None
+
+
+def _id(own: str, kind: str, number: int) -> str:
+    if not own:
+        return new_id()
+    own = storable_text(own)
+    return own[:LONGEST_ID] if number == 0 else f"{own[: LONGEST_ID - 20]}#{kind}"

@@ -1,0 +1,95 @@
+"""Answers with their signals and ratings, read from the store for `behaviour.fit_behaviour`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from whet.errors import UsageError
+from whet_client.records import IMPLICIT
+from whet_live.database import Database
+from whet_live.traffic.behaviour import BehaviourModel, RatedAnswer, fit_behaviour
+from whet_live.traffic.search import Filter, find_inferences
+from whet_live.traffic.traffic_tables import feedback
+from whet_live.traffic.write import chunks
+
+PEOPLE = ("user", "annotator")
+_ROWS = 1000
+_COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
+    **dict.fromkeys(("regenerate", "follow_up", "dwell", "share"), math.fsum),
+    "edit_distance": itemgetter(-1),
+    "external_check": fmean,
+}
+"""What several signals of a kind are together; of the other kinds the largest counts."""
+
+
+def observations(
+    database: Database, prompt: str, version: int | None = None, since: int | None = None, most: int = 100_000
+) -> Iterator[RatedAnswer]:
+    """The newest `most` answers of a prompt, rated or not, newest first.
+
+    A rating of 1 to 5 becomes 0 to 1, a thumb 0 or 1; several by people are averaged, those of models and programs are
+    left out. Of several equal signals counts and seconds are added up, checks averaged, the last edit distance and
+    the largest part that was copied count.
+    """
+    wanted, cursor, left = Filter(prompt=prompt, version=version, since=since), None, most
+    while left > 0:
+        with database.read() as connection:
+            page = find_inferences(connection, wanted, min(_ROWS, left), cursor)
+            by_answer = _feedback_by_answer(connection, [row.seq for row in page.rows])
+        for row in page.rows:
+            rows = by_answer.get(row.seq, [])
+            yield RatedAnswer(row.inference.id, signals(rows), rating(rows), row.inference.user)
+        left -= len(page.rows)
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def behaviour_of(
+    database: Database, prompt: str, version: int | None = None, since: int | None = None
+) -> BehaviourModel:
+    """The reward that the traffic of a prompt teaches now. Raises UsageError while there is too little to learn it from.
+
+    It does not change with later traffic: keep `model.as_json()` where the same reward is to hold for a while, read it
+    with `BehaviourModel.from_json`, and `model.reward(signals(rows))` is what one answer earned.
+    """
+    answers = list(observations(database, prompt, version, since))
+    if not answers:
+        of = f'"{prompt}"' if version is None else f'version {version} of "{prompt}"'
+        raise UsageError(f"No answers of {of} are stored{'' if since is None else ' since then'}.")
+    return fit_behaviour(answers)
+
+
+def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Any]]:
+    by_answer: dict[int, list[Any]] = {}
+    columns = (feedback.c.about, feedback.c.kind, feedback.c.value, feedback.c.source)
+    for part in chunks(numbers):
+        query = select(*columns).where(feedback.c.about.in_(part)).order_by(feedback.c.seq)
+        for row in connection.execute(query):
+            by_answer.setdefault(row.about, []).append(row)
+    return by_answer
+
+
+def signals(rows: Sequence[Any]) -> Mapping[str, float]:
+    """Implicit signals of one answer, one value for each kind, from rows with `kind` and `value` in order."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row.kind in IMPLICIT and row.value is not None:
+            values.setdefault(row.kind, []).append(row.value)
+    return {kind: _COMBINED.get(kind, max)(amounts) for kind, amounts in values.items()}
+
+
+def rating(rows: Sequence[Any]) -> float | None:
+    """The mean rating by people in 0..1, from rows with `kind`, `value` and `source`; None without one."""
+    ratings = [
+        (row.value - 1) / 4 if row.kind == "rating" else row.value
+        for row in rows
+        if row.kind in ("rating", "thumb") and row.source in PEOPLE and row.value is not None
+    ]
+    return fmean(ratings) if ratings else None

@@ -1,0 +1,270 @@
+"""Rows of exports: OpenAI Evals output items, Langfuse observations and scores, Phoenix spans with their annotations.
+
+Each reader takes one row and says what it holds, or None when the row is of another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whet.feedback.rows import snake_case
+from whet_client.records import (
+    LARGEST_VERSION,
+    LONGEST_ID,
+    LONGEST_NAME,
+    LONGEST_OUTPUT,
+    LONGEST_TEXT,
+    Feedback,
+    Inference,
+)
+from whet_live.traffic.adapters import SOURCE_OF, as_number, moment, read_evaluation, storable_text
+from whet_live.traffic.otlp.content import as_text, parse_json_text
+from whet_live.traffic.otlp.decode import OtlpSpan
+from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer
+
+UNNAMED = ""
+"""The prompt of an inference whose row names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRow:
+    """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback."""
+
+    inferences: list[Inference] = field(default_factory=list)
+    feedback: list[Feedback] = field(default_factory=list)
+
+
+def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
+    """An output item of an OpenAI eval run: the answer, and a score for each grader."""
+    sample = parse_json_text(row.get("sample"))
+    if not isinstance(sample, Mapping) or "datasource_item" not in row:
+        return None
+    usage = _mapping(sample.get("usage"))
+    failed = _mapping(sample.get("error")).get("message")
+    id = short(row.get("id"), LONGEST_ID) or ""
+    time = moment(row.get("created_at"))
+    inference = Inference(
+        prompt=UNNAMED,
+        id=id,
+        inputs=as_inputs(row["datasource_item"]),
+        output=as_output(sample.get("output")),
+        model=short(sample.get("model"), LONGEST_ID),
+        input_tokens=_whole(usage.get("prompt_tokens")),
+        output_tokens=_whole(usage.get("completion_tokens")),
+        error=short(failed, LONGEST_TEXT),
+        time=time,
+    )
+    scores = []
+    for number, values in enumerate(_items(row.get("results"))):
+        passed = values.get("passed")
+        fields = {
+            **values,
+            "label": None if passed is None else "pass" if passed else "fail",
+            "explanation": values.get("explanation") or values.get("reason"),
+            "source": "model" if "model" in str(values.get("type", "")) else "code",
+        }
+        scores.append(read_evaluation(fields, ("inference", id), f"{id}#{number}", time))
+    return ExportedRow([inference], [one for one in scores if one is not None])
+
+
+def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
+    """A Langfuse observation or score, in the words of its interface or of its blob storage."""
+    named = {snake_case(key): value for key, value in row.items()}
+    if "trace_id" in named and "name" in named and named.keys() & {"data_type", "string_value"}:
+        score = _langfuse_score(named, ("episode", str(named["trace_id"] or "")))
+        return ExportedRow(feedback=[score] if score else [])
+    if "trace_id" not in named or not named.keys() & {
+        "parent_observation_id",
+        "prompt_name",
+        "provided_model_name",
+    }:
+        return None
+    if str(named.get("type") or "GENERATION").upper() != "GENERATION":
+        return ExportedRow()
+    inference = _langfuse_answer(named)
+    scores = map(_plainly, _items(named.get("scores")))
+    feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
+    return ExportedRow([inference], [one for one in feedback if one is not None])
+
+
+def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
+    """A whole Langfuse trace: its generations, its own scores and theirs. Without a generation it is the answer itself."""
+    named = {snake_case(key): value for key, value in row.items()}
+    parts = parse_json_text(named.get("observations"))
+    if (
+        "trace_id" in named
+        or not isinstance(parts, list)
+        or not all(isinstance(one, Mapping) for one in parts)
+    ):
+        return None
+    key = short(named.get("id"), LONGEST_ID) or ""
+    shared = {
+        "user_id": named.get("user_id"),
+        "session_id": named.get("session_id"),
+        "parent_observation_id": None,
+    }
+    rows = map(_plainly, (*parts, *_items(named.get("scores"))))
+    read = [langfuse({**shared, **one, "trace_id": key}) or ExportedRow() for one in rows]
+    inferences = [one for exported in read for one in exported.inferences]
+    if not inferences:
+        inferences = [_langfuse_answer({**named, "trace_id": key, "start_time": named.get("timestamp")})]
+    return ExportedRow(inferences, [one for exported in read for one in exported.feedback])
+
+
+def _plainly(value: Any) -> dict[str, Any]:
+    return {snake_case(key): inner for key, inner in _mapping(value).items()}
+
+
+def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
+    usage = _mapping(named.get("usage_details")) or _mapping(named.get("usage"))
+    costs = (
+        named.get("total_cost"),
+        named.get("calculated_total_cost"),
+        _mapping(named.get("cost_details")).get("total"),
+    )
+    cost = next((value for raw in costs if (value := as_number(raw)) is not None), None)
+    start, end, latency = named.get("start_time"), named.get("end_time"), as_number(named.get("latency"))
+    if latency is None and start and end:
+        latency = max(moment(end) - moment(start), 0) / 1e6
+    failed = str(named.get("level") or "").upper() == "ERROR"
+    return Inference(
+        prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
+        version=_whole(named.get("prompt_version")) or 0,
+        id=short(named.get("id"), LONGEST_ID) or "",
+        inputs=as_inputs(named.get("input")),
+        output=as_output(named.get("output")),
+        model=short(named.get("model") or named.get("provided_model_name"), LONGEST_ID),
+        cost=cost,
+        latency=latency,
+        input_tokens=_whole(usage.get("input", usage.get("promptTokens"))),
+        output_tokens=_whole(usage.get("output", usage.get("completionTokens"))),
+        session=short(named.get("session_id"), LONGEST_ID),
+        user=short(named.get("user_id"), LONGEST_ID),
+        episode=short(named.get("trace_id"), LONGEST_ID),
+        error=short(named.get("status_message") or "error", LONGEST_TEXT) if failed else None,
+        time=moment(start),
+    )
+
+
+def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Feedback | None:
+    if named.get("observation_id"):
+        target = ("inference", str(named["observation_id"]))
+    elif not target[1] and named.get("session_id"):
+        target = ("session", str(named["session_id"]))
+    kind = str(named.get("data_type") or "").upper()
+    text = kind in ("TEXT", "CORRECTION")
+    label = None if text or kind in ("NUMERIC", "BOOLEAN") else named.get("string_value")
+    fields = {
+        "name": named.get("name"),
+        "score": None if text or label else named.get("value"),
+        "label": label,
+        "explanation": (named.get("string_value") if text else None) or named.get("comment"),
+        "source": SOURCE_OF.get(str(named.get("source") or "").casefold(), "user"),
+        "user": named.get("author_user_id"),
+    }
+    time = moment(named.get("timestamp") or named.get("created_at"))
+    feedback = read_evaluation(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
+    return (
+        replace(feedback, kind="correction")
+        if feedback and feedback.text and kind == "CORRECTION"
+        else feedback
+    )
+
+
+def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
+    """A Phoenix span (a row of its data frame, or an object of its interface) with its annotations."""
+    context = _mapping(row.get("context"))
+    id, trace = (
+        row.get("context.span_id", context.get("span_id")),
+        row.get("context.trace_id", context.get("trace_id")),
+    )
+    if not isinstance(id, str) or "start_time" not in row:
+        return None
+    attributes: dict[str, Any] = {}
+    for key, value in row.items():
+        if key == "attributes" or key.startswith("attributes."):
+            _flatten(key[len("attributes.") :], parse_json_text(value), attributes)
+    if row.get("span_kind"):
+        attributes.setdefault("openinference.span.kind", row["span_kind"])
+    failed = str(row.get("status_code") or "").upper() == "ERROR"
+    span = OtlpSpan(
+        trace=str(trace or ""),
+        id=id,
+        name=str(row.get("name") or ""),
+        start=moment(row["start_time"]) * 1000,
+        end=moment(row["end_time"]) * 1000 if row.get("end_time") else 0,
+        attributes=attributes,
+        error=str(row.get("status_message") or "error") if failed else None,
+    )
+    inference = answer_of(span) if is_answer(span) else None
+    if inference is not None and inference.prompt == "otlp/unknown":
+        inference = replace(inference, prompt=UNNAMED)
+    feedback = [one for one in evaluations(span, inference) if one.target]
+    for number, one in enumerate(_items(row.get("annotations"))):
+        annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
+        feedback += [annotation] if annotation else []
+    return ExportedRow([inference] if inference else [], feedback)
+
+
+def _phoenix_annotation(
+    one: Mapping[str, Any], target: tuple[str, str], key: str, nanoseconds: int
+) -> Feedback | None:
+    result = {**one, **_mapping(one.get("result"))}
+    source = SOURCE_OF.get(str(one.get("annotator_kind") or "").casefold(), "model")
+    fields = {**result, "source": source, "user": one.get("user_id")}
+    return read_evaluation(
+        fields, target, str(one.get("id") or key), moment(one.get("created_at") or nanoseconds // 1000)
+    )
+
+
+def _flatten(prefix: str, value: Any, attributes: dict[str, Any]) -> None:
+    """Nested attributes under dotted names, the whole ones beside them."""
+    if prefix:
+        attributes[prefix] = value
+    items = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, inner in items:
+        _flatten(f"{prefix}.{key}" if prefix else str(key), parse_json_text(inner), attributes)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    content = parse_json_text(value)
+    return content if isinstance(content, Mapping) else {}
+
+
+def _items(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list, which may be written as a text; none where it is no list."""
+    content = parse_json_text(value)
+    return [_mapping(one) for one in content] if isinstance(content, list) else []
+
+
+def _whole(value: Any) -> int | None:
+    number = as_number(value)
+    return int(number) if number is not None and 0 <= number <= LARGEST_VERSION else None
+
+
+def short(value: Any, most: int) -> str | None:
+    """The value as a text that is kept; None when there is none."""
+    return storable_text(as_text(value))[:most] or None if value not in (None, "") else None
+
+
+def as_inputs(value: Any) -> dict[str, Any]:
+    """An input as the values of slots: an object as it is, a list of messages as `messages`, a text as `input`."""
+    content = parse_json_text(value)
+    if isinstance(content, Mapping):
+        return dict(content)
+    if isinstance(content, list):
+        return {"messages": content}
+    return {} if content in (None, "") else {"input": storable_text(as_text(content))}
+
+
+def as_output(value: Any) -> str:
+    """The text of an answer: of the last message, where it is a list of them."""
+    content = parse_json_text(value)
+    last = content[-1] if isinstance(content, list) and content else content
+    if isinstance(last, Mapping):
+        last = last.get("content", last.get("text", last))
+    return storable_text(as_text(last))[:LONGEST_OUTPUT] if last is not None else ""

@@ -1,0 +1,300 @@
+"""Files of other tools and plain tables, read as inferences and feedback, and stored.
+
+The columns of a row show which tool wrote it, row by row. Ids follow the rows, so that the same file may be imported
+twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import select
+
+from whet.errors import UsageError
+from whet.feedback.rows import LONGEST, FeedbackRow, read_row, snake_case, table_rows
+from whet.instructions.guard import visible
+from whet.task.files import read_text
+from whet.task.rows import SourceRow
+from whet.types import content_hash
+from whet_client.records import (
+    LONGEST_ID,
+    LONGEST_NAME,
+    Feedback,
+    Inference,
+    checked_feedback,
+    checked_inference,
+)
+from whet_live.traffic import traffic_tables as tables
+from whet_live.traffic.adapters import as_number, convert_content, moment, read_moment, target_of
+from whet_live.traffic.exports import (
+    UNNAMED,
+    ExportedRow,
+    as_inputs,
+    as_output,
+    langfuse,
+    langfuse_trace,
+    openai_item,
+    phoenix_span,
+    short,
+)
+from whet_live.traffic.traffic_store import Traffic
+from whet_live.traffic.write import Clash, IdConflict, chunks
+
+_READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
+_TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
+_NO_TIME = ("", "none", "null", "nan", "nat")
+_EMPTY = "whet: nothing was said"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFiles:
+    """What files hold: inferences, feedback, and rows that could not be used, or that say again what another one said, as
+    (file:line, reason). `notes` say how tables were read."""
+
+    inferences: list[Inference]
+    feedback: list[Feedback]
+    skipped: list[tuple[str, str]]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOutcome:
+    """What became of an import: new rows, rows that were there already, ids that are taken by other content."""
+
+    accepted: int
+    duplicates: int
+    erased: int
+    conflicts: list[Clash]
+
+
+EarlierIds = Mapping[str, tuple[str, int] | None]
+"""The ids of answers that were imported when an id said nothing of the prompt: prompt and version of each, None where the answer
+was erased."""
+
+
+class _Naming(NamedTuple):
+    """Prompt and version of rows that name none, and the ids that stay as they are."""
+
+    prompt: str | None
+    version: int
+    earlier: EarlierIds
+
+
+def earlier_ids(traffic: Traffic) -> EarlierIds:
+    """Such ids in a database. The same file again brings neither a second answer nor one that was erased."""
+    mine, gone = tables.inferences.c, tables.erased.c.id
+    with traffic.database.read() as connection:
+        stored = connection.execute(
+            select(mine.id, mine.prompt, mine.version).where(mine.id.startswith("import-"))
+        )
+        earlier: dict[str, tuple[str, int] | None] = {id: (prompt, version) for id, prompt, version in stored}
+        earlier.update(
+            dict.fromkeys(connection.execute(select(gone).where(gone.startswith("import-"))).scalars())
+        )
+    return earlier
+
+
+def read_files(
+    paths: Iterable[str | Path],
+    prompt: str | None = None,
+    version: int = 0,
+    earlier: EarlierIds | None = None,
+) -> ParsedFiles:
+    """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt, `earlier` are the
+    `earlier_ids` of the database that the rows are for.
+
+    A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`, or one trace of
+    Langfuse. Raises UsageError with file and line for a file that cannot be read, for a time that is none, when a row with an
+    answer names no prompt and none is given, and when no row of any file can be used. A row that says nothing is skipped
+    with its reason.
+    """
+    inferences: dict[str, Inference] = {}
+    feedback: list[tuple[str, Feedback]] = []
+    naming = _Naming(prompt, version, earlier or {})
+    skipped: list[tuple[str, str]] = []
+    notes: list[str] = []
+    columns = ""
+    for path in paths:
+        for row in _rows(Path(path), notes):
+            columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
+            try:
+                exported = _read(row.value, row.where, naming)
+                named = [_name_inference(one, naming, row.where) for one in exported.inferences]
+                kept = [checked_inference(one, row.where) for one in named]
+                more = [checked_feedback(one, row.where) for one in exported.feedback]
+            except _Unusable as error:
+                skipped.append((row.where, str(error)))
+                continue
+            for one in kept:
+                inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
+            feedback += [(row.where, one) for one in more]
+    if skipped and not inferences and not feedback:
+        where, reason = skipped[0]
+        raise UsageError(
+            f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
+        )
+    kinds, again = _apart(feedback)
+    if again:
+        reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
+        skipped.append((again[0], f"{reason}. Rows with a user or an id of their own are told apart"))
+    return ParsedFiles(list(inferences.values()), kinds, skipped, notes)
+
+
+def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
+    """The rows of a file, or of the page that it holds."""
+    if path.suffix == ".json":
+        text = read_text(path, "").removeprefix("\ufeff").lstrip()
+        try:
+            page = orjson.loads(text) if text.startswith("{") else None
+        except orjson.JSONDecodeError as error:
+            raise UsageError(f"{path}:1: not valid JSON: {error}.") from None
+        data = page.get("data") if isinstance(page, dict) else None
+        if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+            return [SourceRow(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
+        if isinstance(page, dict) and isinstance(page.get("observations"), list):
+            return [SourceRow(page, f"{path}:1")]
+    return table_rows(path, notes)
+
+
+class _Unusable(Exception):
+    """A row that holds nothing."""
+
+
+def _read(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedRow:
+    for key, value in row.items():
+        if snake_case(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
+            raise UsageError(
+                f'{where}: "{key}" is {visible(str(value))[:40]!r}, which is no time. Write 2026-01-31T09:00:00Z, or seconds '
+                "since 1970."
+            )
+    for reader in _READERS:
+        exported = reader(row)
+        if exported is not None:
+            if not exported.inferences and not exported.feedback:
+                raise _Unusable("it is neither an answer of a model nor feedback")
+            return exported
+    return _plain_row(row, where, naming)
+
+
+def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
+    if one.prompt != UNNAMED:
+        return one
+    if naming.prompt is None:
+        raise UsageError(f"{where}: the row names no prompt. Say which one answered: --prompt NAME.")
+    return replace(one, prompt=naming.prompt, version=naming.version)
+
+
+def _plain_row(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedRow:
+    """A row of a plain table, or of feedback in another tool's words."""
+    target = target_of(row)
+    try:
+        content = read_row(row, where)
+    except UsageError:
+        content = read_row({**row, "comment": _EMPTY}, where)
+    nothing = content.comment == _EMPTY
+    if nothing and content.input is None and content.output is None:
+        raise _Unusable("it holds no answer and says nothing about one")
+    inference = None
+    if content.output is not None or target is None:
+        if content.input is None and content.output is None:
+            raise _Unusable("it does not say which answer it is about")
+        inference = _name_inference(_answer(row, content.input, content.output, target), naming, where)
+        inference = replace(inference, id=inference.id or _row_id(row, inference, content, naming.earlier))
+        target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
+    assert target is not None
+    parts = (
+        [] if nothing else convert_content(content, row, target, f"{content.key}:{content_hash(target)[:6]}")
+    )
+    return ExportedRow([inference] if inference else [], parts)
+
+
+def _answer(
+    row: Mapping[str, Any], inputs: str | None, output: str | None, target: tuple[str, str] | None
+) -> Inference:
+    named = {snake_case(key): value for key, value in row.items()}
+    own = target[1] if target is not None and target[0] == "inference" else ""
+    time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
+    version = as_number(named.get("prompt_version"))
+    cut = _cut(inputs, output)
+    return Inference(
+        prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
+        version=int(version) if version is not None and version >= 0 else 0,
+        id=own[:LONGEST_ID],
+        inputs=as_inputs(inputs),
+        output=as_output(output),
+        model=short(named.get("model"), LONGEST_ID),
+        session=short(named.get("session_id"), LONGEST_ID),
+        episode=target[1][:LONGEST_ID] if target is not None and target[0] == "episode" else None,
+        response=target[1][:LONGEST_ID] if target is not None and target[0] == "response" else None,
+        user=short(named.get("user_id"), LONGEST_ID),
+        time=time,
+        metadata={"cut": cut} if cut else {},
+    )
+
+
+def _cut(inputs: str | None, output: str | None) -> list[str]:
+    """Which texts were too long to be kept whole."""
+    texts = {"inputs": inputs, "output": output}
+    return [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
+
+
+def _row_id(row: Mapping[str, Any], one: Inference, content: FeedbackRow, earlier: EarlierIds) -> str:
+    """An id for an answer whose row gives none: of its texts, of who asked, and of what it belongs to.
+
+    Two versions of a prompt may give one answer.
+    """
+    named = {snake_case(key): value for key, value in row.items()}
+    whole = [dict(row)] if _cut(content.input, content.output) else [content.input, content.output]
+    parts = [*whole, named.get("user_id"), named.get("session_id")]
+    before = f"import-{content_hash(parts)[:32]}"
+    alone = one.episode is None and one.response is None
+    if alone and before in earlier and earlier[before] in (None, (one.prompt, one.version)):
+        return before
+    return f"imported-{content_hash([*parts, one.prompt, one.version, one.episode, one.response])[:32]}"
+
+
+def _merge_rows(one: Inference, other: Inference) -> Inference:
+    """What two rows about one answer say together; the first one is right where they differ."""
+    empty = [f.name for f in fields(one) if getattr(one, f.name) in (None, "", {}, 0)]
+    return replace(one, **{name: getattr(other, name) for name in empty})
+
+
+def _apart(rows: Sequence[tuple[str, Feedback]]) -> tuple[list[Feedback], list[str]]:
+    """Equal feedback once, different feedback with one id under ids of their own; and where something was said again."""
+    kept: dict[str, Feedback] = {}
+    again = []
+    for where, one in rows:
+        other = kept.get(one.id)
+        if other is not None and replace(other, time=one.time) != one:
+            mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
+            one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
+        if one.id in kept:
+            again.append(where)
+        kept.setdefault(one.id, one)
+    return list(kept.values()), list(dict.fromkeys(again))
+
+
+def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
+    """Store what was read, 500 rows at a time; what is there already is counted, contradictions are listed."""
+    accepted = duplicates = erased = 0
+    conflicts: list[Clash] = []
+    parts: list[tuple[list[Inference], list[Feedback]]] = [(part, []) for part in chunks(imported.inferences)]
+    parts += [([], part) for part in chunks(imported.feedback)]
+    for inferences, feedback in parts:
+        try:
+            receipt = traffic.add(inferences, feedback)
+        except IdConflict as conflict:
+            conflicts += conflict.clashes
+            taken = {clash.id for clash in conflict.clashes}
+            rest = (
+                [one for one in inferences if one.id not in taken],
+                [one for one in feedback if one.id not in taken],
+            )
+            receipt = traffic.add(*rest)
+        accepted, duplicates = accepted + receipt.accepted, duplicates + receipt.duplicates
+        erased += receipt.erased
+    return ImportOutcome(accepted, duplicates, erased, conflicts)

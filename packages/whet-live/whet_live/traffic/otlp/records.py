@@ -1,0 +1,238 @@
+"""What spans and log records say, as inferences and feedback."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from whet_client.ids import now
+from whet_client.records import (
+    LARGEST_VERSION,
+    LONGEST_ID,
+    LONGEST_INPUTS,
+    LONGEST_NAME,
+    LONGEST_OUTPUT,
+    LONGEST_TEXT,
+    Feedback,
+    Inference,
+)
+from whet_live.traffic.adapters import SOURCE_OF, read_evaluation, storable_text
+from whet_live.traffic.otlp.content import (
+    as_text,
+    first_attribute,
+    messages,
+    number_attribute,
+    parse_json_text,
+    plain_text,
+    text_of,
+)
+from whet_live.traffic.otlp.decode import OtelEvent, OtlpSpan
+
+EVALUATION = "gen_ai.evaluation.result"
+_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
+_ANNOTATION = re.compile(
+    r"(?:(trace|session)\.)?(?:annotations\.(\d{1,4})\.annotation|evaluations\.(\d{1,4})\.evaluation)\.(\w+)"
+)
+_USER = ("whet.user", "user.id", "enduser.id", "langfuse.user.id")
+_SESSION = ("whet.session", "session.id", "gen_ai.conversation.id", "langfuse.session.id")
+_PROMPT = (
+    "whet.prompt.name",
+    "langfuse.observation.prompt.name",
+    "gen_ai.prompt.name",
+    "prompt.name",
+    "prompt.id",
+)
+_VERSION = (
+    "whet.prompt.version", "langfuse.observation.prompt.version", "gen_ai.prompt.version",
+    "llm.prompt_template.version", "prompt.version",
+)  # fmt: skip
+_MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
+
+
+def is_answer(span: OtlpSpan) -> bool:
+    """Whether a span is one call of a language model (no agent, tool, retrieval or embedding)."""
+    a = span.attributes
+    operation = a.get("gen_ai.operation.name")
+    if operation is not None:
+        return str(operation) in _OPERATIONS
+    if "openinference.span.kind" in a:
+        return str(a["openinference.span.kind"]).upper() == "LLM"
+    if "langfuse.observation.type" in a:
+        return str(a["langfuse.observation.type"]) == "generation"
+    if "ai.operationId" in a:
+        return str(a["ai.operationId"]).rpartition(".")[2] in ("doGenerate", "doStream")
+    named = any(name in a for name in ("gen_ai.request.model", "gen_ai.response.model", "llm.request.type"))
+    return named and "gen_ai.tool.name" not in a
+
+
+def answer_of(span: OtlpSpan) -> Inference:
+    """The inference of a span. Its id is `whet.inference.id` or the span's own, its episode the trace."""
+    a = span.attributes
+    cut: list[str] = []
+    template = parse_json_text(a.get("llm.prompt_template.variables"))
+    version = number_attribute(a, *_VERSION)
+    whole = version is not None and version == int(version) and 0 <= version <= LARGEST_VERSION
+    metadata = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
+    if not whole and first_attribute(a, *_VERSION) is not None:
+        metadata["prompt_version"] = storable_text(text_of(a, *_VERSION) or "")[:LONGEST_ID]
+    output = _output(span)
+    inputs = template if isinstance(template, Mapping) and template else _inputs(span)
+    inference = Inference(
+        id=(_short(a, LONGEST_ID, "whet.inference.id") or span.id),
+        prompt=_prompt(span),
+        version=int(version or 0) if whole else 0,
+        inputs=_bound_inputs(inputs, cut),
+        output=_cut_text(output, LONGEST_OUTPUT, "output", cut),
+        model=_short(a, LONGEST_ID, *_MODEL),
+        cost=_amount(number_attribute(a, "whet.cost", "gen_ai.usage.cost", "llm.cost.total"), 1e6),
+        latency=max(span.end - span.start, 0) / 1e9 if span.end else None,
+        input_tokens=_tokens(
+            a, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"
+        ),
+        output_tokens=_tokens(
+            a, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"
+        ),
+        session=_short(a, LONGEST_ID, *_SESSION),
+        user=_short(a, LONGEST_ID, *_USER),
+        episode=_short(a, LONGEST_ID, "whet.episode") or span.trace or None,
+        experiment=_short(a, LONGEST_ID, "whet.experiment"),
+        variant=_short(a, LONGEST_ID, "whet.variant"),
+        response=_short(a, LONGEST_ID, "gen_ai.response.id", "ai.response.id"),
+        error=None if span.error is None else storable_text(span.error)[:LONGEST_TEXT],
+        time=span.start // 1000,
+    )
+    return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
+
+
+def _prompt(span: OtlpSpan) -> str:
+    """The prompt's name; without one, the service's, so that its traffic stands together."""
+    name = _short(span.attributes, LONGEST_NAME, *_PROMPT)
+    if name is None:
+        service = _short(span.resource, LONGEST_NAME - 5, "service.name", "openinference.project.name")
+        name = f"otlp/{service or 'unknown'}"
+    return name.replace("|", "/")
+
+
+def _inputs(span: OtlpSpan) -> dict[str, Any]:
+    conversation = messages("input", span.attributes, span.events)
+    if conversation:
+        return {"messages": conversation}
+    text = plain_text("input", span.attributes)
+    return {} if text is None else {"input": text}
+
+
+def _output(span: OtlpSpan) -> str:
+    conversation = messages("output", span.attributes, span.events)
+    if conversation:
+        return "\n".join(message["content"] for message in conversation)
+    return plain_text("output", span.attributes) or ""
+
+
+def _bound_inputs(inputs: Mapping[str, Any], cut: list[str]) -> dict[str, Any]:
+    text = as_text(inputs)
+    if len(text) <= LONGEST_INPUTS // 2:
+        return dict(inputs)
+    cut.append("inputs")
+    return {"input": storable_text(text)[: LONGEST_INPUTS // 4]}
+
+
+def _cut_text(text: str, most: int, name: str, cut: list[str]) -> str:
+    if len(text) > most:
+        cut.append(name)
+    return storable_text(text)[:most]
+
+
+def _short(attributes: Mapping[str, Any], most: int, *names: str) -> str | None:
+    text = text_of(attributes, *names)
+    return None if text is None else storable_text(text)[:most] or None
+
+
+def _amount(value: float | None, most: float) -> float | None:
+    return value if value is not None and 0 <= value <= most else None
+
+
+def _tokens(attributes: Mapping[str, Any], *names: str) -> int | None:
+    number = _amount(number_attribute(attributes, *names), LARGEST_VERSION)
+    return None if number is None else int(number)
+
+
+def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Feedback]:
+    """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations.
+
+    `inference` is the span's own; an evaluation of a span without one counts for its whole trace.
+    """
+    mine = ("inference", inference.id) if inference else ("episode", span.trace)
+    for number, event in enumerate(span.events):
+        if event.name == EVALUATION:
+            key = (span.trace, span.id, f"event {number}")
+            feedback = evaluation(event, mine, span.attributes, key)
+            if feedback is not None:
+                yield feedback
+    episode = inference.episode if inference and inference.episode else span.trace
+    session = _short(span.attributes, LONGEST_ID, *_SESSION) or ""
+    targets = {"": mine, "trace": ("episode", episode), "session": ("session", session)}
+    for (scope, place), fields in sorted(_annotations(span.attributes).items()):
+        if targets[scope][1]:
+            feedback = _annotation(span, fields, targets[scope], f"{scope}{place}")
+            if feedback is not None:
+                yield feedback
+
+
+def evaluation(
+    event: OtelEvent, target: tuple[str, str], around: Mapping[str, Any], key: Iterable[str]
+) -> Feedback | None:
+    """A `gen_ai.evaluation.result` as feedback; None when it has neither score, label nor explanation.
+
+    The judge is a model unless `whet.source` says otherwise or the metric is one that only users give.
+    """
+    a = event.attributes
+    fields = {
+        "name": a.get("gen_ai.evaluation.name"),
+        "score": first_attribute(a, "gen_ai.evaluation.score.value"),
+        "label": first_attribute(a, "gen_ai.evaluation.score.label"),
+        "explanation": first_attribute(a, "gen_ai.evaluation.explanation"),
+        "source": a.get("whet.source"),
+        "user": text_of(a, *_USER) or text_of(around, *_USER),
+    }
+    return read_evaluation(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
+
+
+def log_evaluation(event: OtelEvent) -> Feedback | None:
+    """An evaluation that came as a log record: about the response that it names, else about its span or its trace."""
+    response = _short(event.attributes, LONGEST_ID, "gen_ai.response.id")
+    spans = (("response", response), ("inference", event.span), ("episode", event.trace))
+    target = next(((kind, id) for kind, id in spans if id), None)
+    return None if target is None else evaluation(event, target, {}, (*target, event.trace, event.span))
+
+
+def _annotations(attributes: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for key, value in attributes.items():
+        match = _ANNOTATION.fullmatch(key)
+        if match is not None:
+            scope, annotation, evaluation, name = match.groups()
+            place = f"e{evaluation}" if annotation is None else f"a{annotation}"
+            rows.setdefault((scope or "", place), {})[name] = value
+    return rows
+
+
+def _annotation(
+    span: OtlpSpan, fields: Mapping[str, Any], target: tuple[str, str], place: str
+) -> Feedback | None:
+    kind = SOURCE_OF.get(str(fields.get("annotator_kind", "")).casefold(), "model")
+    user = text_of(span.attributes, *_USER) if kind == "user" else None
+    values = {**fields, "source": kind, "user": user}
+    key = _id(span.trace, span.id, place, str(fields.get("name")))
+    return read_evaluation(values, target, key, _time(span.end or span.start))
+
+
+def _id(*parts: str) -> str:
+    """An id that follows from where an evaluation stands, so that an exporter may repeat a request."""
+    return f"otlp-{hashlib.sha256(chr(31).join(parts).encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
+def _time(nanoseconds: int) -> int:
+    return nanoseconds // 1000 or now()

@@ -1,0 +1,370 @@
+"""How inferences and feedback are stored: one transaction that tells repeats, contradictions, and what was erased apart,
+joins feedback to its inference in whichever order they come, and keeps the counts.
+
+A sender learns nothing about rows of others: an id that somebody else has taken is taken, whatever the content, and
+feedback about an answer outside of the sender's prompts waits as if there were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindparam, func, select, update
+
+from whet.errors import UsageError
+from whet_client.records import Feedback, Inference, describe_record, encode_with_size
+from whet_live.database import now
+from whet_live.traffic.tallies import (
+    ROW_BYTES,
+    DiskQuotaExceeded,
+    RowSender,
+    Tally,
+    add_inference,
+    add_to_tally,
+    count_kept,
+    kept_bytes,
+    write_tally,
+)
+from whet_live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
+
+CHUNK = 500
+"""Values in one IN (...)."""
+
+WAITING = ("", 0)
+"""Prompt and version of feedback whose inference has not arrived."""
+
+_T = TypeVar("_T")
+_R = TypeVar("_R", Inference, Feedback)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """What one request brings; stored altogether or not at all. `sender` is None for who may do everything (an import)."""
+
+    inferences: tuple[Inference, ...] = ()
+    feedback: tuple[Feedback, ...] = ()
+    sender: RowSender | None = None
+
+    def __len__(self) -> int:
+        return len(self.inferences) + len(self.feedback)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch, after its commit: new rows, rows that were there already, rows about somebody whose data
+    was erased (they are dropped; among the new ones where a `RowSender` sent them), and all ids in the order given, inferences
+    first."""
+
+    accepted: int
+    duplicates: int
+    erased: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """One id with two contents, each in a few words."""
+
+    id: str
+    stored: str
+    sent: str
+
+
+class IdConflict(UsageError):
+    """An id that is taken. `clashes` names both contents, the message none, since it goes to whoever sent the row; nothing of
+    the batch was stored."""
+
+    def __init__(self, clashes: Sequence[Clash]) -> None:
+        self.clashes = tuple(clashes)
+        first = clashes[0]
+        more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
+        super().__init__(f'The id "{first.id}" is taken{more}. Send new content under a new id.')
+
+
+def chunks(values: Iterable[_T]) -> Iterator[list[_T]]:
+    """The values in lists of at most CHUNK."""
+    items = list(values)
+    return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
+
+
+def take_turn(connection: Connection) -> int:
+    """Wait for every writer before; the newest `seq` so far."""
+    return int(connection.execute(_TURN).scalar_one())
+
+
+def end_turn(connection: Connection, newest: int) -> None:
+    """Record the newest `seq`."""
+    connection.execute(_END, {"newest": newest})
+
+
+class _Known(NamedTuple):
+    """What is known of a row by its id: the digest of its content, who sent it, what it counts for."""
+
+    mark: bytes
+    sender: str | None
+    size: int = 0
+    scope: list[str] | None = None
+
+
+Outcome = Receipt | IdConflict | DiskQuotaExceeded
+
+
+def store_batch(connection: Connection, batches: Sequence[RowBatch]) -> list[Outcome]:
+    """Store batches in one transaction, each as if the ones before it had been committed alone."""
+    return _Writing(connection, batches).run()
+
+
+class _Writing:
+    """One transaction's work. Rows are gathered in memory and written table by table."""
+
+    def __init__(self, connection: Connection, batches: Sequence[RowBatch]) -> None:
+        self._connection = connection
+        self._batches = batches
+        self._seq = take_turn(connection)
+        self._received = now()  # after the turn: later rows are never received earlier
+        inference_rows = [one for batch in batches for one in batch.inferences]
+        feedback_rows = [one for batch in batches for one in batch.feedback]
+        self._known = {
+            Inference: self._stored(inferences, [one.id for one in inference_rows]),
+            Feedback: self._stored(feedback, [one.id for one in feedback_rows]),
+        }
+        ids = {one.id for one in inference_rows} | {
+            name for one in feedback_rows for name in (one.id, one.target)
+        }
+        self._erased = {
+            id for part in chunks(ids) for id in connection.execute(_ERASED, {"part": part}).scalars()
+        }
+        self._new_inferences: dict[str, tuple[int, Inference]] = {}
+        self._new_feedback: dict[str, tuple[int, Feedback]] = {}
+        self._tally: Tally = {}
+        self._kept = kept_bytes(
+            connection, {batch.sender.name for batch in batches if batch.sender is not None}
+        )
+
+    def run(self) -> list[Outcome]:
+        outcomes = [self._take(batch) for batch in self._batches]
+        self._write_inferences()
+        self._write_feedback()
+        self._join_waiting()
+        write_tally(self._connection, self._tally)
+        new = ((Inference, self._new_inferences), (Feedback, self._new_feedback))
+        sizes = (
+            (one.sender, one.size) for kind, rows in new for one in map(self._known[kind].__getitem__, rows)
+        )
+        count_kept(self._connection, sizes)
+        if self._new_inferences or self._new_feedback:
+            end_turn(self._connection, self._seq)
+        return outcomes
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _stored(self, table: Table, ids: Iterable[str]) -> dict[str, _Known]:
+        known: dict[str, _Known] = {}
+        for part in chunks(set(ids)):
+            rows = self._connection.execute(_STORED[table.name], {"part": part})
+            known.update({id: _Known(bytes(mark), sender) for id, mark, sender in rows})
+        return known
+
+    def _take(self, batch: RowBatch) -> Outcome:
+        """Sort out one batch: what is new, what is there already, what contradicts, what is too much."""
+        sender = batch.sender
+        inference_rows, repeated_inferences, clashes = self._sorted(batch.inferences, Inference, sender)
+        feedback_rows, repeated_feedback, more = self._sorted(batch.feedback, Feedback, sender)
+        if clashes or more:
+            return IdConflict([*clashes, *more])
+        if sender is not None:
+            kept = self._kept.get(sender.name, 0)
+            size = kept + sum(known.size for _, known in (*inference_rows, *feedback_rows))
+            if size > kept and sender.most_bytes is not None and size > sender.most_bytes:
+                return DiskQuotaExceeded(sender, kept)
+            self._kept[sender.name] = size
+        dropped = 0
+        for inference, mark in inference_rows:
+            self._known[Inference][inference.id] = mark
+            if inference.id in self._erased:
+                dropped += 1
+            else:
+                self._new_inferences[inference.id] = (self._next(), inference)
+        for one, mark in feedback_rows:
+            self._known[Feedback][one.id] = mark
+            if one.id in self._erased or one.target in self._erased:
+                dropped += 1
+            else:
+                self._new_feedback[one.id] = (self._next(), one)
+        ids = (*(one.id for one in batch.inferences), *(one.id for one in batch.feedback))
+        shown = dropped if sender is None else 0  # a sender does not learn whose data was erased
+        new = len(inference_rows) + len(feedback_rows) - shown
+        return Receipt(new, repeated_inferences + repeated_feedback, shown, ids)
+
+    def _sorted(
+        self, records: Sequence[_R], kind: type[_R], sender: RowSender | None
+    ) -> tuple[list[tuple[_R, _Known]], int, list[Clash]]:
+        """New records with what is to be known of them, the number of repeats, and what contradicts or is somebody else's."""
+        fresh: dict[str, tuple[_R, _Known]] = {}
+        repeats, clashes = 0, []
+        who, scope = (None, None) if sender is None else (sender.name, sender.scope)
+        for one in records:
+            mark, size = encode_with_size(one)
+            before = fresh[one.id][1] if one.id in fresh else self._known[kind].get(one.id)
+            if before is None and who is not None and one.id in self._erased:
+                clashes.append(Clash(one.id, "", describe_record(one)))
+            elif before is None:
+                fresh[one.id] = (one, _Known(mark, who, size + ROW_BYTES, scope))
+            elif before.mark == mark and (who is None or who == before.sender):
+                repeats += 1
+            else:
+                other = fresh[one.id][0] if one.id in fresh else self._find(kind, one.id)
+                clashes.append(Clash(one.id, describe_record(other), describe_record(one)))
+        return list(fresh.values()), repeats, clashes
+
+    def _find(self, kind: type[_R], key: str) -> _R:
+        """A record by its id: among those of this transaction, or in the database."""
+        waiting: Mapping[str, tuple[int, Any]] = (
+            self._new_inferences if kind is Inference else self._new_feedback
+        )
+        if key in waiting:
+            record: _R = waiting[key][1]
+            return record
+        table, read = (inferences, read_inference) if kind is Inference else (feedback, feedback_of_row)
+        row = self._connection.execute(select(table).where(table.c.id == key)).one()
+        return read(row)  # type: ignore[return-value]
+
+    def _write_inferences(self) -> None:
+        if not self._new_inferences:
+            return
+        rows = []
+        for seq, one in self._new_inferences.values():
+            row = {name: getattr(one, name) for name in _INFERENCE}
+            row |= {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
+            rows.append(row | self._marks(seq, one))
+            add_inference(self._tally, one, one.error is not None)
+        self._connection.execute(inferences.insert(), rows)
+
+    def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, Any]:
+        known = self._known[type(one)][one.id]
+        time = min(one.time, self._received)
+        marks = {"seq": seq, "digest": known.mark, "received": self._received, "time": time}
+        return marks | {"sender": known.sender, "size": known.size}
+
+    def _write_feedback(self) -> None:
+        if not self._new_feedback:
+            return
+        places = self._places({(one.target_kind, one.target) for _, one in self._new_feedback.values()})
+        rows = []
+        for seq, one in self._new_feedback.values():
+            scope = self._known[Feedback][one.id].scope
+            hits = places.get((one.target_kind, one.target), [])
+            about, prompt, version = max(
+                (hit for hit in hits if _within(scope, hit[1])), default=(None, *WAITING)
+            )
+            row = {name: getattr(one, name) for name in _FEEDBACK} | {"scope": scope}
+            row |= {"about": about, "joined": None if about is None else seq}
+            row |= {"prompt": prompt, "version": version, "metadata": dict(one.metadata) or None}
+            rows.append(row | self._marks(seq, one))
+            add_to_tally(self._tally, (prompt, version, one.kind), one.value, always=True)
+        self._connection.execute(feedback.insert(), rows)
+
+    def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[int, str, int]]]:
+        """`seq`, prompt and version of the inference of each target: of an episode or a session, the last one of each prompt."""
+        places: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
+        for kind, query in _PLACES.items():
+            for part in chunks(target for kind_, target in targets if kind_ == kind):
+                for row in self._connection.execute(query, {"part": part}):
+                    places.setdefault((kind, row[0]), []).append((row[1], row[2], row[3]))
+        return places
+
+    def _join_waiting(self) -> None:
+        """Join feedback that came before its inference."""
+        arrived: dict[tuple[str, str], list[tuple[int, Inference]]] = {}
+        for seq, one in self._new_inferences.values():
+            for kind, name in _NAMES.items():
+                target = getattr(one, name)
+                if target is not None:
+                    arrived.setdefault((kind, target), []).append((seq, one))
+        moved = []
+        for part in chunks({target for _, target in arrived}):
+            for row in self._connection.execute(_WAITING, {"part": part}):
+                hits = arrived.get((row.target_kind, row.target), [])
+                hits = [hit for hit in hits if _within(row.scope, hit[1].prompt)]
+                if hits:
+                    moved.append((row, *hits[-1]))
+        changes = []
+        for row, about, one in sorted(moved, key=lambda move: move[0].seq):
+            add_to_tally(self._tally, (*WAITING, row.kind), row.value, -1, always=True)
+            add_to_tally(self._tally, (one.prompt, one.version, row.kind), row.value, always=True)
+            changes.append({
+                "row": row.seq, "to": about, "at": self._next(), "of": one.prompt, "number": one.version
+            })  # fmt: skip
+        if changes:
+            self._connection.execute(_JOIN, changes)
+
+
+def _within(scope: list[str] | None, prompt: str) -> bool:
+    return scope is None or prompt in scope
+
+
+_MADE = frozenset(
+    ("seq", "digest", "received", "time", "inputs", "metadata", "about", "joined", "sender", "scope", "size")
+)
+_INFERENCE = tuple(column.name for column in inferences.c if column.name not in _MADE)
+_FEEDBACK = tuple(c.name for c in feedback.c if c.name not in _MADE and c.name not in ("prompt", "version"))
+_NAMES = {"inference": "id", "response": "response", "episode": "episode", "session": "session"}
+_PART: BindParameter[Any] = bindparam("part", expanding=True)
+_TURN = select(traffic_head.c.seq).where(traffic_head.c.one == 1).with_for_update()
+_END = update(traffic_head).where(traffic_head.c.one == 1).values(seq=bindparam("newest"))
+_STORED = {
+    table.name: select(table.c.id, table.c.digest, table.c.sender).where(table.c.id.in_(_PART))
+    for table in (inferences, feedback)
+}
+_ERASED = select(erased.c.id).where(erased.c.id.in_(_PART))
+_WAITING = (
+    select(*(feedback.c[name] for name in ("seq", "target_kind", "target", "kind", "value", "scope")))
+    .where(feedback.c.about.is_(None), feedback.c.target.in_(_PART))
+    .order_by(feedback.c.seq)
+)
+
+
+def _place_by(column: Column[Any]) -> Select[*tuple[Any, ...]]:
+    """The last inference of each value of a column and each prompt, with its `seq`, prompt and version."""
+    query = select(column, inferences.c.seq, inferences.c.prompt, inferences.c.version)
+    if column.name == "id":
+        return query.where(column.in_(_PART))
+    return query.where(
+        inferences.c.seq.in_(
+            select(func.max(inferences.c.seq)).where(column.in_(_PART)).group_by(column, inferences.c.prompt)
+        )
+    )
+
+
+_PLACES = {kind: _place_by(inferences.c[name]) for kind, name in _NAMES.items()}
+_JOIN = (
+    update(feedback)
+    .where(feedback.c.seq == bindparam("row"))
+    .values(
+        about=bindparam("to"), joined=bindparam("at"), prompt=bindparam("of"), version=bindparam("number")
+    )
+)
+
+
+_INFERENCE_OF = attrgetter(*(one.name for one in fields(Inference)))
+_FEEDBACK_OF = attrgetter(*(one.name for one in fields(Feedback)))
+
+
+def read_inference(row: Any) -> Inference:
+    """An inference from its row."""
+    return Inference(*_whole(_INFERENCE_OF(row)))
+
+
+def feedback_of_row(row: Any) -> Feedback:
+    """Feedback from its row."""
+    return Feedback(*_whole(_FEEDBACK_OF(row)))
+
+
+def _whole(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of a row with an object in place of no metadata, which stands last."""
+    return values if values[-1] is not None else (*values[:-1], {})

@@ -1,0 +1,99 @@
+"""Which commands there are: whet's own, imported when they are used, and those that installed packages bring."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from whet.errors import UsageError
+from whet.plugins import COMMANDS, Plugin, find_plugin, plugins
+
+WATCH = "learn-watch"
+LIVE = ("access", "feedback", WATCH, "prompts", "serve", "tasks")
+"""The commands that whet-live brings."""
+_LATER: Mapping[str, tuple[str, str]] = {
+    "init": ("whet.cli.start", "A task folder from rows: CSV, JSONL, promptfoo, Hugging Face, DSPy."),
+    "doctor": ("whet.cli.doctor", "Examine packages, keys, endpoints, local servers and a task's reward."),
+    "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
+    "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),
+    "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
+}
+_UNUSABLE = "Cannot be used; try it to see why."
+
+
+class Commands(click.Group):
+    """The commands of whet and of installed packages (entry points in the group `whet.commands`, each a `click.Command`)."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Names of all commands, sorted."""
+        return sorted({*self._own(), *dict(self._of_packages())})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of that name; None when there is none.
+
+        Raises UsageError for a command that a package brings and that cannot be used, and for one of whet-live without it.
+        """
+        if name in self.commands:
+            return self.commands[name]
+        if name in _LATER:
+            command: click.Command = getattr(importlib.import_module(_LATER[name][0]), name)
+            return command
+        if (plugin := find_plugin(COMMANDS, name, self._own())) is not None:
+            return _load(plugin)
+        if name in LIVE:
+            raise UsageError(
+                f"`whet {'learn --watch' if name == WATCH else name}` is a command of whet-live, which is not installed. "
+                "Install it with: pip install 'whet[live]'"
+            )
+        return None
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line per command."""
+        rows = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
+        rows |= {name: line for name, (_, line) in _LATER.items()}
+        rows |= dict(self._of_packages())
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows.items()))
+
+    def _own(self) -> set[str]:
+        return {*self.commands, *_LATER}
+
+    def _of_packages(self) -> Iterator[tuple[str, str]]:
+        """Name and line of each command of a package."""
+        own = self._own()
+        for plugin in plugins(COMMANDS, own):
+            if plugin.name in own:
+                continue
+            try:
+                command = _load(plugin)
+            except UsageError:
+                yield plugin.name, _UNUSABLE
+            else:
+                if not command.hidden:
+                    yield plugin.name, command.get_short_help_str(200)
+
+
+def _load(plugin: Plugin) -> click.Command:
+    """The command that a package brings. Raises UsageError for one that cannot be used."""
+    command: click.Command = plugin.load(
+        lambda loaded: None if isinstance(loaded, click.Command) else "is no click.Command"
+    )
+    return command
+
+
+class Learn(click.Command):
+    """`whet learn`, of which `--watch` makes the command of whet-live."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the command that the arguments mean."""
+        if "--watch" not in args or parent is None or not isinstance(parent.command, click.Group):
+            return super().make_context(info_name, args, parent, **extra)
+        command = parent.command.get_command(parent, WATCH)
+        assert command is not None, "it is there, or the group says how to install it"
+        rest = [word for word in args if word != "--watch"]
+        return command.make_context(f"{info_name} --watch", rest, parent, **extra)
