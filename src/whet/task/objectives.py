@@ -9,7 +9,6 @@ from pathlib import Path
 
 from whet.rewards import LABELS, TARGET_SCORE, Objective, Objectives, RewardFunction, build_reward
 from whet.stats import Bound, Goal
-from whet.storable import shown
 from whet.task.decode import decode, field_names, set_fields
 from whet.task.task_file import ObjectiveEntry
 from whet.task.tree import Node
