@@ -58,7 +58,6 @@ from whet.errors import (
 )
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
 from whet.prompt import Prompt
-from whet.prompt.document import MASK
 from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
@@ -68,6 +67,7 @@ from whet.task.prompts import check_braced_names, foreign_slots
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import with_gate, with_longest
 from whet.types import content_hash
+from whet_client.prompt.document import MASK
 
 _SHARED = ("length", "vocabulary", "examples", "finalists")
 """Settings that a control run takes over."""
