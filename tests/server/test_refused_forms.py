@@ -13,8 +13,8 @@ from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start
 from tests.server.world import NAME, SOURCE, fill
 from whet.errors import StorageError
-from whet.live.server.app import ROUTERS
-from whet.live.server.limits import ServerLimits
+from whet_live.server.app import ROUTERS
+from whet_live.server.limits import ServerLimits
 
 TYPED = 'Line one <b>&amp;</b>\n\n  "two"\r\n'
 

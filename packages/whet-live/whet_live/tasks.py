@@ -14,10 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.client.records import KINDS
 from whet.errors import UsageError, quantity
-from whet.live.registry import Registry
-from whet.live.traffic import Filter, StoredFeedback, StoredInference, Traffic
 from whet.prompt import Prompt
 from whet.task import ImportedData, NewTaskChoices, StartedTask, check_folder, start_task
 from whet_client.prompt.document import AUTO

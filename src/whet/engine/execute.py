@@ -47,6 +47,7 @@ from whet.search.plan import least_rows
 from whet.search.regions import changed_regions
 from whet.task import Task
 from whet.types import Request, Rollout, mean_score
+from whet_client.prompt.length import LengthLimit, estimated_tokens
 
 
 async def execute(

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError
-from whet.storable import shown
 from whet.task.delimited import MISSING, read_delimited
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, is_missing, read_rows
 from whet.types import content_hash

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, quantity
-from whet.prompt.slots import fill
 from whet.rewards.program import CRITIQUES, VALUES
 from whet.task import promptfoo_reward
 from whet.task.files import read_text

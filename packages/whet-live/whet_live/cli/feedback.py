@@ -8,23 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import (
-    DatabaseGroup,
-    actor_of,
-    count,
-    deletion_options,
-    examples,
-    json_option,
-    line,
-    login,
-    open_here,
-    options,
-    output,
-    print_result,
-    row,
-    visible,
-)
+from whet.cli.common import count, examples, json_option, line, options, output, print_result, row, visible
 from whet.errors import UsageError, did_you_mean, show_reward, show_share
+from whet_live.cli.common import DatabaseGroup, actor_of, deletion_options, login, open_here
 
 if TYPE_CHECKING:
     from whet_client import Feedback

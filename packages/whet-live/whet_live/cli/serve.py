@@ -16,14 +16,12 @@ from whet.cli.common import (
     emit,
     examples,
     json_option,
-    open_at,
-    open_here,
     optimizer_options,
     options,
     role_choices,
     trust_option,
 )
-from whet_live.cli.common import DatabaseGroup, open_here
+from whet_live.cli.common import DatabaseGroup, open_at, open_here
 from whet_live.cli.learner_options import NAMES, learner_config, learner_options
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
-from whet.client.assignment import UNITS
 from whet.errors import UsageError, did_you_mean, quantity
-from whet.live.experiments.metrics import BEHAVIOUR, defaults_of, read_reward
+from whet_client.assignment import UNITS
+from whet_live.experiments.metrics import BEHAVIOUR, defaults_of, read_reward
 
 Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
 

@@ -25,11 +25,6 @@ from typing import Literal
 import numpy as np
 
 from whet.errors import quantity
-from whet.live.experiments.allocation import ArmTally
-from whet.live.experiments.confidence_sequences import ConfidenceSequences, Null, SequenceInterval
-from whet.live.experiments.definition import Definition, Guard
-from whet.live.experiments.effects import MetricSample
-from whet.live.experiments.reducer import Snapshot
 from whet.stats.intervals import SEQUENCE, show_number
 from whet_live.experiments.allocation import ArmTally
 from whet_live.experiments.confidence_sequences import ConfidenceSequences, Null, SequenceInterval

@@ -9,18 +9,7 @@ from typing import TypeAlias
 import orjson
 from starlette.responses import Response
 
-from whet.client import Feedback
 from whet.errors import show_share
-from whet.live import Choice, bradley_terry_strengths, disconnected_groups, load_pairwise_votes, next_pair
-from whet.live.database import new_id
-from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages import ui
-from whet.live.server.pages.feedback import about_inference, inputs_of, text_box
-from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, not_found, see_other
-from whet.live.server.roles import Role
-from whet.live.server.v1.ingest import ANNOTATOR, store_now
-from whet.live.traffic import Filter, StoredInference
 from whet.reporting import Child, Html, details, el, note, table
 from whet.types import content_hash
 from whet_client import Feedback

@@ -7,10 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from whet.errors import show_share
-from whet.live.registry import GIVEN, PROBES, Proposal
-from whet.live.server.pages import ui
-from whet.live.server.pages.feedback import inputs_of, text_box
-from whet.live.server.request_context import RequestContext
 from whet.prompt import Effect, Instruction
 from whet.reporting import (
     Child,

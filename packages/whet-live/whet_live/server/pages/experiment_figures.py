@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from whet.errors import show_size
-from whet.live.server.pages import ui
 from whet.reporting import (
     Child,
     Html,

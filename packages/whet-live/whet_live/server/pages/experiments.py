@@ -8,13 +8,6 @@ from typing import Any
 from starlette.responses import Response
 
 from whet.errors import show_reward, show_share
-from whet.live.experiments import BEHAVIOUR, WAITING, Experiment, Guard, read_reward, until
-from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages import ui
-from whet.live.server.pages.experiment_figures import differences, guard_rails, posteriors, shares
-from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import or_404, see_other
-from whet.live.server.roles import Role
 from whet.reporting import Child, Html, el, facts, join, note, number_format, table
 from whet_live.experiments import BEHAVIOUR, WAITING, Experiment, Guard, read_reward, until
 from whet_live.server.endpoint import EndpointRouter

@@ -9,16 +9,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from whet.client import KINDS, SOURCES, Feedback, Inference
 from whet.errors import show_share
-from whet.live import forget_user
-from whet.live.database import microseconds
-from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages import ui
-from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import Refused, not_found, see_other
-from whet.live.server.roles import Role
-from whet.live.traffic import Filter, StoredFeedback
 from whet.reporting import Child, Html, clip, details, el, facts, join, region
 from whet_client import KINDS, SOURCES, Feedback, Inference
 from whet_live import forget_user

@@ -7,14 +7,6 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import Response
 
 from whet.errors import show_share, show_size
-from whet.live.registry import Summary, Version
-from whet.live.server.endpoint import EndpointRouter
-from whet.live.server.pages import ui
-from whet.live.server.pages.evidence import evidence_section, instruction
-from whet.live.server.request_context import RequestContext
-from whet.live.server.responses import or_404
-from whet.live.server.roles import Role
-from whet.live.traffic import Count
 from whet.reporting import (
     Child,
     Html,
