@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from statistics import fmean
 
+from tests.methods.readers import SHOWN
+
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers
-from whet.testing.simulators import chance, shuffle
-from whet.types import Example
+from whet.testing.simulators import chance, choose, shuffle
+from whet.types import Completion, Example
 
 KINDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven")
 KNOWS = 0.15
@@ -104,5 +106,27 @@ def writing(seed: int, right: float = 0.5, rules: int = 3) -> Answers:
             + "\n".join(line.replace("x", str(len(line) % 10)) for line in lines)
             + "</INSTRUCTION>"
         )
+
+    return Answers(answer)
+
+
+def joining(seed: int) -> Answers:
+    """An optimizer that knows no digit: it writes three rules, half of them right, joins the rules of two texts, and of one text
+    it changes a rule."""
+    writer = writing(seed)
+
+    def answer(question: str, sample: int) -> Completion | str:
+        texts = SHOWN.findall(question)
+        if not texts:
+            return writer.answer(question, sample)
+        rules: dict[str, str] = {}
+        for text in shuffle(texts, seed, "order", sample, question):
+            rules = dict(_RULE.findall(text)) | rules
+        if len(texts) == 1:
+            kind, right = choose(KINDS, seed, "kind", sample, question), chance(seed, "new", sample, question)
+            drawn = str(int(10 * chance(seed, "drawn", sample, question)))
+            rules[kind] = digit(seed, kind) if right < 0.3 else drawn
+        lines = ["Answer with a digit.", *(f"{kind} means {value}" for kind, value in rules.items())]
+        return "<INSTRUCTION>" + "\n".join(lines) + "</INSTRUCTION>"
 
     return Answers(answer)

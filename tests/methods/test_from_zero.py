@@ -17,12 +17,14 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "capo": {"steps": 1, "population": 3},
     "evoprompt": {"steps": 1, "population": 3},
     "gepa": {},
     "grips": {},
     "meta_prompt": {"loops": 3, "rollouts": 12},
     "mipro": {"choice": "random"},
     "opro": {"steps": 3, "samples": 2},
+    "plum": {"iterations": 2, "candidates": 3},
     "prompt_learning": {},
     "protegi": {"rounds": 2},
     "random_search": {"n": 20, "space": "phrases"},

@@ -186,6 +186,26 @@ def random_set(rng: random.Random, pool: Sequence[Demonstration], most: int) -> 
     return rng.sample(list(pool), rng.randint(1, min(most, len(pool))))
 
 
+def crossed(
+    rng: random.Random, first: Sequence[Demonstration], second: Sequence[Demonstration]
+) -> list[Demonstration]:
+    """Demonstrations of both parents, as many as they have on average."""
+    union = list({demo.row: demo for demo in [*first, *second]}.values())
+    return rng.sample(union, min(len(union), (len(first) + len(second)) // 2))
+
+
+def mutated(
+    rng: random.Random, demos: Sequence[Demonstration], pool: Sequence[Demonstration], most: int
+) -> list[Demonstration]:
+    """The demonstrations with one more, one fewer or as many, each by a chance of a third, in a new order."""
+    held, change = {demo.row for demo in demos}, rng.randrange(3)
+    fresh = [demo for demo in pool if demo.row not in held]
+    changed = rng.sample(list(demos), len(demos))
+    if change == 0 and fresh and len(demos) < most:
+        changed.insert(rng.randint(0, len(changed)), rng.choice(fresh))
+    return changed[1:] if change == 1 else changed
+
+
 HEAD = "Examples:"
 INPUT = "Input:"
 ANSWER = "Answer:"
