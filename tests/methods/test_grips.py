@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from whet.methods.grips import Config, grips, paper_score, propose, remember
+from whet.methods.grips import Config, grips
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import Edit
+from whet.search.phrase_search import balanced_score, edit_chains, remember
 from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward, review_world
@@ -65,13 +66,15 @@ def rollouts(answers: str, targets: str) -> tuple[list[Example], list[Rollout]]:
     ],
 )
 def test_the_published_score(answers: str, targets: str, balanced: float, entropy: float) -> None:
-    assert paper_score(ENV, *rollouts(answers, targets), 10.0) == pytest.approx(100 * balanced + 10 * entropy)
+    assert balanced_score(ENV, *rollouts(answers, targets), 10.0) == pytest.approx(
+        100 * balanced + 10 * entropy
+    )
 
 
 def test_without_labels_the_score_is_the_mean_reward_from_0_to_100() -> None:
     env = replace(ENV, labels={}, reward=ConstantReward(0.5, low=-1.0, high=3.0))
     examples, found = rollouts("pn", "pp")
-    assert paper_score(env, examples, found, 10.0) == pytest.approx(100 * (0.5 + 1) / 4)
+    assert balanced_score(env, examples, found, 10.0) == pytest.approx(100 * (0.5 + 1) / 4)
 
 
 async def search(
@@ -113,16 +116,15 @@ async def test_equal_texts_are_scored_once() -> None:
 
 
 async def test_only_deleted_phrases_are_added() -> None:
-    config = Config()
-    without = await propose(MemoryRun(), None, START.region_text(), (), config, range(60))
+    without = await edit_chains(MemoryRun(), None, START.region_text(), (), range(60))
     assert {edit.kind for chain in without for edit in chain} == {"delete", "swap"}
-    given = await propose(MemoryRun(), None, START.region_text(), ("stay calm",), config, range(60))
+    given = await edit_chains(MemoryRun(), None, START.region_text(), ("stay calm",), range(60))
     added = [edit for chain in given for edit in chain if edit.kind == "insert"]
     assert added and {edit.added for edit in added} == {"stay calm"}
 
 
 async def test_a_chain_edits_the_edited_text() -> None:
-    chains = await propose(MemoryRun(), None, START.region_text(), (), Config(chain=3), range(20))
+    chains = await edit_chains(MemoryRun(), None, START.region_text(), (), range(20), 3)
     assert {len(chain) for chain in chains} == {3}
     lost = [e.deleted for chain in chains if all(e.kind == "delete" for e in chain) for e in chain]
     assert all(phrase not in chains[0][-1].text for phrase in [e.deleted for e in chains[0] if e.deleted])
@@ -130,12 +132,10 @@ async def test_a_chain_edits_the_edited_text() -> None:
 
 
 async def test_no_edit_is_possible_without_a_phrase() -> None:
-    assert await propose(MemoryRun(), None, "{{input}}", (), Config(), range(3)) == [[], [], []]
+    assert await edit_chains(MemoryRun(), None, "{{input}}", (), range(3)) == [[], [], []]
     policy = LanguagePolicy()
     assert (
-        await propose(
-            MemoryRun({"optimizer": Answers(lambda q, s: "x")}), policy, "!", (), Config(), range(9)
-        )
+        await edit_chains(MemoryRun({"optimizer": Answers(lambda q, s: "x")}), policy, "!", (), range(9))
         == [[]] * 9
     )
 
@@ -148,8 +148,8 @@ def test_the_delete_list_follows_what_was_accepted() -> None:
 
 async def test_substitutes_come_from_the_optimizer() -> None:
     model = Answers(lambda question, sample: "<WORDING>gently now</WORDING>\n<WORDING>softly now</WORDING>")
-    chains = await propose(
-        MemoryRun({"optimizer": model}), LanguagePolicy(), START.region_text(), (), Config(), range(30)
+    chains = await edit_chains(
+        MemoryRun({"optimizer": model}), LanguagePolicy(), START.region_text(), (), range(30)
     )
     substituted = [edit.text for chain in chains for edit in chain if edit.kind == "substitute"]
     assert len(substituted) == len(model.requests) > 3

@@ -34,7 +34,6 @@ Run it:  whet optimize TASK --method grips --lm openai/NAME
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -46,11 +45,12 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.edits import Edit, Kind, Level, random_edit, replace_region, spans, substitute, text_in
+from whet.search.edits import Level, replace_region, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
+from whet.search.phrase_search import balanced_score, edit_chains, remember
 from whet.search.plan import fit, validate_finalists, validate_leader
-from whet.types import Example, Rollout, mean_score
+from whet.types import Example, mean_score
 
 ENTRY = MethodEntry(
     "grips",
@@ -104,12 +104,13 @@ async def grips(
     for seed in firsts[:1]:
         base, rows = seed.candidate, {row.id: row for row in examples}
         tried_on = [rows[rollout.example_id] for rollout in seed.rollouts]
-        objective[base.prompt.id] = paper_score(env, tried_on, seed.rollouts, config.entropy)
+        objective[base.prompt.id] = balanced_score(env, tried_on, seed.rollouts, config.entropy)
         bases.append(base)
     deleted, waited = tuple[str, ...](), 0
     for i in range(1, plan.rounds + 1):
         text, first = text_in(start, base.prompt), i * plan.width
-        chains = await propose(run, policy, text, deleted, config, range(first, first + plan.width))
+        numbers = range(first, first + plan.width)
+        chains = await edit_chains(run, policy, text, deleted, numbers, config.chain, config.level)
         tried = {
             p.id: (p, chain) for chain in chains if chain and (p := replace_region(start, chain[-1].text))
         }
@@ -133,39 +134,6 @@ async def grips(
     return await validate_finalists(run, plan, archive, bases)
 
 
-async def propose(
-    run: Run,
-    policy: LanguagePolicy | None,
-    text: str,
-    deleted: Sequence[str],
-    config: Config,
-    numbers: Sequence[int],
-) -> list[list[Edit]]:
-    """For each number a chain of edits of the text; shorter, or empty, where no edit is possible."""
-
-    async def chain(branch: Run, number: int) -> list[Edit]:
-        edits, now = list[Edit](), text
-        for link in range(config.chain):
-            if policy is not None and branch.rng.random() * (4 if deleted else 3) < 1:
-                edit = await rephrase(branch, policy, now, config.level, number * config.chain + link)
-            else:
-                edit = random_edit(branch.rng, now, KINDS, deleted, config.level)
-            if edit is not None:
-                edits, now = [*edits, edit], edit.text
-        return edits
-
-    return await run.map(chain, numbers)
-
-
-async def rephrase(run: Run, policy: LanguagePolicy, text: str, level: Level, sample: int) -> Edit | None:
-    """A random phrase replaced by one of several wordings that the optimizer model offers."""
-    if not (phrases := spans(text, level)):
-        return None
-    span = run.rng.choice(phrases)
-    wordings = await policy.rephrase(run, text, span.of(text), sample=sample)
-    return Edit(substitute(text, span, run.rng.choice(wordings)), "substitute") if wordings else None
-
-
 async def grade(
     run: Run,
     env: Environment,
@@ -178,34 +146,6 @@ async def grade(
     evaluated = await run.map(lambda branch, c: env.evaluate(branch, c.prompt, examples), new)
     for candidate, rollouts in zip(new, evaluated, strict=True):
         archive.add(run, replace(candidate, score=mean_score(rollouts)))
-    return {c.prompt.id: paper_score(env, examples, r, entropy) for c, r in zip(new, evaluated, strict=True)}
-
-
-def paper_score(
-    env: Environment, examples: Sequence[Example], rollouts: Sequence[Rollout], entropy: float
-) -> float:
-    """100 x balanced accuracy + `entropy` x entropy of the predicted labels.
-
-    Without labels, the mean reward on a scale from 0 to 100.
-    """
-    if not env.labels:
-        low, width = env.reward.low, env.reward.high - env.reward.low
-        return 100 * (mean_score(rollouts).mean - low) / (width or 1.0)
-    right: dict[str, list[bool]] = {}
-    for wanted, rollout in zip((str(example.target) for example in examples), rollouts, strict=True):
-        right.setdefault(wanted, []).append(rollout.error is None and rollout.output == wanted)
-    balanced = sum(sum(hits) / len(hits) for hits in right.values()) / len(right)
-    counts = Counter(r.output for r in rollouts if r.error is None).values()
-    return 100 * balanced - entropy * sum(n / sum(counts) * math.log(n / sum(counts)) for n in counts)
-
-
-def remember(deleted: Sequence[str], chain: Sequence[Edit]) -> tuple[str, ...]:
-    """The deleted phrases after a chain was accepted: without what it added, with what it dropped."""
-    kept = list(deleted)
-    for edit in chain:
-        if edit.added in kept:
-            kept.remove(edit.added)
-    return (*kept, *(edit.deleted for edit in chain if edit.deleted is not None))
-
-
-KINDS: tuple[Kind, ...] = ("delete", "swap", "insert")
+    return {
+        c.prompt.id: balanced_score(env, examples, r, entropy) for c, r in zip(new, evaluated, strict=True)
+    }
