@@ -133,7 +133,7 @@ async def test_a_chain_edits_the_edited_text() -> None:
 
 async def test_no_edit_is_possible_without_a_phrase() -> None:
     assert await edit_chains(MemoryRun(), None, "{{input}}", (), range(3)) == [[], [], []]
-    policy = LanguagePolicy()
+    policy = LanguagePolicy().rephrase
     assert (
         await edit_chains(MemoryRun({"optimizer": Answers(lambda q, s: "x")}), policy, "!", (), range(9))
         == [[]] * 9
@@ -149,7 +149,7 @@ def test_the_delete_list_follows_what_was_accepted() -> None:
 async def test_substitutes_come_from_the_optimizer() -> None:
     model = Answers(lambda question, sample: "<WORDING>gently now</WORDING>\n<WORDING>softly now</WORDING>")
     chains = await edit_chains(
-        MemoryRun({"optimizer": model}), LanguagePolicy(), START.region_text(), (), range(30)
+        MemoryRun({"optimizer": model}), LanguagePolicy().rephrase, START.region_text(), (), range(30)
     )
     substituted = [edit.text for chain in chains for edit in chain if edit.kind == "substitute"]
     assert len(substituted) == len(model.requests) > 3

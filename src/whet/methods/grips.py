@@ -92,7 +92,8 @@ async def grips(
     run: Run, env: Environment, policy: LanguagePolicy | None, start: Prompt, config: Config
 ) -> Candidate:
     """Greedy search over phrase edits; see the module."""
-    asks = 0.0 if policy is None else config.chain / 3
+    rephrase = None if policy is None else policy.rephrase
+    asks = 0.0 if rephrase is None else config.chain / 3
     plan = fit(
         run, env, config.iterations, config.candidates, config.examples, finalists=config.finalists, asks=asks
     )
@@ -110,7 +111,7 @@ async def grips(
     for i in range(1, plan.rounds + 1):
         text, first = text_in(start, base.prompt), i * plan.width
         numbers = range(first, first + plan.width)
-        chains = await edit_chains(run, policy, text, deleted, numbers, config.chain, config.level)
+        chains = await edit_chains(run, rephrase, text, deleted, numbers, config.chain, config.level)
         tried = {
             p.id: (p, chain) for chain in chains if chain and (p := replace_region(start, chain[-1].text))
         }

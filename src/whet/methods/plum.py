@@ -52,6 +52,7 @@ from whet.search.edits import Level, replace_region, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.phrase_search import (
+    Rephrase,
     balanced_score,
     crossed_texts,
     edit_chains,
@@ -113,6 +114,7 @@ async def plum(
 ) -> Candidate:
     """Metaheuristic search over phrase edits; see the module."""
     asks = 0.0 if policy is None else config.chain / 3 * (SEGMENTS if config.strategy == "hs" else 1)
+    rephrase = None if policy is None else policy.rephrase
     width = population_size(run, env, config.candidates, asks)
     plan = fit(run, env, config.iterations, width, config.examples, finalists=config.finalists, asks=asks)
     search = Search(
@@ -125,7 +127,7 @@ async def plum(
     current = best = fittest(pool, 1)[0]
     waited, tabu = 0, list[str]()
     for i in range(1, plan.rounds + 1):
-        made = await search.propose(run, policy, current, pool, range(i * plan.width, (i + 1) * plan.width))
+        made = await search.propose(run, rephrase, current, pool, range(i * plan.width, (i + 1) * plan.width))
         new = fittest(await search.grade(run, made), len(made))
         if config.strategy == "ts":
             allowed = [one for one in new if one.candidate.id not in tabu or run.rng.random() < TABU_ALLOWED]
@@ -164,20 +166,20 @@ class Search:
     async def propose(
         self,
         run: Run,
-        policy: LanguagePolicy | None,
+        rephrase: Rephrase | None,
         current: Edited,
         pool: Sequence[Edited],
         numbers: Sequence[int],
     ) -> list[Edited]:
         """New texts by the strategy, without those that the prompt refuses. The numbers tell the requests apart."""
         make = self.play if self.config.strategy == "hs" else self.vary
-        made = await run.map(lambda branch, number: make(branch, policy, current, pool, number), numbers)
+        made = await run.map(lambda branch, number: make(branch, rephrase, current, pool, number), numbers)
         return list({one.candidate.id: one for one in made if one}.values())
 
     async def vary(
         self,
         run: Run,
-        policy: LanguagePolicy | None,
+        rephrase: Rephrase | None,
         current: Edited,
         pool: Sequence[Edited],
         number: int,
@@ -192,14 +194,14 @@ class Search:
             deleted = tuple(dict.fromkeys(first.genome + second.genome))
             if first != second and rng.random() < config.rate:
                 length = 0
-        chain = (await edit_chains(run, policy, text, deleted, [number], length, config.level))[0]
+        chain = (await edit_chains(run, rephrase, text, deleted, [number], length, config.level))[0]
         text = chain[-1].text if chain else text
         return self.edited(text, remember(deleted, chain), (first, second))
 
     async def play(
         self,
         run: Run,
-        policy: LanguagePolicy | None,
+        rephrase: Rephrase | None,
         current: Edited,
         pool: Sequence[Edited],
         number: int,
@@ -214,7 +216,7 @@ class Search:
             for piece in remembered:
                 numbers = [number * SEGMENTS + place]
                 chain = (
-                    await edit_chains(run, policy, piece, member.genome, numbers, length, self.config.level)
+                    await edit_chains(run, rephrase, piece, member.genome, numbers, length, self.config.level)
                 )[0]
                 pieces.append(chain[-1].text if chain else piece)
                 deleted = tuple(dict.fromkeys([*deleted, *remember(member.genome, chain)]))

@@ -7,9 +7,9 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from whet.environments.environment import Environment
-from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.edits import Edit, Kind, Level, random_edit, spans, substitute
 from whet.types import Example, Rollout, mean_score
@@ -17,9 +17,17 @@ from whet.types import Example, Rollout, mean_score
 KINDS: tuple[Kind, ...] = ("delete", "swap", "insert")
 
 
+class Rephrase(Protocol):
+    """Has a model write wordings for a part of a text, as `LanguagePolicy.rephrase` does."""
+
+    async def __call__(self, run: Run, text: str, part: str, *, sample: int = 0) -> list[str]:
+        """Wordings; none when the reply was of no use. `sample` numbers the request."""
+        ...
+
+
 async def edit_chains(
     run: Run,
-    policy: LanguagePolicy | None,
+    rephrase: Rephrase | None,
     text: str,
     deleted: Sequence[str],
     numbers: Sequence[int],
@@ -32,8 +40,8 @@ async def edit_chains(
     async def chain(branch: Run, number: int) -> list[Edit]:
         edits, now = list[Edit](), text
         for link in range(length):
-            if policy is not None and branch.rng.random() * (4 if deleted else 3) < 1:
-                edit = await rephrase(branch, policy, now, level, number * length + link)
+            if rephrase is not None and branch.rng.random() * (4 if deleted else 3) < 1:
+                edit = await substituted(branch, rephrase, now, level, number * length + link)
             else:
                 edit = random_edit(branch.rng, now, KINDS, deleted, level)
             if edit is not None:
@@ -43,12 +51,12 @@ async def edit_chains(
     return await run.map(chain, numbers)
 
 
-async def rephrase(run: Run, policy: LanguagePolicy, text: str, level: Level, sample: int) -> Edit | None:
+async def substituted(run: Run, rephrase: Rephrase, text: str, level: Level, sample: int) -> Edit | None:
     """A random phrase replaced by one of several wordings that the optimizer model offers."""
     if not (phrases := spans(text, level)):
         return None
     span = run.rng.choice(phrases)
-    wordings = await policy.rephrase(run, text, span.of(text), sample=sample)
+    wordings = await rephrase(run, text, span.of(text), sample=sample)
     return Edit(substitute(text, span, run.rng.choice(wordings)), "substitute") if wordings else None
 
 
