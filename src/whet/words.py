@@ -22,7 +22,7 @@ _DIGIT = regex.compile(r"(?![0-9])\p{Nd}")
 _KEPT = regex.compile(r"[\p{DT=Super}\p{DT=Sub}\p{DT=Fraction}]+")
 _INNER = r"[^\p{P}\p{S}\p{Z}\p{C}]"
 _FIRST, _LAST = regex.compile(_INNER), regex.compile(rf"(?r){_INNER}")
-_PUNCTUATION = regex.compile(r"[\p{P}$+<=>^`|~]")
+_PUNCTUATION = regex.compile(r"[\p{P}`]")
 _WORD = r"[\p{L}\p{M}\p{N}_]"
 _WORD_CHARACTER = regex.compile(_WORD)
 _HYPHENS = r"[-\u2010\u2011]"
@@ -55,7 +55,7 @@ def _composed(text: str) -> str:
 
 
 def without_punctuation(text: str) -> str:
-    """A text without the punctuation of every script, and without the ASCII signs that count as such.
+    """A text without the punctuation of every script, and without backticks.
 
     >>> without_punctuation("«Oui», it’s 「今日」。")
     'Oui its 今日'

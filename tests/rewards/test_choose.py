@@ -36,6 +36,9 @@ NUMBER, TEXT = {"number": {"last": True}}, {"exact_match": {"normalise": True}}
         (["03/13/2024", "03/04/2024"], {"date": {"last": True, "first": "month"}}),
         (["03/04/2024", "05/06/2024"], TEXT),  # nobody can know
         (["Paris", "Rome", "Oslo"], TEXT),
+        (["+", "-", "*", "/", "<="], "exact_match"),
+        (["A", "B", "C", "D", "AB"], "exact_match"),  # an article is an answer
+        (["U.S.", "US", "Peru"], "exact_match"),  # punctuation tells two apart
         (["返金", "技術", "請求"], TEXT),
         ([LONG, LONG + "ね"], "f1"),
         (["one sentence of more than five words", "and another one of more words"], "f1"),

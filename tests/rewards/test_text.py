@@ -33,10 +33,20 @@ async def value(reward: Any, answer: str, target: Any = None) -> float:
     ("text", "form"),
     [
         ("The  Cat, sat!", "cat sat"),
-        ("an A the", ""),
+        ("an A the", "an a the"),
+        ("A", "a"),
+        ("...", "..."),
+        ("**Paris**", "paris"),
+        ("C++.", "c++"),
+        ("C#", "c#"),
+        ("B-", "b-"),
+        ("half-life", "halflife"),
+        ("<= ", "<="),
+        ("3:30, not 330", "3:30 not 330"),
+        ("1,5", "1,5"),
         ("theatre another", "theatre another"),
         ("U.S.A.", "usa"),
-        ("it's 3.5%", "its 3.5"),
+        ("it's 3.5%", "its 3.5%"),
         ("-5 and 2-3 and 1,234.50", "-5 and 23 and 1234.50"),
         ("\tÉtude\n№", "étude no"),
     ],
@@ -45,10 +55,30 @@ def test_normalise_by_hand(text: str, form: str) -> None:
     assert normalise(text) == form
 
 
+SIGNS = [
+    *[("+", "-"), ("<=", "=="), ("C++", "C"), ("C#", "C"), ("5%", "5"), ("3:30", "330"), ("1,5", "15")],
+    *[("A", "..."), ("A", "The"), ("A", "?"), ("B+", "B"), ("B-", "B"), ("*", "?"), ("AC/DC", "ACDC")],
+]
+
+
+@pytest.mark.parametrize("reward", [ExactMatch(normalise=True), F1()])
+@pytest.mark.parametrize("pair", [*SIGNS, *(pair[::-1] for pair in SIGNS), ("ab", "a*b"), ("ab", "a_b")])
+async def test_signs_tell_answers_apart(reward: Any, pair: tuple[str, str]) -> None:
+    assert await value(reward, *pair) == 0.0
+
+
+@pytest.mark.parametrize("reward", [ExactMatch(normalise=True), F1()])
+@pytest.mark.parametrize("text", ["<=", "C++", "C#", "5%", "3:30", "A", "The", "B+", "B-", "AC/DC", "a*b"])
+async def test_marks_around_an_answer_do_not(reward: Any, text: str) -> None:
+    marks = ["{}", "{}.", '"{}"', "({})"] + ["**{}**", "`{}`"] * ("*" not in text)
+    assert [await value(reward, mark.format(text), text) for mark in marks] == [1.0] * len(marks)
+
+
 @given(st.text())
-def test_normalising_forms_have_single_spaces_and_no_upper_case_or_punctuation_of_ascii(text: str) -> None:
+def test_normalising_forms_have_single_spaces_and_no_upper_case_or_quotes(text: str) -> None:
     form = normalise(text)
-    assert form == " ".join(form.split()) and not re.search(r"[A-Z!-,/:-@\[-`{-~]", form)
+    assert form == " ".join(form.split()) and not re.search(r"[A-Z]", form)
+    assert not re.search(r"[\"'!?;()\[\]{}]", normalise(f"word {text}"))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +89,9 @@ def test_normalising_forms_have_single_spaces_and_no_upper_case_or_punctuation_o
         ("cat cat", "cat", Fraction(2, 3)),
         ("cat cat dog", "cat dog dog", Fraction(2, 3)),
         ("", "", Fraction(1)),
-        ("the", "a", Fraction(1)),
+        ("the", "a", Fraction(0)),
+        ("...", "A", Fraction(0)),
+        ("?", "+", Fraction(0)),
         ("", "cat", Fraction(0)),
         ("dog", "cat", Fraction(0)),
         ("Cat!", "cat", Fraction(1)),

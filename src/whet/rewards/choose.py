@@ -14,7 +14,8 @@ from whet.rewards.dates import date_of, readings
 from whet.rewards.item_list import SEPARATORS, split_items
 from whet.rewards.numbers import number_of, parse_number
 from whet.rewards.targets import show_target
-from whet.words import count_words, writes_without_blanks
+from whet.rewards.text import normalise
+from whet.words import count_words, fold, writes_without_blanks
 
 MOST_LABELS, ROWS_PER_LABEL, LONGEST_LABEL = 20, 3, 40
 MOST_NUMBERS = 5
@@ -169,7 +170,7 @@ def _date_choice(answers: Sequence[Any]) -> RewardChoice | None:
         f"exact_match, for targets such as {either[0]} may be two dates; if you know which, write "
         "reward: {date: {first: day}} or {date: {first: month}}"
     )
-    return RewardChoice("exact_match", {"normalise": True}, why)
+    return _exact_match([str(answer) for answer in answers], why)
 
 
 def _fits(answers: Sequence[Any], first: str) -> bool:
@@ -238,9 +239,20 @@ def _of_items(lists: Sequence[Sequence[str]], separator: str, targets: Sequence[
 def _text_choice(texts: Sequence[str]) -> RewardChoice:
     short = sum(_is_short(text) for text in texts)
     if short >= _SHORT_SHARE * len(texts):
-        why = f"exact_match, for targets have at most {SHORT_TARGET} words"
-        return RewardChoice("exact_match", {"normalise": True}, why)
+        return _exact_match(texts, f"exact_match, for targets have at most {SHORT_TARGET} words")
     return RewardChoice("f1", reason=f"f1 (shared words), for targets have more than {SHORT_TARGET} words")
+
+
+def _exact_match(texts: Sequence[str], why: str) -> RewardChoice:
+    """exact_match, without punctuation and articles where these tell no targets apart and are no target."""
+    folded = {fold(text).strip() for text in texts}
+    forms = {normalise(text) for text in folded}
+    if len(forms) == len(folded) and not any(normalise(f"{text} x") == "x" for text in folded):
+        return RewardChoice("exact_match", {"normalise": True}, why)
+    return RewardChoice(
+        "exact_match",
+        reason=f"{why}; punctuation and articles count, for they are or tell apart some of the targets",
+    )
 
 
 def _is_short(text: str) -> bool:

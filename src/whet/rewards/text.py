@@ -23,28 +23,48 @@ from whet.words import fold, split_words, without_punctuation
 
 __all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score", "normalise", "targets_of"]
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?!\S)")
 _THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
-_POINT = re.compile(r"(?<=[0-9])[.](?=[0-9])")
-_MINUS = regex.compile(r"(?<![\w.,)])[-\u2212](?=[0-9])")
-_KEPT_POINT, _KEPT_MINUS = "\ue000", "\ue001"
-"""Stand for a decimal point and a minus sign while punctuation is removed."""
-_KEPT = str.maketrans({_KEPT_POINT: ".", _KEPT_MINUS: "-"})
+_KEPT = regex.compile(
+    r"""
+    (?<=[0-9])[.:,](?=[0-9])            # 3.5, 3:30 and 1,5 are not 35, 330 and 15
+    | (?<![\w.,)])-(?=[0-9])    # -5 is not 5
+    | (?<=\w)-(?!\w)                    # B- is not B
+    | [#%&@/\\§]                        # C# is not C, 5% is not 5
+    """,
+    regex.VERBOSE,
+)
+"""Punctuation that says something."""
+_MARKDOWN = "*_"
+"""Marks of Markdown, unless the target has them too."""
+_HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-#%&@/\\§*_")}
+"""Characters that stand for kept punctuation while the rest is removed."""
+_SHOWN = {ord(hidden): sign for sign, hidden in _HIDDEN.items()}
 
 
-def normalise(text: str) -> str:
+def normalise(text: str, kept: str = "") -> str:
     """Folded case and forms, no punctuation of any script, no articles, single spaces (SQuAD evaluation, Rajpurkar et al. 2016).
 
-    Unlike there, a number keeps its decimal point and its minus sign: 3.5 is not 35. Characters of scripts without blanks
-    stand alone, so that blanks between them make no difference.
+    Unlike there, what tells answers apart stays: signs such as + and %, the point and the sign of a number, marks of Markdown
+    that are `kept`, and a text of which nothing would be left. Characters of scripts without blanks stand alone, so that
+    blanks between them make no difference.
 
-    >>> normalise("The  Cat, sat!"), normalise("今天，很好。")
-    ('cat sat', '今 天 很 好')
+    >>> normalise("The  Cat, sat!"), normalise("今天，很好。"), normalise("C++."), normalise("A")
+    ('cat sat', '今 天 很 好', 'c++', 'a')
     """
-    folded = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), fold(text))
-    folded = _MINUS.sub(_KEPT_MINUS, _POINT.sub(_KEPT_POINT, folded))
-    plain = _ARTICLES.sub(" ", without_punctuation(folded)).translate(_KEPT)
-    return " ".join(split_words(plain))
+    folded = fold(text)
+    plain = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), folded).replace("\u2212", "-")
+    plain = _KEPT.sub(lambda match: _HIDDEN[match.group()], plain)
+    for mark in kept:
+        plain = plain.replace(mark, _HIDDEN[mark])
+    words = without_punctuation(plain).translate(_SHOWN)
+    forms = (_ARTICLES.sub(" ", words), words, folded)
+    return next((form for form in (" ".join(split_words(form)) for form in forms) if form), "")
+
+
+def _normal_forms(answer: str, target: str) -> tuple[str, str]:
+    kept = "".join(mark for mark in _MARKDOWN if mark in target)
+    return normalise(answer, kept), normalise(target, kept)
 
 
 def f1_score(answer: str, target: str) -> float:
@@ -54,7 +74,7 @@ def f1_score(answer: str, target: str) -> float:
     >>> round(f1_score("the black cat", "a black dog"), 3)
     0.5
     """
-    words, wanted = normalise(answer).split(), normalise(target).split()
+    words, wanted = (form.split() for form in _normal_forms(answer, target))
     if not words or not wanted:
         return float(words == wanted)
     common = sum((Counter(words) & Counter(wanted)).values())
@@ -80,14 +100,17 @@ class ExactMatch:
     high: float = 1.0
     needs: frozenset[str] = frozenset({TARGET})
 
-    def _form(self, text: str) -> str:
-        if self.strict:
-            return text
-        return normalise(text) if self.normalise else fold(text).strip()
-
     def _equal(self, answer: str, target: Any) -> bool:
-        same = None if self.strict else is_same_number(answer, target)
-        return self._form(answer) == self._form(show_target(target)) if same is None else same
+        wanted = show_target(target)
+        if self.strict:
+            return answer == wanted
+        same = is_same_number(answer, target)
+        if same is not None:
+            return same
+        if self.normalise:
+            given, sought = _normal_forms(answer, wanted)
+            return given == sought
+        return fold(answer).strip() == fold(wanted).strip()
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         if any(self._equal(completion.text, target) for target in accepted_answers(example)):
