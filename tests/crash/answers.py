@@ -27,6 +27,8 @@ def answer(request: Request) -> str:
         return json.dumps({"requirements": [{"critiques": [1], "violates": None, "instruction": wording}]})
     if '"duplicates"' in text:
         return json.dumps({"duplicates": [], "contradictions": [], "unclear": []})
+    if '"op": "append"' in text:
+        return f"<EDITS>{json.dumps([{'op': 'append', 'text': wording}])}</EDITS>"
     return f"<PROMPT>{wording}</PROMPT><REASON>The answer holds more than a number.</REASON>"
 
 

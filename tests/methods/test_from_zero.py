@@ -29,6 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "protegi": {"rounds": 2},
     "random_search": {"n": 20, "space": "phrases"},
     "simba": {"steps": 2, "minibatch": 8},
+    "skillopt": {"steps": 3, "batch": 12},
 }
 
 

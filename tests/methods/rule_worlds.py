@@ -1,0 +1,116 @@
+"""Simulated worlds of hidden rules: topics that fail until the prompt holds their phrase, and phrases that do harm everywhere.
+
+The optimizers read what a meta-prompt shows, as `readers.py`: the topics of failed inputs, what was refused, what stands already.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tests.methods.readers import FAILED_INPUT, TOPICS, Blinded, TopicModel, letters
+
+import whet
+from whet.environments.environment import Environment
+from whet.prompt import Prompt
+from whet.rewards.text import ExactMatch
+from whet.search.edits import PHRASES
+from whet.testing.paired_benchmark import KnownWorld
+from whet.testing.simulators import Scripted, chance, luck, request_text, shuffle
+from whet.types import Message, Request
+
+LAST_WORD = "Answer with the last word."
+SORT = Prompt.parse("You sort letters.\n<!-- whet:begin -->\nSay yes or no.\n<!-- whet:end -->\n{{input}}")
+HARMFUL = PHRASES[TOPICS:]
+
+
+class PoisonModel(TopicModel):
+    """A TopicModel to which each harmful phrase in its prompt costs `harm` on all inputs; half of the topics fail at first."""
+
+    OPTIONS: ClassVar[Mapping[str, str]] = {"harm": "0.05"}
+    FAILING = 6
+
+    def right(self, topic: int, prompt: str) -> float:
+        harm = self.option_float("harm") * sum(phrase in prompt for phrase in HARMFUL)
+        return max(0.0, super().right(topic, prompt) - harm)
+
+
+def failed_topics(question: str) -> list[int]:
+    """The topics of the inputs that a question shows as failed, the most frequent first."""
+    failed = [
+        int(topic[0])
+        for block in question.split("Input: ")[1:]
+        if not re.search(r"Reward: 1\b", block) and (topic := FAILED_INPUT.findall(f"Input: {block}"))
+    ]
+    return sorted(set(failed), key=lambda topic: (-failed.count(topic), topic))
+
+
+class RuleWriter(Scripted):
+    """Knows a phrase for each topic that it sees fail, with the probability `right` the one that helps, else a harmful one.
+
+    It takes none that it sees already, in the text or among what was refused. `write` says it in the form of a method."""
+
+    OPTIONS: ClassVar[Mapping[str, str]] = {"right": "0.5", "most": "6"}
+    write: Callable[[RuleWriter, str, list[str]], str] = lambda self, question, phrases: ""
+
+    def phrases(self, question: str, draw: str) -> list[str]:
+        right, chosen = self.option_float("right"), list[str]()
+        for topic in failed_topics(question):
+            good = chance(self.seed, draw, topic) < right
+            phrase = PHRASES[topic] if good else shuffle(HARMFUL, self.seed, draw, topic)[0]
+            chosen += [phrase] if phrase not in question else []
+        return shuffle(chosen, self.seed, draw, "order")[: self.option_int("most")]
+
+    def answer(self, request: Request, sample: int) -> str:
+        question = request_text(request)
+        return type(self).write(self, question, self.phrases(question, luck(request, sample)))
+
+
+def edits(writer: RuleWriter, question: str, phrases: list[str]) -> str:
+    """Phrases as edits at the end of the text; notes and guidance that say nothing."""
+    if "<EDITS>" not in question:
+        return "<NOTES>Small edits.</NOTES><GUIDANCE>Take care.</GUIDANCE>".replace("><", ">\n<")
+    return f"<EDITS>{json.dumps([{'op': 'append', 'text': phrase} for phrase in phrases])}</EDITS>"
+
+
+def poisoned(
+    seed: int,
+    write: Callable[[RuleWriter, str, list[str]], str],
+    change: Callable[[str], str] = str,
+    harm: str = "0.05",
+    **options: str,
+) -> KnownWorld:
+    """Letters about twelve topics, and an optimizer that knows phrases, some of them harmful."""
+    model = PoisonModel("topics", {"seed": str(seed), "harm": harm})
+    writer = type("Writer", (RuleWriter,), {"write": staticmethod(write)})(
+        "writer", {"seed": str(seed), **options}
+    )
+    env = Environment(model, ExactMatch(), letters(96), letters(48, 960))
+    reader: Any = Blinded(writer, change)
+    return KnownWorld(env, SORT, lambda p: model.accuracy(p.source), reader)
+
+
+def optimized(folder: Path, method: str, write: Callable[[str], str], **settings: Any) -> str:
+    """The best text that a method finds, through `whet.optimize`, where the prompt must ask for the last word.
+
+    `write` is the optimizer; 200 task calls and 15 optimizer calls may be made."""
+
+    def answer(messages: list[Message]) -> str:
+        return messages[-1].content.split()[-1] if LAST_WORD in messages[0].content else "?"
+
+    result = whet.optimize(
+        "<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->",
+        data=[{"input": f"Text {i} ends in w{i}", "target": f"w{i}"} for i in range(60)],
+        reward="exact_match",
+        lm=answer,
+        optimizer_lm=lambda messages: write(messages[-1].content),
+        method=method,
+        settings=settings,
+        budget=whet.Budget(task_calls=200, optimizer_calls=15),
+        run=folder / "run",
+    ).to_dict()
+    assert result["usage"]["calls"]["task"] <= 200 and result["usage"]["calls"]["optimizer"] <= 15
+    return Prompt.parse(result["best"]["prompt"]).region_text()
