@@ -27,6 +27,12 @@ def answer(request: Request) -> str:
         return json.dumps({"requirements": [{"critiques": [1], "violates": None, "instruction": wording}]})
     if '"duplicates"' in text:
         return json.dumps({"duplicates": [], "contradictions": [], "unclear": []})
+    if '"insights"' in text:
+        return (
+            f"<REFLECTION>{json.dumps({'insights': [wording], 'helped': [], 'harmed': ['L1']})}</REFLECTION>"
+        )
+    if '"op": "add"' in text:
+        return f"<OPERATIONS>{json.dumps([{'op': 'add', 'text': wording}])}</OPERATIONS>"
     if '"op": "append"' in text:
         return f"<EDITS>{json.dumps([{'op': 'append', 'text': wording}])}</EDITS>"
     return f"<PROMPT>{wording}</PROMPT><REASON>The answer holds more than a number.</REASON>"

@@ -19,8 +19,9 @@ from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld
+from whet.testing.simulated_task import Answers
 from whet.testing.simulators import Scripted, chance, luck, request_text, shuffle
-from whet.types import Message, Request
+from whet.types import Example, Message, Request
 
 LAST_WORD = "Answer with the last word."
 SORT = Prompt.parse("You sort letters.\n<!-- whet:begin -->\nSay yes or no.\n<!-- whet:end -->\n{{input}}")
@@ -53,7 +54,7 @@ class RuleWriter(Scripted):
 
     It takes none that it sees already, in the text or among what was refused. `write` says it in the form of a method."""
 
-    OPTIONS: ClassVar[Mapping[str, str]] = {"right": "0.5", "most": "6"}
+    OPTIONS: ClassVar[Mapping[str, str]] = {"right": "0.5", "most": "6", "forgets": "0.05"}
     write: Callable[[RuleWriter, str, list[str]], str] = lambda self, question, phrases: ""
 
     def phrases(self, question: str, draw: str) -> list[str]:
@@ -114,3 +115,76 @@ def optimized(folder: Path, method: str, write: Callable[[str], str], **settings
     ).to_dict()
     assert result["usage"]["calls"]["task"] <= 200 and result["usage"]["calls"]["optimizer"] <= 15
     return Prompt.parse(result["best"]["prompt"]).region_text()
+
+
+LESSON = re.compile(r"^\[(L\d+)\] (.*?)(?: \(helped \d+, harmed \d+\))?$", re.MULTILINE)
+
+
+def playbook(writer: RuleWriter, question: str, phrases: list[str]) -> str:
+    """Phrases as insights, then as lessons; verdicts on the lessons that it sees are right three times in four.
+
+    Asked for the whole list it forgets some lessons.
+    """
+    lessons, draw = dict(LESSON.findall(question)), f"{len(question)} {question[-2000:]}"
+    if "<REFLECTION>" in question:
+        verdicts: dict[bool, list[str]] = {True: [], False: []}
+        for key, text in lessons.items():
+            if chance(writer.seed, draw, key, "judged") < 0.3:
+                right = chance(writer.seed, draw, key, "right") < 0.75
+                verdicts[(text in HARMFUL) != right].append(key)
+        reflection = {"insights": phrases, "helped": verdicts[True], "harmed": verdicts[False]}
+        return f"<REFLECTION>{json.dumps(reflection)}</REFLECTION>"
+    new = [
+        line.removeprefix("- ")
+        for line in question.partition("New insights:\n")[2].split("\n\n")[0].splitlines()
+    ]
+    if "<OPERATIONS>" in question:
+        return f"<OPERATIONS>{json.dumps([{'op': 'add', 'text': text} for text in new])}</OPERATIONS>"
+    forgets = writer.option_float("forgets")
+    old = [text for key, text in lessons.items() if chance(writer.seed, draw, key, "kept") >= forgets]
+    return "".join(f"<LESSON>{text}</LESSON>\n" for text in [*old, *new])
+
+
+CODE = re.compile(r"^(?:- )?(k\d+) means (\d)$", re.MULTILINE)
+KNOWS = 0.15
+
+
+class CodeWriter(RuleWriter):
+    """Says of each kind of input that it sees fail which digit was wanted."""
+
+    def phrases(self, question: str, draw: str) -> list[str]:
+        failed = re.findall(r"Input: (k\d+) .*\nWanted: (\d)\n.*\nReward: 0", question)
+        return [f"{kind} means {digit}" for kind, digit in dict(failed).items()]
+
+
+def many_codes(
+    seed: int, kinds: int, write: Callable[[RuleWriter, str, list[str]], str], **options: str
+) -> KnownWorld:
+    """Inputs of many kinds, each with a digit as its answer, which the task model knows for 15 % of them without a lesson."""
+
+    def digit(kind: str) -> str:
+        return str(int(10 * chance(seed, "digit", kind)))
+
+    def answer(question: str, sample: int) -> str:
+        prompt, _, text = question.rpartition("Question: ")
+        kind = text.split()[0]
+        taught, right = dict(CODE.findall(prompt)), digit(kind)
+        knows = chance(seed, "knows", text, sample) < KNOWS
+        return taught.get(kind) or (right if knows else str((int(right) + 1) % 10))
+
+    def rows(first: int, n: int) -> tuple[Example, ...]:
+        texts = [f"k{i % kinds} number {i}?" for i in range(first, first + n)]
+        return tuple(
+            Example(text, {"input": text}, digit(text.split()[0]), {"input": text}, text) for text in texts
+        )
+
+    def worth(prompt: Prompt) -> float:
+        taught = dict(CODE.findall(prompt.text))
+        return sum(taught.get(f"k{i}") == digit(f"k{i}") for i in range(kinds)) / kinds
+
+    start = Prompt.parse("<!-- whet:begin -->\nAnswer with a digit.\n<!-- whet:end -->\nQuestion: {{input}}")
+    writer = type("Writer", (CodeWriter,), {"write": staticmethod(write)})(
+        "writer", {"seed": str(seed), **options}
+    )
+    env = Environment(Answers(answer), ExactMatch(), rows(0, 4 * kinds), rows(10_000 * kinds, kinds))
+    return KnownWorld(env, start, worth, writer)

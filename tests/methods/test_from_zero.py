@@ -19,6 +19,7 @@ from whet.testing.simulated_task import Answers
 SETTINGS: dict[str, dict[str, Any]] = {
     "capo": {"steps": 1, "population": 3},
     "evoprompt": {"steps": 1, "population": 3},
+    "ace": {"steps": 3, "batch": 12},
     "gepa": {},
     "grips": {},
     "meta_prompt": {"loops": 3, "rollouts": 12},

@@ -46,7 +46,7 @@ from whet.rl.principles import operations_in
 from whet.run import Run
 from whet.search.anchored_edits import AnchoredEdit, ranked, read_edit
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import copied_input
+from whet.search.copies import objectionable
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import answered, infinite_batches, minibatch, show_rollout
@@ -96,7 +96,7 @@ async def skillopt(
 ) -> Candidate:
     """A text trained by bounded edits; see the module."""
     plan = fit(run, env, config.steps, 2, config.batch, least=2)
-    trainer = Trainer(plan, policy, start, config, Archive(), Skill(text_in(start, start)))
+    trainer = SkillTraining(plan, policy, start, config, Archive(), Skill(text_in(start, start)))
     await trainer.archive.validate(run, plan.env, [Candidate(start)])
     await trainer.begin(run)
     plan, first = trainer.plan, trainer.skill
@@ -136,7 +136,7 @@ class Skill:
 
 
 @dataclass
-class Trainer:
+class SkillTraining:
     """The state of a training: the skill with its score on the rows of the gate, refused edits, notes for the analysts."""
 
     plan: SearchPlan
@@ -202,7 +202,7 @@ class Trainer:
 
     def admits(self, edit: AnchoredEdit) -> bool:
         """Whether an edit copies no single input and holds nothing private."""
-        return not copied_input(edit.text, self.plan.env.train, self.start.source) and not secrets(edit.text)
+        return not objectionable(secrets, self.plan.env.train, self.start.source, edit.text)
 
     async def gate(self, run: Run, new: Skill, edits: Sequence[AnchoredEdit], operator: str) -> None:
         """Score a new skill and take it where it is strictly better; else remember its edits."""

@@ -30,12 +30,12 @@ class AnchoredEdit:
         """The edited text; None where the anchor is not in it. The first place with the anchor counts."""
         if self.op == APPEND:
             return f"{text.rstrip()}\n{self.text}".lstrip("\n")
-        before, found, after = text.partition(self.anchor)
-        if not found:
+        before, anchor, after = text.partition(self.anchor)
+        if not anchor:
             return None
         if self.op == INSERT:
             line, _, rest = after.partition("\n")
-            return f"{before}{found}{line}\n{self.text}" + (f"\n{rest}" if rest else "")
+            return f"{before}{anchor}{line}\n{self.text}" + (f"\n{rest}" if rest else "")
         return f"{before}{self.text}{after}" if self.op == REPLACE else _closed(before, after)
 
 

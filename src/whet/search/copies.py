@@ -51,6 +51,13 @@ def copied_input(text: str, examples: Sequence[Example], known: str) -> str:
     return piece if sum(piece in comparable(e.user_text) for e in examples) == 1 else ""
 
 
+def objectionable(
+    objections: Callable[[str], Sequence[str]], examples: Sequence[Example], known: str, text: str
+) -> bool:
+    """Whether a text must not stand in a prompt: it copies a single input, or there are `objections`, as of `guard.secrets`."""
+    return bool(objections(text) or copied_input(text, examples, known))
+
+
 class Copies:
     """Somebody's data, prepared once to hold many texts against it."""
 

@@ -78,10 +78,17 @@ def show_example(example: Example, longest: int = _SHOWN) -> str:
 
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
     """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step."""
-    lines = [show_example(example, longest), *(show_step(step, longest) for step in rollout.steps)]
+    steps = [show_step(step, longest) for step in rollout.steps]
+    return "\n".join([show_example(example, longest), *steps, show_answer(rollout, longest)])
+
+
+def show_answer(rollout: Rollout, longest: int = _SHOWN) -> str:
+    """What the model answered, how it was graded and why, for a meta-prompt."""
     cut = " (cut off at the token limit)" if rollout.cut else ""
-    lines.append(f"Answered{cut}: {shortened(rollout.output, longest)}")
-    lines.append(f"Reward: {show_size(rollout.reward, 3)}")
+    lines = [
+        f"Answered{cut}: {shortened(rollout.output, longest)}",
+        f"Reward: {show_size(rollout.reward, 3)}",
+    ]
     if rollout.error:
         lines.append(f"Problem: {shortened(rollout.error, longest)}")
     if rollout.addressed:

@@ -1,0 +1,231 @@
+"""ACE: a playbook of counted lessons grows by small additions and is never written anew.
+
+Agentic Context Engineering: Evolving Contexts for Self-Improving Language Models. 2025. arXiv:2510.04618.
+Code: github.com/ace-agent/ace.
+
+    playbook <- empty
+    for each sample:
+        the generator answers with the playbook
+        the reflector says what went wrong, what was right, and which lessons helped or did harm;  counters += its verdicts
+        the curator reads the reflection and the playbook, and adds lessons: deltas, merged by rule
+    now and then: validate;  return the best playbook
+
+Differences from the paper:
+1. The start and the playbooks are validated alike. The published code compares with 0, so that its best playbook may be worse
+   than the start.
+2. Counters decide: a lesson goes when more verdicts speak against it than for it (`removal`). In the code playbooks only grow,
+   and counters are shown and never used.
+3. A reflection reads several answers of a batch, wrong and right ones, instead of one; it gives verdicts on all lessons, because
+   the task model is not asked which it used. It is not repeated until its answer is right.
+4. A lesson that reads the same as another is not added; whether two mean the same the curator decides, not embeddings.
+5. Lessons stand in one list instead of seven sections. Their number is bounded (`most`); the code's bound on tokens is a wish.
+6. `merge` of `rewrite` lets the curator write the whole list anew each time, as Dynamic Cheatsheet does (arXiv:2504.07952): the
+   control for the paper's claim that this loses what was known.
+7. Only training rows with rewards teach: there is no mode without them. Lessons that copy 32 characters in a row from a single
+   input, or hold private data, are dropped.
+8. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
+9. Within a limit on calls, steps, batches and reflections are cut to what the limit pays (`whet.search.plan`).
+
+Run it:  whet optimize TASK --method ace --lm openai/NAME --optimizer-lm openai/NAME
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from whet.environments.environment import Environment
+from whet.fields import NonNegativeInt, PositiveInt
+from whet.instructions.guard import secrets
+from whet.methods.method import MethodEntry
+from whet.prompt import Prompt
+from whet.replies import json_values
+from whet.rl import LanguagePolicy, setting
+from whet.rl.principles import operations_in
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.copies import objectionable
+from whet.search.edits import text_in
+from whet.search.from_zero import leave_zero
+from whet.search.lessons import LessonList
+from whet.search.minibatch import answered, infinite_batches, show_rollout
+from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
+from whet.types import Example, Rollout, mean_score
+
+ENTRY = MethodEntry(
+    "ace",
+    "ACE: a playbook of counted lessons",
+    version=1,
+    rank=24,
+    when="there are many small things to know, and none may be forgotten while others are learned",
+    paper="ACE, 2025",
+    arxiv="2510.04618",
+    needs=("optimizer",),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of ACE."""
+
+    steps: NonNegativeInt = 20
+    """Rounds of answering, reflecting and curating."""
+    batch: PositiveInt = 20
+    """Training examples answered in a round."""
+    shown: PositiveInt = 8
+    """Answers that a reflection reads."""
+    reflections: PositiveInt = 3
+    """Reflections in a round at most, each on other answers."""
+    most: PositiveInt = 60
+    """Lessons of a playbook at most."""
+    removal: bool = True
+    """Whether a lesson goes whose counters speak against it."""
+    merge: Literal["delta", "rewrite"] = "delta"
+    """Whether the curator adds single lessons, or writes the whole list anew."""
+    finalists: PositiveInt = 3
+    """Playbooks measured on validation examples at the end."""
+
+
+async def ace(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> Candidate:
+    """A playbook that grows by additions; see the module."""
+    plan = fit(run, env, config.steps, 1, config.batch, finalists=config.finalists, asks=2.0)
+    archive, rows = Archive(), infinite_batches(run.rng, env.train)
+    await archive.validate(run, plan.env, [Candidate(start)])
+    plan, firsts = await leave_zero(run, plan, archive, start, secrets)
+    current = firsts[0].candidate if firsts else Candidate(start)
+    objections = partial(objectionable, secrets, env.train, start.source)
+    playbook = LessonList(start, text_in(start, current.prompt), config.most, objections)
+    for step in range(plan.rounds + 1):
+        batch = {row.id: row for row in (next(rows) for _ in range(plan.examples))}
+        rollouts = await env.evaluate(run, current.prompt, list(batch.values()))
+        current = replace(current, score=mean_score(rollouts))
+        archive.add(run, current)
+        await validate_leader(run, plan, archive, archive.top(1)[0])
+        if step < plan.rounds:
+            policy = policy.adapted()
+            groups = shared_out(rollouts, env.reward.high, config.shown, number_of_reflections(plan, config))
+            replies = await reflect(run, env, policy, playbook, batch, groups, step)
+            insights = [insight for reply in replies for insight in reply.insights]
+            for reply in replies:
+                playbook = playbook.counted(reply.helped, reply.harmed)
+            if config.removal:
+                playbook = playbook.without([one.key for one in playbook.lessons if one.harms])
+            playbook = await curate(run, env, policy, playbook, insights, config.merge, step)
+            prompt = playbook.prompt or current.prompt
+            current = (
+                current if prompt == current.prompt else Candidate(prompt, (current.id,), f"step {step + 1}")
+            )
+    return await validate_finalists(run, plan, archive, [current, *archive.top(plan.finalists)])
+
+
+def number_of_reflections(plan: SearchPlan, config: Config) -> int:
+    """Reflections of a round: what a limit on the optimizer's calls pays beside the curator."""
+    if plan.asks is None:
+        return config.reflections
+    return max(1, min(config.reflections, plan.asks // max(1, plan.rounds) - 1))
+
+
+def shared_out(rollouts: Sequence[Rollout], high: float, shown: int, groups: int) -> list[list[Rollout]]:
+    """Groups of answers for the reflections: one right answer for three wrong ones, each answer in one group; none without a
+    wrong one."""
+    known = answered(rollouts)
+    wrong, right = [r for r in known if r.reward < high], [r for r in known if r.reward >= high]
+    good = min(len(right), groups * max(1, shown // 4))
+    mixed = [wrong[: groups * shown - good][i::groups] + right[:good][i::groups] for i in range(groups)]
+    return [group for group in mixed if any(r.reward < high for r in group)]
+
+
+@dataclass(frozen=True)
+class Reflection:
+    """What a reflector says: insights, and the keys of lessons that helped or did harm."""
+
+    insights: Sequence[str] = ()
+    helped: Sequence[object] = ()
+    harmed: Sequence[object] = ()
+
+    @classmethod
+    def read(cls, reply: str) -> Reflection:
+        """The reflection in a reply: the first JSON object with one of its three lists."""
+        for value in json_values(reply):
+            lists = [
+                value.get(name) if isinstance(value, dict) else None
+                for name in ("insights", "helped", "harmed")
+            ]
+            if any(isinstance(one, list) for one in lists):
+                insights, helped, harmed = (one if isinstance(one, list) else [] for one in lists)
+                return cls([str(insight) for insight in insights], helped, harmed)
+        return cls()
+
+
+async def reflect(
+    run: Run,
+    env: Environment,
+    policy: LanguagePolicy,
+    playbook: LessonList,
+    batch: dict[str, Example],
+    groups: Sequence[Sequence[Rollout]],
+    step: int,
+) -> list[Reflection]:
+    """One reflection for each group of answers."""
+
+    async def one(branch: Run, at: int) -> list[Reflection]:
+        shown = [show_rollout(batch[rollout.example_id], rollout) for rollout in groups[at]]
+        question = "\n\n".join([about(env, playbook), ANSWERS, *shown, REFLECT])
+        replies = await policy.write(branch, question, "REFLECTION", sample=step * 100 + at)
+        return [Reflection.read(reply) for reply in replies]
+
+    return [reflection for several in await run.map(one, range(len(groups))) for reflection in several]
+
+
+async def curate(
+    run: Run,
+    env: Environment,
+    policy: LanguagePolicy,
+    playbook: LessonList,
+    insights: Sequence[str],
+    merge: str,
+    step: int,
+) -> LessonList:
+    """The playbook after the curator read the insights."""
+    if not insights:
+        return playbook
+    question = "\n\n".join([about(env, playbook), "\n".join([INSIGHTS, *(f"- {one}" for one in insights)])])
+    if merge == "rewrite":
+        long = replace(policy, max_tokens=policy.max_tokens + len(playbook.shown.encode()))
+        texts = await long.write(run, f"{question}\n\n{REWRITE}", "LESSON", sample=step, many=True)
+        new = replace(playbook, lessons=())
+        for text in texts:
+            new = new.add(text)
+        return new if new.lessons else playbook
+    replies = await policy.write(run, f"{question}\n\n{CURATE}", "OPERATIONS", sample=step)
+    additions = [one for reply in replies for one in operations_in(reply) if one.get("op") == "add"]
+    playbook, dropped = playbook.edited(additions)
+    run.log("operations", {"proposed": len(additions), "dropped": dropped, "lessons": len(playbook.lessons)})
+    return playbook
+
+
+def about(env: Environment, playbook: LessonList) -> str:
+    """The head of every question: the task, the instruction, the playbook."""
+    known = setting(env.description, playbook.start)
+    shown = f"{PLAYBOOK}\n{playbook.shown or NONE}"
+    return f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{playbook.base}\n</INSTRUCTION>\n\n{shown}"
+
+
+INSTRUCTION = "The instruction of a language model:"
+PLAYBOOK = "The lessons that stand below it, with what is known about them:"
+NONE = "(none yet)"
+ANSWERS = "Answers of the model with this instruction and these lessons:"
+REFLECT = (
+    "Why are some answers wrong and others right? Write a JSON object: "
+    '{"insights": ["what the model should know or do, for which inputs"], "helped": ["L1"], "harmed": ["L2"]}. '
+    "Insights are short and hold for all inputs of this kind; copy no input. Name a lesson by its key under helped or harmed "
+    "only where the answers show it."
+)
+INSIGHTS = "New insights:"
+CURATE = (
+    "Add what is new in these insights and in none of the lessons, one thing a lesson, with all details that matter. Write a "
+    'JSON list: [{"op": "add", "text": "..."}].'
+)
+REWRITE = "Write the whole list of lessons anew, with the new insights in it. Keep every lesson that is still needed."
