@@ -94,13 +94,17 @@ def poisoned(
     return KnownWorld(env, SORT, lambda p: model.accuracy(p.source), reader)
 
 
-def optimized(folder: Path, method: str, write: Callable[[str], str], **settings: Any) -> str:
+def optimized(
+    folder: Path, method: str, write: Callable[[str], str], *, lucky: bool = False, **settings: Any
+) -> str:
     """The best text that a method finds, through `whet.optimize`, where the prompt must ask for the last word.
 
-    `write` is the optimizer; 200 task calls and 15 optimizer calls may be made."""
+    `write` is the optimizer; 200 task calls and 15 optimizer calls may be made. A `lucky` model is right now and then."""
+    calls = iter(range(10**6))
 
     def answer(messages: list[Message]) -> str:
-        return messages[-1].content.split()[-1] if LAST_WORD in messages[0].content else "?"
+        right = LAST_WORD in messages[0].content or (lucky and next(calls) % 4 == 0)
+        return messages[-1].content.split()[-1] if right else "?"
 
     result = whet.optimize(
         "<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->",
@@ -158,7 +162,12 @@ class CodeWriter(RuleWriter):
 
 
 def many_codes(
-    seed: int, kinds: int, write: Callable[[RuleWriter, str, list[str]], str], **options: str
+    seed: int,
+    kinds: int,
+    write: Callable[[RuleWriter, str, list[str]], str],
+    change: Callable[[str], str] = str,
+    base: type[RuleWriter] = CodeWriter,
+    **options: str,
 ) -> KnownWorld:
     """Inputs of many kinds, each with a digit as its answer, which the task model knows for 15 % of them without a lesson."""
 
@@ -183,8 +192,40 @@ def many_codes(
         return sum(taught.get(f"k{i}") == digit(f"k{i}") for i in range(kinds)) / kinds
 
     start = Prompt.parse("<!-- whet:begin -->\nAnswer with a digit.\n<!-- whet:end -->\nQuestion: {{input}}")
-    writer = type("Writer", (CodeWriter,), {"write": staticmethod(write)})(
-        "writer", {"seed": str(seed), **options}
-    )
+    writer = type("Writer", (base,), {"write": staticmethod(write)})("writer", {"seed": str(seed), **options})
+    reader: Any = Blinded(writer, change)
     env = Environment(Answers(answer), ExactMatch(), rows(0, 4 * kinds), rows(10_000 * kinds, kinds))
-    return KnownWorld(env, start, worth, writer)
+    return KnownWorld(env, start, worth, reader)
+
+
+class GroupWriter(RuleWriter):
+    """Says of each kind of input which digit the answers with the full reward gave, whatever was wanted."""
+
+    def phrases(self, question: str, draw: str) -> list[str]:
+        blocks = [block.partition("\n")[::2] for block in question.split("Input: ")[1:]]
+        right = {text.split()[0]: re.findall(r"Answered: (\d)\nReward: 1", rest) for text, rest in blocks}
+        return [f"{kind} means {digits[0]}" for kind, digits in right.items() if digits]
+
+
+def insights(writer: RuleWriter, question: str, phrases: list[str]) -> str:
+    """Phrases as insights between tags, then as operations."""
+    if "<OPERATIONS>" in question:
+        return playbook(writer, question, phrases)
+    return "\n".join(f"<INSIGHT>{phrase}</INSIGHT>" for phrase in phrases)
+
+
+def tips_of(writer: RuleWriter, question: str, phrases: list[str]) -> str:
+    """Phrases as tips between tags."""
+    return "\n".join(f"<TIP>{phrase}</TIP>" for phrase in phrases)
+
+
+def with_rewards_shuffled(question: str) -> str:
+    """A question in which the rewards of the answers to an input are dealt out anew among these."""
+
+    def dealt(block: str) -> str:
+        rewards = re.findall(r"(?m)^Reward: .*$", block)
+        new = iter(shuffle(rewards, block))
+        return re.sub(r"(?m)^Reward: .*$", lambda _: next(new), block)
+
+    head, *blocks = question.split("Input: ")
+    return "Input: ".join([head, *map(dealt, blocks)])
