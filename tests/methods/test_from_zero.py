@@ -17,20 +17,25 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "ace": {"steps": 3, "batch": 12},
     "capo": {"steps": 1, "population": 3},
     "evoprompt": {"steps": 1, "population": 3},
-    "ace": {"steps": 3, "batch": 12},
     "gepa": {},
     "grips": {},
+    "mars": {"rounds": 1, "steps": 2, "examples": 12},
     "meta_prompt": {"loops": 3, "rollouts": 12},
     "mipro": {"choice": "random"},
     "opro": {"steps": 3, "samples": 2},
     "plum": {"iterations": 2, "candidates": 3},
     "prompt_learning": {},
+    "promptwizard": {"iterations": 1, "styles": 2, "examples": 12},
     "protegi": {"rounds": 2},
     "random_search": {"n": 20, "space": "phrases"},
     "simba": {"steps": 2, "minibatch": 8},
     "skillopt": {"steps": 3, "batch": 12},
+    "tips": {"rounds": 2, "batch": 12},
+    "training_free_grpo": {"steps": 1, "queries": 8, "group": 2},
+    "vista": {"rounds": 2},
 }
 
 
