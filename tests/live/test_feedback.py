@@ -39,7 +39,9 @@ def said(row: dict[str, Any]) -> dict[str, Any]:
     """What a row says, without what it does not."""
     found = read_row(row)
     names = [
-        n for n in FeedbackRow.__dataclass_fields__ if n not in ("id", "metadata", "where", "cut", "liked")
+        n
+        for n in FeedbackRow.__dataclass_fields__
+        if n not in ("id", "metadata", "where", "cut", "liked", "column", "out_of")
     ]
     return {n: getattr(found, n) for n in names if getattr(found, n) is not None}
 
@@ -77,7 +79,7 @@ def said(row: dict[str, Any]) -> dict[str, Any]:
         ({"rating": "4/5"}, {"rating": 4.0}),
         ({"rating": "so so"}, {"label": "so so"}),
         ({"rating": "it was much too long"}, {"comment": "it was much too long"}),
-        ({"feedback": "thumbs down"}, {"rating": 0.0}),
+        ({"feedback": "thumbs down"}, {"comment": "thumbs down"}),
         ({"passed": True}, {"rating": 1.0}),
         ({"inputs": {"question": "q"}, "outputs": {"a": 1, "b": 2}, "comment": "c"},
          {"input": "q", "output": '{"a": 1, "b": 2}', "comment": "c"}),
@@ -111,6 +113,7 @@ def test_ids_are_given_or_made_from_the_content() -> None:
         ([10, 3], [True, False]),
         ([95, 20], [True, False]),
         ([1], [None]),
+        (["4/10", "5/10"], [False, False]),
         ([0], [False]),
         (["Good", "Bad"], [True, False]),
     ],

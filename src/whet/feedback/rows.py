@@ -36,7 +36,8 @@ class FeedbackRow:
     when that is unclear. `corrected` is the answer as it should have been, `label` and `explanation` are
     a grader's, `source` is human, model, program or what the row says. `about` names what was rated (a span,
     a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
-    somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters.
+    somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters. `column` is the column of
+    the rating, and `out_of` the best rating where the row says it, as in 4/5.
     """
 
     id: str
@@ -56,6 +57,8 @@ class FeedbackRow:
     where: str = ""
     cut: bool = False
     instruction: str | None = None
+    column: str | None = None
+    out_of: float | None = None
 
     @property
     def key(self) -> str:
@@ -126,7 +129,7 @@ _BAD = frozenset(
 )  # fmt: skip
 
 
-_NUMBER = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?:\s*/\s*\d+)?")
+_NUMBER = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?:\s*/\s*(\d{1,6}))?")
 _INFINITE = ("inf", "infinity")
 
 
@@ -189,10 +192,11 @@ def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool =
     left = _flat(row)
     metric = _metric(left, where)
     values: dict[str, Any] = {}
+    columns: dict[str, str] = {}
     for name, spellings in _NAMES.items():
         key = next((s for s in spellings if s in left), None)
         if key is not None:
-            values[name] = left.pop(key)
+            values[name], columns[name] = left.pop(key), key
     values = {**_graders(left), **values, **metric}
     texts = {name: _text(values.get(name), name, where) for name in _TEXTS}
     rating = _rating(values.get("rating"), where)
@@ -200,9 +204,6 @@ def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool =
     if rating is None and isinstance(values.get("rating"), str):
         kind = "comment" if len(values["rating"].split()) > 2 else "label"
         texts[kind] = texts[kind] or values["rating"].strip()
-    if rating is None and _verdict(texts["comment"]) is not None:
-        liked, texts["comment"] = _verdict(texts["comment"]), None
-        rating = float(bool(liked))
     own = left.get("instruction")
     instruction = own.strip()[: LONGEST + 1] if isinstance(own, str) else ""
     if rating is None and not (instructed and instruction) and not any(texts[name] for name in _SAYS):
@@ -216,6 +217,8 @@ def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool =
     name = row_id[:200] or content_hash(_plain(row))[:12]
     cut = any(len(text or "") > LONGEST for text in (*texts.values(), instruction))
     fields["instruction"] = instruction[:LONGEST] or None
+    fields["column"] = columns.get("rating")
+    fields["out_of"] = _best_of(values.get("rating"))
     return FeedbackRow(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **fields)
 
 
@@ -346,6 +349,15 @@ def _rating(value: Any, where: str) -> float | None:
     raise UsageError(f"{where}: the rating must be a number or a word such as Good; this is {shown(value)}.")
 
 
+def _best_of(value: Any) -> float | None:
+    """The best rating where a text says it: 5 for 4/5 and for stars that are drawn."""
+    text = value.strip() if isinstance(value, str) else ""
+    match = _NUMBER.fullmatch(text)
+    if match is not None and match[2] is not None:
+        return float(match[2])
+    return 5.0 if text and set(text) in ({"★"}, {"⭐"}) and len(text) <= 5 else None
+
+
 def _verdict(value: Any) -> bool | None:
     """What true, false or a word such as Good says; None for a number and for any other text."""
     if isinstance(value, bool):
@@ -365,7 +377,9 @@ def _with_likes(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
     spans: dict[str, list[float]] = {}
     for row in rows:
         if row.rating is not None and row.liked is None:
-            spans.setdefault(_metric_of(row), []).append(row.rating)
+            spans.setdefault(_metric_of(row), []).extend(
+                one for one in (row.rating, row.out_of) if one is not None
+            )
     rated = []
     for row in rows:
         liked = row.liked

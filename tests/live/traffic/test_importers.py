@@ -208,14 +208,14 @@ def test_a_table_with_question_answer_and_what_was_said(tmp_path: Path) -> None:
         writer.writerow(["Question", "Answer", "Rating", "Notes", "User", "Prompt Name", "Prompt Version"])
         writer.writerow(["It is off.", "Wait.", "2", "Wrong, of course.", "ann", "other", "7"])
         writer.writerow(["It is on.", "Good.", "Good", "", "bob", "", ""])
-        writer.writerow(["It is odd.", "Yes.", "0.5", "", "", "", ""])
+        writer.writerow(["It is odd.", "Yes.", "5", "", "", "", ""])
         writer.writerow(["Unrated", "So it is.", "", "", "", "", ""])
     found = read_files([path], prompt="support", version=4)
     assert [(one.prompt, one.version, one.output) for one in found.inferences] == [
         ("other", 7, "Wait."), ("support", 4, "Good."), ("support", 4, "Yes."), ("support", 4, "So it is."),
     ]  # fmt: skip
     assert [(one.kind, one.value, one.text, one.user) for one in found.feedback] == [
-        ("rating", 2.0, "Wrong, of course.", "ann"), ("thumb", 1.0, None, "bob"), ("score", 0.5, None, None),
+        ("rating", 2.0, "Wrong, of course.", "ann"), ("thumb", 1.0, None, "bob"), ("rating", 5.0, None, None),
     ]  # fmt: skip
     assert [one.target for one in found.feedback] == [one.id for one in found.inferences[:3]]
     assert found.inferences[0].inputs == {"input": "It is off."}
@@ -407,14 +407,193 @@ def test_a_file_that_was_imported_under_earlier_ids_changes_nothing(
     assert placed(traffic) == [("support", 4, 1), ("support", 5, 1)]
 
 
+def score(value: float | None, name: str = "user-feedback", **more: Any) -> dict[str, Any]:
+    """A Langfuse score."""
+    return {"trace_id": "t", "name": name, "value": value, "data_type": "NUMERIC", "timestamp": TIME, **more}
+
+
 def test_different_feedback_under_one_id_is_kept_apart(tmp_path: Path) -> None:
-    scores = [
-        {"id": "s", "trace_id": "t", "name": "a", "value": value, "data_type": "NUMERIC"}
-        for value in (0.1, 0.2, 0.1)
-    ]
-    found = read(tmp_path, *scores)
+    found = read(tmp_path, score(0.1, "a", id="s"), score(0.2, "b", id="s"), score(0.1, "a", id="s"))
     assert [one.value for one in found.feedback] == [0.1, 0.2]
     assert len({one.id for one in found.feedback}) == 2
+
+
+LATER = "2026-01-02T03:05:00Z"
+
+
+@pytest.mark.parametrize(
+    ("rows", "value", "line"),
+    [
+        ([score(0, id="s"), score(1, id="s")], 1.0, "1"),
+        ([score(0, id="s"), score(1, id="s", timestamp=LATER)], 1.0, "1"),
+        ([score(1, id="s", timestamp=LATER), score(0, id="s")], 1.0, "2"),
+        ([score(0, id="s"), score(1, id="s"), score(0, id="s", timestamp=LATER)], 0.0, "1"),
+    ],
+)
+def test_a_score_that_was_changed_counts_once_as_it_was_last(
+    rows: list[dict[str, Any]], value: float, line: str, tmp_path: Path
+) -> None:
+    found = read(tmp_path, *rows)
+    assert [(one.id, one.kind, one.value) for one in found.feedback] == [("s", "thumb", value)]
+    ((place, reason),) = found.skipped
+    assert place.rpartition(":")[2] == line
+    assert f"that one counts; of {len(rows) - 1} such rows nothing is stored" in reason
+
+
+def rated(*values: object, name: str = "rating") -> list[dict[str, Any]]:
+    """Rows of a plain table with these ratings."""
+    return [{"question": f"q{n}", "answer": f"a{n}", name: value} for n, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kind", "values", "words"),
+    [
+        ("rating", [1, 3, 5], "rating", [1, 3, 5], "stars from 1 to 5, in 3 rows"),
+        ("rating", [1, 5, 10], "rating", [1, 25 / 9, 5], "a scale from 1 (worst) to 10 (best), kept as stars from 1 to 5"),
+        ("rating", [0, 5, 10], "rating", [1, 3, 5], "a scale from 0 (worst) to 10 (best)"),
+        ("rating", ["1/10", "4/10"], "rating", [1, 7 / 3], "a scale from 1 (worst) to 10 (best)"),
+        ("rating", ["★", "★★"], "rating", [1, 2], "stars from 1 to 5"),
+        ("rating", [0, 80, 100], "rating", [1, 4.2, 5], "a scale from 0 (worst) to 100 (best)"),
+        ("rating", [0.25, 0.5, 1], "rating", [2, 3, 5], "a scale from 0 (worst) to 1 (best)"),
+        ("rating", [-1, 0, 1], "rating", [1, 3, 5], "a scale from -1 (worst) to 1 (best)"),
+        ("rating", [1, 1, 0], "thumb", [1, 1, 0], "thumbs, 1 is up and 0 is down"),
+        ("rating", [1, -1], "thumb", [1, 0], "thumbs, 1 is up and -1 is down"),
+        ("rating", ["Good", "Bad"], "thumb", [1, 0], ""),
+        ("stars", [5.0, 2.5, 0], "rating", [5, 3, 1], "a scale from 0 (worst) to 5 (best)"),
+        ("stars", [1, 1], "rating", [1, 1], "stars from 1 to 5, in 2 rows"),
+        ("thumb", [1, 1], "thumb", [1, 1], "thumbs, 1 is up and 0 is down"),
+        ("thumbs", [-1, -1], "thumb", [0, 0], "thumbs, 1 is up and -1 is down"),
+        ("vote", [1, 4, 5], "rating", [1, 4, 5], "stars from 1 to 5"),
+        ("score", [1, 0, 7], "score", [1, 0, 7], ""),
+    ],
+)  # fmt: skip
+def test_all_numbers_of_a_column_decide_what_they_are(
+    name: str, given: list[object], kind: str, values: list[float], words: str, tmp_path: Path
+) -> None:
+    found = read(tmp_path, *rated(*given, name=name))
+    assert {one.kind for one in found.feedback} == {kind}
+    assert [one.value for one in found.feedback] == pytest.approx(values)
+    (note,) = found.notes or [""]
+    assert note.startswith(f"{name}: {words}") if words else note == ""
+
+
+def test_a_rating_of_another_scale_keeps_what_was_given(tmp_path: Path) -> None:
+    (low, _) = read(tmp_path, *rated(4, 10)).feedback
+    assert low.metadata == {"given": 4.0, "scale": "1..10"}
+
+
+METRICS: dict[str, Any] = {
+    "langfuse": lambda name, value, n: score(value, name, id=f"s{n}"),
+    "langsmith": lambda name, value, n: {"run_id": f"r{n}", "key": name, "score": value},
+    "tensorzero": lambda name, value, n: {"inference_id": f"r{n}", "metric_name": name, "value": value},
+    "phoenix": lambda name, value, n: {
+        "span_id": f"r{n}", "name": name, "score": value, "label": "thumbs-up", "annotator_kind": "HUMAN",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", METRICS)
+@pytest.mark.parametrize(
+    ("name", "given", "kind", "values"),
+    [
+        ("user-feedback", [1, 1, 1, *[-1] * 7], "thumb", [1, 1, 1, *[0] * 7]),
+        ("thumbs", [1, 0, 0], "thumb", [1, 0, 0]),
+        ("rating", [2, 8, 10], "rating", [13 / 9, 37 / 9, 5]),
+        ("correctness", [1, 0, 4], "score", [1, 0, 4]),
+    ],
+)
+def test_a_metric_is_read_by_one_rule_from_every_tool(
+    tool: str, name: str, given: list[float], kind: str, values: list[float], tmp_path: Path
+) -> None:
+    found = read(tmp_path, *(METRICS[tool](name, value, n) for n, value in enumerate(given)))
+    assert {one.kind for one in found.feedback} == {kind}
+    assert [one.value for one in found.feedback] == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("given", "choices"),
+    [
+        ([1, 1], "(only 1) leave their scale open. State the worst and the best value: "
+                 "--scale rating=thumbs or --scale rating=0..1 or --scale rating=1..5."),
+        ([0], "--scale rating=thumbs or --scale rating=0..1 or --scale rating=0..5."),
+        ([2, 7], "(from 2 to 7) leave their scale open. State the worst and the best value: "
+                 "--scale rating=1..7 or --scale rating=1..10."),
+        ([0, 20], "--scale rating=0..20 or --scale rating=score."),
+        ([-3, 3], "--scale rating=-3..3."),
+        (["2/5", "4/10"], "have different best values"),
+    ],
+)  # fmt: skip
+def test_numbers_that_leave_their_scale_open_are_refused_until_it_is_stated(
+    given: list[object], choices: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as error:
+        read(tmp_path, *rated(*given))
+    assert choices in str(error.value) and str(error.value).startswith(f"{tmp_path / 'export.jsonl'}:1: ")
+    stated = read(tmp_path, *rated(*given), scales={"rating": "-5..100"})
+    assert {one.kind for one in stated.feedback} == {"rating"}
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "given", "kind", "values"),
+    [
+        ("rating", "1..10", [1, 5.5], "rating", [1, 3]),
+        ("rating", "6..1", [1, 6], "rating", [5, 1]),
+        ("rating", "thumbs", [1, 1], "thumb", [1, 1]),
+        ("rating", "stars", [1, 2], "rating", [1, 2]),
+        ("rating", "score", [1, 200], "score", [1, 200]),
+        ("score", "0..100", [50], "rating", [3]),
+    ],
+)
+def test_a_scale_may_be_stated(
+    name: str, scale: str, given: list[float], kind: str, values: list[float], tmp_path: Path
+) -> None:
+    found = read(tmp_path, *rated(*given, name=name), scales={name: scale})
+    assert [(one.kind, one.value) for one in found.feedback] == [(kind, pytest.approx(one)) for one in values]
+    assert "If that is wrong" not in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("scales", "reason"),
+    [
+        (
+            {"rating": "1..5"},
+            r':2: 8 in "rating" is outside of --scale rating: stars from 1 to 5\. Correct one',
+        ),
+        ({"rating": "thumbs"}, r':2: 8 in "rating" is outside of --scale rating'),
+        ({"rating": "ten"}, "--scale rating: 'ten' is no scale. Write thumbs, stars, score, or the worst"),
+        ({"rating": "3..3"}, "is no scale"),
+        ({"ratng": "1..10"}, 'no column or metric "ratng" has numbers. Did you mean "rating"'),
+    ],
+)
+def test_a_stated_scale_that_does_not_fit_is_refused(
+    scales: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        read(tmp_path, *rated(1, 8), scales=scales)
+    with pytest.raises(UsageError, match=r"holds 0 and -1, so 0 is not down.*rating=-1\.\.1"):
+        read(tmp_path, *rated(-1, 0, 1), scales={"rating": "thumbs"})
+
+
+@pytest.mark.parametrize("word", ["bad", "good", "no", "yes", "thumbs up", "5"])
+def test_a_comment_of_one_word_stays_a_comment(word: str, tmp_path: Path) -> None:
+    found = read(tmp_path, {"metric_name": "comment", "value": word, "inference_id": "i"})
+    assert [shown(one) for one in found.feedback] == [
+        ("comment", None, None, word, None, "user", "inference", "i")
+    ]
+
+
+def test_an_answer_that_ends_before_it_starts_has_no_latency_and_it_is_said(tmp_path: Path) -> None:
+    early = "2026-01-02T03:04:01Z"
+    found = read(
+        tmp_path,
+        {**GENERATION, "endTime": early, "scores": []},
+        {**PHOENIX_FLAT, "end_time": early},
+        {**GENERATION, "id": "obs-3", "endTime": None, "scores": []},
+    )
+    assert [one.latency for one in found.inferences] == [None, None, None]
+    assert found.notes == [
+        f'{tmp_path / "export.jsonl"}:1: "obs-1" ends before it starts, so its latency is unknown; there are 2 such answers.'
+    ]
 
 
 def test_rows_that_say_the_same_again_are_told(tmp_path: Path) -> None:

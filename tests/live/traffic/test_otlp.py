@@ -91,7 +91,7 @@ def in_base64(value: Any) -> Any:
     import base64
 
     if isinstance(value, dict):
-        ids = {"traceId", "spanId"}
+        ids = {"traceId", "spanId", "parentSpanId"}
         return {
             k: base64.b64encode(bytes.fromhex(v)).decode() if k in ids else in_base64(v)
             for k, v in value.items()
@@ -276,7 +276,9 @@ def test_an_evaluation_about_a_span_that_is_no_answer_is_about_the_trace() -> No
         ({"gen_ai.evaluation.name": "User Rating", "gen_ai.evaluation.score.value": 4}, "rating", 4.0, "user"),
         ({"gen_ai.evaluation.name": "thumbs", "gen_ai.evaluation.score.value": 0, "whet.source": "annotator"},
          "thumb", 0.0, "annotator"),
-        ({"gen_ai.evaluation.name": "rating", "gen_ai.evaluation.score.value": 0.5}, "score", 0.5, "model"),
+        ({"gen_ai.evaluation.name": "thumbs", "gen_ai.evaluation.score.value": -1}, "thumb", 0.0, "user"),
+        ({"gen_ai.evaluation.name": "rating", "gen_ai.evaluation.score.value": 8, "whet.scale": "0..10"},
+         "rating", 4.2, "user"),
         ({"gen_ai.evaluation.name": "n", "gen_ai.evaluation.score.label": "pass"}, "label", None, "model"),
         ({"gen_ai.evaluation.name": "n", "gen_ai.evaluation.explanation": "Too long.", "whet.source": "user"},
          "comment", None, "user"),
@@ -344,6 +346,99 @@ def test_openinference_annotations_are_about_span_trace_and_session() -> None:
         "mood": ("comment", None, None, "Angry.", "model", "session", "s"),
     }
     assert len({one.id for one in rows.values()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("rating", [4, 9], '"rating" is 9 in this request, which is not on stars from 1 to 5. State the `scale` in each row'),
+        ("rating", [0.5], '"rating" is 0.5 in this request'),
+        ("user_feedback", [-1, 0], '"user_feedback" is 0 beside -1 in this request, which is not a thumb (1, and 0 or -1).'),
+        ("thumbs", [1, 3], '"thumbs" is 3 in this request'),
+    ],
+)  # fmt: skip
+def test_annotations_of_an_unknown_scale_are_rejected_together(
+    name: str, values: list[float], told: str
+) -> None:
+    events = [
+        happening(
+            "gen_ai.evaluation.result",
+            {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value},
+        )
+        for value in values
+    ]
+    found = both(traces(span(LLM, events=events)))
+    assert (len(found.inferences), found.feedback, found.rejected) == (1, (), len(values))
+    assert told in found.message
+
+
+def test_an_annotation_states_its_scale() -> None:
+    one = {"name": "rating", "score": 9, "scale": "1..10", "annotator_kind": "HUMAN"}
+    attributes = {f"annotations.0.annotation.{key}": value for key, value in one.items()}
+    (found,) = said(both(traces(span({**LLM, **attributes}))))
+    assert (found.kind, found.source) == ("rating", "annotator")
+    assert found.value == pytest.approx(1 + 32 / 9)
+
+
+def test_a_span_that_ends_before_it_starts_has_no_latency_and_it_is_said() -> None:
+    found = both(traces(span(LLM, endTimeUnixNano=str(START - 4))))
+    assert only(found).latency is None
+    assert json.loads(found.response())["partialSuccess"] == {
+        "rejectedSpans": "0",
+        "errorMessage": f"Spans that end before they start have no latency (1; the first is {SPAN}).",
+    }
+
+
+APP, HTTP, GATE = "a" * 16, "b" * 16, "c" * 16
+COSTS = {"llm.cost.total": 0.5, "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
+
+
+def inside(id: str, parent: str, attributes: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A span below another one."""
+    return span(attributes, spanId=id, **({"parentSpanId": parent} if parent else {}), **more)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_call_that_an_app_and_its_gateway_record_is_one_answer(turned: bool) -> None:
+    rated = happening("gen_ai.evaluation.result", EVALUATION)
+    spans = [
+        inside(APP, "", {**LLM, "whet.prompt.name": "shop/help", "whet.prompt.version": 2}),
+        inside(HTTP, APP, {"http.method": "POST"}),
+        inside(GATE, HTTP, {**LLM, **COSTS, "gen_ai.response.id": "resp-1"}, events=[rated]),
+    ]
+    found = both(traces(*(reversed(spans) if turned else spans)))
+    one = only(found)
+    assert (one.id, one.prompt, one.version, one.response) == (APP, "shop/help", 2, "resp-1")
+    assert (one.cost, one.input_tokens, one.output_tokens) == (0.5, 10, 2)
+    assert one.metadata["inner_spans"] == [GATE]
+    assert [feedback.target for feedback in found.feedback] == [APP]
+    assert found.warning == (
+        f"Spans inside of another span of the same call are counted with it (1; the span {GATE} with {APP})."
+    )
+
+
+@pytest.mark.parametrize(
+    ("spans", "ids"),
+    [
+        ([inside(APP, "", {**LLM, **COSTS}), inside(GATE, APP, {**LLM, **COSTS})], [APP]),
+        ([inside(APP, "", LLM), inside(HTTP, APP, LLM), inside(GATE, HTTP, LLM)], [APP]),
+        ([inside(APP, "", {**LLM, "gen_ai.response.id": "r"}),
+          inside(GATE, "d" * 16, {**LLM, "gen_ai.response.id": "r"})], [APP]),
+        ([inside(APP, "", {**LLM, "gen_ai.response.id": "r"}), inside(GATE, APP, {**LLM, "gen_ai.response.id": "s"})],
+         [APP, GATE]),
+        ([inside(APP, "", LLM), inside(GATE, APP, LLM, endTimeUnixNano=str(START + 9_000_000_000))], [APP, GATE]),
+        ([inside(APP, "", LLM), inside(GATE, APP, LLM, traceId="1" * 32)], [APP, GATE]),
+        ([inside(HTTP, "", {"gen_ai.operation.name": "invoke_agent"}), inside(APP, HTTP, LLM), inside(GATE, HTTP, LLM)],
+         [APP, GATE]),
+        ([inside(APP, GATE, LLM), inside(GATE, APP, LLM)], []),
+    ],
+    ids=["inside", "three deep", "one response", "two responses", "longer", "other trace", "an agent", "a circle"],
+)  # fmt: skip
+def test_which_spans_are_one_call(spans: list[dict[str, Any]], ids: list[str]) -> None:
+    found = both(traces(*spans))
+    assert [one.id for one in found.inferences] == ids or (not ids and len(found.inferences) == 1)
+    if len(found.inferences) == 1 and found.inferences[0].cost is not None:
+        assert (found.inferences[0].cost, found.inferences[0].input_tokens) == (0.5, 10)
 
 
 def test_a_repeated_request_has_the_same_ids() -> None:

@@ -15,7 +15,7 @@ from whet.errors import UsageError
 from whet_client.client import feedback_of, inference_of
 from whet_client.records import DEEPEST, KINDS, Feedback, Inference
 from whet_live.traffic.importers import read_files
-from whet_live.traffic.schema import MOST_ROWS, parse_feedback, read_inferences
+from whet_live.traffic.schema import MOST_ROWS, RowsRefused, parse_feedback, read_inferences
 from whet_live.traffic.write import Clash, IdConflict
 
 MICROS = 1_767_323_045_000_000
@@ -45,12 +45,24 @@ def test_what_a_record_writes_is_read_again() -> None:
         ({"metric_name": "m", "value": 0.5, "inference_id": "i"}, ("score", 0.5, "inference", "i")),
         ({"span_id": "i", "name": "n", "annotator_kind": "HUMAN", "result": {"label": "bad"}}, ("label", None, "inference", "i")),
         ({"run_id": "i", "key": "thumbs", "score": 0}, ("thumb", 0.0, "inference", "i")),
+        ({"run_id": "i", "key": "thumbs", "score": -1}, ("thumb", 0.0, "inference", "i")),
         ({"inference_id": "i", "rating": 5}, ("rating", 5.0, "inference", "i")),
+        ({"inference_id": "i", "rating": 8, "scale": "0..10"}, ("rating", 4.2, "inference", "i")),
+        ({"inference_id": "i", "rating": 8, "scale": "score"}, ("score", 8.0, "inference", "i")),
     ],
 )  # fmt: skip
 def test_feedback_in_every_spelling(row: dict[str, Any], expected: tuple[Any, ...]) -> None:
     (found,) = parse_feedback({"feedback": [row]})
     assert (found.kind, found.value, found.target_kind, found.target) == expected
+
+
+def test_ratings_of_one_request_that_are_on_no_known_scale_are_refused_together() -> None:
+    rows = [{"inference_id": "i", "id": f"f{n}", "rating": value} for n, value in enumerate((4, 8, 5))]
+    with pytest.raises(RowsRefused) as error:
+        parse_feedback({"feedback": rows})
+    assert [(row.index, row.id) for row in error.value.rows] == [(0, "f0"), (1, "f1"), (2, "f2")]
+    stated = parse_feedback({"feedback": [{**row, "scale": "1..10"} for row in rows]})
+    assert {one.kind for one in stated} == {"rating"} and max(one.value or 0 for one in stated) < 5
 
 
 def test_ids_and_times_that_are_missing_are_made_and_keys_are_ids() -> None:
@@ -123,6 +135,8 @@ def test_an_inference_that_cannot_be_is_refused_naming_the_field(row: dict[str, 
         ({"kind": "copy", "inference": "i", "episode": "j"}, "names two targets"),
         ({"inference_id": "i", "score": "x" * 10_000}, "x"),
         ({"inference_id": "i", "key": "k"}, "says nothing"),
+        ({"inference_id": "i", "rating": 8}, r'feedback\[0\]: "rating" is 8 in this request, which is not on stars from 1 to 5'),
+        ({"inference_id": "i", "rating": 8, "scale": "ten"}, r"feedback\[0\]: scale: 'ten' is no scale"),
     ],
 )  # fmt: skip
 def test_feedback_that_cannot_be_is_refused_naming_the_field(row: dict[str, Any], reason: str) -> None:

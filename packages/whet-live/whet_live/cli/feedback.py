@@ -125,11 +125,19 @@ def _show_import(summary: Mapping[str, Any]) -> None:
         click.echo(f"kept as it was: {visible(one['id'])}: {visible(one['stored'])}", err=True)
 
 
+def _scale(text: str) -> tuple[str, str]:
+    """Column and scale from NAME=SCALE. Raises UsageError."""
+    name, sign, scale = text.partition("=")
+    if not sign or not name:
+        raise UsageError(f'--scale: "{text[:40]}" names no column. Write it as in rating=1..10.')
+    return name, scale
+
+
 @feedback.command(
     "import",
     epilog=examples(
         "whet feedback import langfuse.jsonl",
-        "whet feedback import table.csv --prompt support --version 3",
+        "whet feedback import table.csv --prompt support --version 3 --scale rating=1..10",
         "whet feedback import spans.json annotations.csv --dry-run",
     )
     + "\n\nFiles of OpenAI Evals, Langfuse, Phoenix, LangSmith and TensorZero, and plain tables, are told apart by "
@@ -139,14 +147,19 @@ def _show_import(summary: Mapping[str, Any]) -> None:
 @options(
     click.option("--prompt", metavar="NAME", help="For answers whose row names no prompt."),
     click.option("--version", type=click.IntRange(min=0), default=0, metavar="N", help="The version of that prompt."),
+    click.option("--scale", "scales", multiple=True, metavar="NAME=SCALE",
+                 help="What the numbers of a column or metric are: WORST..BEST, thumbs, stars or score (rating=1..10)."),
     click.option("--dry-run", is_flag=True, help="Read and check everything, store nothing."),
     output(_show_import),
 )  # fmt: skip
-def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: bool) -> dict[str, Any]:
+def import_(
+    files: tuple[str, ...], prompt: str | None, version: int, scales: tuple[str, ...], dry_run: bool
+) -> dict[str, Any]:
     """Store the answers and the feedback of FILES (.jsonl, .json, .csv)."""
     from whet_live.traffic import earlier_ids, read_files, store_imported
 
-    batch = read_files(files, prompt, version)
+    stated = dict(_scale(text) for text in scales)
+    batch = read_files(files, prompt, version, scales=stated)
     summary: dict[str, Any] = {
         "inferences": len(batch.inferences),
         "feedback": len(batch.feedback),
@@ -157,7 +170,7 @@ def import_(files: tuple[str, ...], prompt: str | None, version: int, dry_run: b
         return summary
     with open_here() as live:
         if earlier := earlier_ids(live.traffic):
-            batch = read_files(files, prompt, version, earlier)
+            batch = read_files(files, prompt, version, earlier, stated)
         outcome = store_imported(live.traffic, batch)
     clashes = [{"id": c.id, "stored": c.stored, "given": c.sent} for c in outcome.conflicts]
     return {

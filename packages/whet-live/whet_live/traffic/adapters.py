@@ -20,6 +20,7 @@ from whet_client.records import (
     SOURCES,
     Feedback,
 )
+from whet_live.traffic.scales import STARS, THUMBS, Said
 
 _ABOUT = {
     "span_id": "inference", "run_id": "inference", "inference_id": "inference", "observation_id": "inference",
@@ -33,8 +34,6 @@ SOURCE_OF = {
     "user": "user", "end_user": "user", "llm": "model", "model": "model", "eval": "model", "code": "code",
     "program": "code",
 }  # fmt: skip
-THUMBS = frozenset(("thumb", "thumbs", "vote", "like", "user_feedback", "thumbs_up"))
-STARS = frozenset(("rating", "stars", "user_rating"))
 
 
 def is_foreign(row: Mapping[str, Any]) -> bool:
@@ -53,21 +52,25 @@ def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def translate_row(row: Mapping[str, Any], where: str) -> list[Feedback]:
-    """One row as feedback of ours. Raises UsageError (`where` first) when it says nothing, or about nothing."""
+def translate_row(row: Mapping[str, Any], where: str) -> list[Said]:
+    """One row as feedback of ours, with the scale that it states. Raises UsageError (`where` first) when it says nothing, or
+    about nothing."""
     target = target_of(row)
     if target is None:
         raise UsageError(f"{where}: the row names nothing that it is about. Add inference_id or span_id.")
-    return convert_content(read_row(row, where), row, target)
+    content = read_row(row, where)
+    scale = content.metadata.get("scale")
+    said = convert_content(content, row, target)
+    return [replace(one, scale=None if scale is None else str(scale)) for one in said]
 
 
 def convert_content(
     content: FeedbackRow, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
-) -> list[Feedback]:
+) -> list[Said]:
     """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
 
-    A word such as Good is a thumb, and so are 0 and 1 in a column of thumbs; 1 to 5 in a column of stars is a rating;
-    any other number is a score. Texts are cut to what is kept. Ids follow `own`, or else the row's own id.
+    A word such as Good is a thumb. What a number is, all numbers of its column decide. Texts are cut to what is kept. Ids
+    follow `own`, or else the row's own id.
     """
     names = {snake_case(name) for name in row}
     metric = next(
@@ -82,18 +85,26 @@ def convert_content(
         user=storable_text(content.user or "")[:LONGEST_ID] or None,
         time=moment(content.time),
     )
-    parts = _parts(base, content, names | {snake_case(metric)})
+    column = content.column or ""
+    if column not in THUMBS | STARS:
+        column = snake_case(metric) or column
+    worded = content.liked is not None and (not metric or column in THUMBS | STARS)
     own = own or (content.id if names & {"id", "feedback_id", "row_id"} else "")
-    return [replace(part, id=_id(own, part.kind, number)) for number, part in enumerate(parts)]
+    said = []
+    for number, part in enumerate(_parts(base, content, worded)):
+        numbered = part.kind == "score"
+        part = replace(part, id=_id(own, part.kind, number))
+        said.append(Said(part, column, content.out_of) if numbered else Said(part))
+    return said
 
 
-def _parts(base: Feedback, content: FeedbackRow, names: set[str]) -> list[Feedback]:
+def _parts(base: Feedback, content: FeedbackRow, worded: bool) -> list[Feedback]:
     parts: list[Feedback] = []
     reason = _cut_text(content.explanation or content.comment)
     label = storable_text(content.label or "")[:LONGEST_LABEL] or None
     if content.rating is not None:
-        kind, value = _kind(content, content.rating, names) if label is None else ("score", content.rating)
-        parts.append(replace(base, kind=kind, value=value, text=reason, label=label))
+        kind = "thumb" if worded else "score"
+        parts.append(replace(base, kind=kind, value=content.rating, text=reason, label=label))
     elif label:
         parts.append(replace(base, kind="label", label=label, text=reason))
     texts = {part.text for part in parts}
@@ -105,23 +116,11 @@ def _parts(base: Feedback, content: FeedbackRow, names: set[str]) -> list[Feedba
     return parts
 
 
-def _kind(content: FeedbackRow, rating: float, names: set[str]) -> tuple[str, float]:
-    """What a number is, by the column that it stands in."""
-    worded = content.liked is not None and not names & {"metric_name", "key", "name"}
-    if worded or (names & THUMBS and rating in (-1, 0, 1)):
-        return "thumb", max(rating, 0.0)
-    if names & STARS and 1 <= rating <= 5:
-        return "rating", rating
-    return "score", rating
+def read_evaluation(fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int) -> Said | None:
+    """The result of an evaluation as feedback: `name`, `score`, `label`, `explanation`, `source`, `user`, `scale`.
 
-
-def read_evaluation(
-    fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int
-) -> Feedback | None:
-    """The result of an evaluation as feedback: `name`, `score`, `label`, `explanation`, `source`, `user`.
-
-    A score of 0 or 1 for thumbs is a thumb, 1 to 5 for stars a rating, and both come from a user unless `source` says
-    otherwise; else the source is a model. None when there is neither score, label nor explanation.
+    Numbers for thumbs or stars come from a user unless `source` says otherwise; else the source is a model. None when
+    there is neither score, label nor explanation.
     """
     name, label = _field(fields, "name", LONGEST_NAME), _field(fields, "label", LONGEST_LABEL)
     reason = _field(fields, "explanation", LONGEST_TEXT)
@@ -130,13 +129,9 @@ def read_evaluation(
         return None
     kind = "score" if score is not None else "label" if label else "comment"
     metric = snake_case(name or "")
-    thumb, stars = (
-        metric in THUMBS and score in (0, 1),
-        metric in STARS and score is not None and 1 <= score <= 5,
-    )
-    if (thumb or stars) and label is None:
-        kind, source = "thumb" if thumb else "rating", source or "user"
-    return Feedback(
+    if kind == "score" and metric in THUMBS | STARS:
+        source = source or "user"
+    feedback = Feedback(
         kind=kind,
         target=target[1],
         target_kind=target[0],
@@ -149,6 +144,8 @@ def read_evaluation(
         id=id[:LONGEST_ID],
         time=time,
     )
+    scale = fields.get("scale")
+    return Said(feedback, metric if kind == "score" else "", scale=None if scale is None else str(scale))
 
 
 def _field(fields: Mapping[str, Any], name: str, most: int) -> str | None:

@@ -16,13 +16,13 @@ from whet_client.records import (
     LONGEST_NAME,
     LONGEST_OUTPUT,
     LONGEST_TEXT,
-    Feedback,
     Inference,
 )
 from whet_live.traffic.adapters import SOURCE_OF, as_number, moment, read_evaluation, storable_text
 from whet_live.traffic.otlp.content import as_text, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
-from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer
+from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer, seconds_between
+from whet_live.traffic.scales import Said
 
 UNNAMED = ""
 """The prompt of an inference whose row names none."""
@@ -30,10 +30,12 @@ UNNAMED = ""
 
 @dataclass(frozen=True, slots=True)
 class ExportedRow:
-    """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback."""
+    """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback. `backwards` are the ids of
+    answers that end before they start."""
 
     inferences: list[Inference] = field(default_factory=list)
-    feedback: list[Feedback] = field(default_factory=list)
+    feedback: list[Said] = field(default_factory=list)
+    backwards: list[str] = field(default_factory=list)
 
 
 def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
@@ -86,7 +88,8 @@ def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
     inference = _langfuse_answer(named)
     scores = map(_plainly, _items(named.get("scores")))
     feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
-    return ExportedRow([inference], [one for one in feedback if one is not None])
+    backwards = [inference.id] if named.get("end_time") and inference.latency is None else []
+    return ExportedRow([inference], [one for one in feedback if one is not None], backwards)
 
 
 def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
@@ -110,7 +113,8 @@ def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
     inferences = [one for exported in read for one in exported.inferences]
     if not inferences:
         inferences = [_langfuse_answer({**named, "trace_id": key, "start_time": named.get("timestamp")})]
-    return ExportedRow(inferences, [one for exported in read for one in exported.feedback])
+    feedback = [one for exported in read for one in exported.feedback]
+    return ExportedRow(inferences, feedback, [one for exported in read for one in exported.backwards])
 
 
 def _plainly(value: Any) -> dict[str, Any]:
@@ -127,7 +131,7 @@ def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
     cost = next((value for raw in costs if (value := as_number(raw)) is not None), None)
     start, end, latency = named.get("start_time"), named.get("end_time"), as_number(named.get("latency"))
     if latency is None and start and end:
-        latency = max(moment(end) - moment(start), 0) / 1e6
+        latency = seconds_between(moment(start) * 1000, moment(end) * 1000)
     failed = str(named.get("level") or "").upper() == "ERROR"
     return Inference(
         prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
@@ -148,7 +152,7 @@ def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
     )
 
 
-def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Feedback | None:
+def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Said | None:
     if named.get("observation_id"):
         target = ("inference", str(named["observation_id"]))
     elif not target[1] and named.get("session_id"):
@@ -165,12 +169,10 @@ def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Feedba
         "user": named.get("author_user_id"),
     }
     time = moment(named.get("timestamp") or named.get("created_at"))
-    feedback = read_evaluation(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
-    return (
-        replace(feedback, kind="correction")
-        if feedback and feedback.text and kind == "CORRECTION"
-        else feedback
-    )
+    said = read_evaluation(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
+    if said is not None and said.feedback.text and kind == "CORRECTION":
+        return replace(said, feedback=replace(said.feedback, kind="correction"))
+    return said
 
 
 def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
@@ -201,16 +203,17 @@ def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
     inference = answer_of(span) if is_answer(span) else None
     if inference is not None and inference.prompt == "otlp/unknown":
         inference = replace(inference, prompt=UNNAMED)
-    feedback = [one for one in evaluations(span, inference) if one.target]
+    feedback = [one for one in evaluations(span, inference) if one.feedback.target]
     for number, one in enumerate(_items(row.get("annotations"))):
         annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
         feedback += [annotation] if annotation else []
-    return ExportedRow([inference] if inference else [], feedback)
+    backwards = [inference.id] if inference is not None and span.end and inference.latency is None else []
+    return ExportedRow([inference] if inference else [], feedback, backwards)
 
 
 def _phoenix_annotation(
     one: Mapping[str, Any], target: tuple[str, str], key: str, nanoseconds: int
-) -> Feedback | None:
+) -> Said | None:
     result = {**one, **_mapping(one.get("result"))}
     source = SOURCE_OF.get(str(one.get("annotator_kind") or "").casefold(), "model")
     fields = {**result, "source": source, "user": one.get("user_id")}

@@ -41,6 +41,7 @@ from whet_live.traffic.exports import (
     phoenix_span,
     short,
 )
+from whet_live.traffic.scales import Said, parse_scale, settle
 from whet_live.traffic.traffic_store import Traffic
 from whet_live.traffic.write import Clash, IdConflict, chunks
 
@@ -103,17 +104,22 @@ def read_files(
     prompt: str | None = None,
     version: int = 0,
     earlier: EarlierIds | None = None,
+    scales: Mapping[str, str] | None = None,
 ) -> ParsedFiles:
     """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt, `earlier` are the
-    `earlier_ids` of the database that the rows are for.
+    `earlier_ids` of the database that the rows are for, `scales` say what the numbers of a column or metric are:
+    `{"rating": "1..10"}`, `thumbs`, `stars` or `score`. Of thumbs and stars without one, all numbers decide it, and `notes` say
+    what was read.
 
     A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`, or one trace of
     Langfuse. Raises UsageError with file and line for a file that cannot be read, for a time that is none, when a row with an
-    answer names no prompt and none is given, and when no row of any file can be used. A row that says nothing is skipped
-    with its reason.
+    answer names no prompt and none is given, when the numbers of a column leave their scale open, and when no row of any
+    file can be used. A row that says nothing is skipped with its reason.
     """
     inferences: dict[str, Inference] = {}
-    feedback: list[tuple[str, Feedback]] = []
+    stated = {snake_case(name): parse_scale(text, f"--scale {name}") for name, text in (scales or {}).items()}
+    feedback: list[tuple[str, Said]] = []
+    backwards: list[tuple[str, str]] = []
     naming = _Naming(prompt, version, earlier or {})
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
@@ -125,23 +131,35 @@ def read_files(
                 exported = _read(row.value, row.where, naming)
                 named = [_name_inference(one, naming, row.where) for one in exported.inferences]
                 kept = [checked_inference(one, row.where) for one in named]
-                more = [checked_feedback(one, row.where) for one in exported.feedback]
+                for said in exported.feedback:
+                    checked_feedback(said.feedback, row.where)
             except _Unusable as error:
                 skipped.append((row.where, str(error)))
                 continue
             for one in kept:
                 inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
-            feedback += [(row.where, one) for one in more]
+            feedback += [(row.where, one) for one in exported.feedback]
+            backwards += [(row.where, id) for id in exported.backwards]
     if skipped and not inferences and not feedback:
         where, reason = skipped[0]
         raise UsageError(
             f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
         )
-    kinds, again = _apart(feedback)
+    kept_rows, again, replaced = _apart(feedback)
     if again:
         reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
         skipped.append((again[0], f"{reason}. Rows with a user or an id of their own are told apart"))
-    return ParsedFiles(list(inferences.values()), kinds, skipped, notes)
+    if replaced:
+        reason = "a later row with the same id changes it, and that one counts"
+        skipped.append((replaced[0], f"{reason}; of {len(replaced)} such rows nothing is stored"))
+    if backwards:
+        where, id = backwards[0]
+        notes.append(
+            f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
+            f"there {'is 1 such answer' if len(backwards) == 1 else f'are {len(backwards)} such answers'}."
+        )
+    settled, more = settle(kept_rows, stated)
+    return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
 
 
 def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
@@ -263,19 +281,36 @@ def _merge_rows(one: Inference, other: Inference) -> Inference:
     return replace(one, **{name: getattr(other, name) for name in empty})
 
 
-def _apart(rows: Sequence[tuple[str, Feedback]]) -> tuple[list[Feedback], list[str]]:
-    """Equal feedback once, different feedback with one id under ids of their own; and where something was said again."""
-    kept: dict[str, Feedback] = {}
-    again = []
-    for where, one in rows:
-        other = kept.get(one.id)
-        if other is not None and replace(other, time=one.time) != one:
+def _apart(rows: Sequence[tuple[str, Said]]) -> tuple[list[tuple[str, Said]], list[str], list[str]]:
+    """Feedback with its place: equal feedback once, of a changed one the latest; other feedback with the same id under an id of
+    its own. And the places of what was said again, and of what was changed later."""
+    kept: dict[str, tuple[str, Said]] = {}
+    again, replaced = [], []
+    for where, said in rows:
+        one = said.feedback
+        place, other = kept.get(one.id, (where, said))
+        again_there = where != place or one.kind != "comment"
+        if again_there and _subject(other.feedback) == _subject(one) and not _same(other, said):
+            late = one.time >= other.feedback.time
+            replaced.append(place if late else where)
+            kept[one.id] = (where, said) if late else (place, other)
+            continue
+        if not _same(other, said):
             mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
             one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
         if one.id in kept:
             again.append(where)
-        kept.setdefault(one.id, one)
-    return list(kept.values()), list(dict.fromkeys(again))
+        kept.setdefault(one.id, (where, replace(said, feedback=one)))
+    return list(kept.values()), list(dict.fromkeys(again)), list(dict.fromkeys(replaced))
+
+
+def _subject(one: Feedback) -> tuple[str | None, ...]:
+    """What feedback is about, under which name and by whom: what an update of it leaves as it is."""
+    return one.target_kind, one.target, one.name, one.source, one.user
+
+
+def _same(one: Said, other: Said) -> bool:
+    return replace(one.feedback, time=other.feedback.time) == other.feedback
 
 
 def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:

@@ -22,6 +22,7 @@ from whet_client.records import (
     thumb_value,
 )
 from whet_live.traffic.adapters import is_foreign, translate_row
+from whet_live.traffic.scales import Said, settle_batch
 
 MOST_ROWS = 1000
 """Rows of one request."""
@@ -60,7 +61,7 @@ class RowsRefused(UsageError):
 def read_inferences(body: object) -> list[Inference]:
     """Inferences of a request, checked, in the order given. Raises UsageError for what is no list of rows, and RowsRefused
     with each row that cannot be used, naming row and field."""
-    return _read_each(body, "inferences", _read_inference)
+    return [one for _, one in _read_each(body, "inferences", _read_inference)]
 
 
 def _read_inference(row: Mapping[str, Any], where: str) -> list[Inference]:
@@ -76,12 +77,25 @@ def parse_feedback(body: object) -> list[Feedback]:
     The target of a row stands in `target` (with `target_kind`), or in `inference`, `response`, `episode` or
     `session` (also with `_id` behind). Raises as `read_inferences` does.
     """
-    return _read_each(body, "feedback", _read_feedback)
+    said = _read_each(body, "feedback", _read_feedback)
+    settled = settle_batch([(f"feedback[{index}]", one) for index, one in said])
+    rows = _rows(body, "feedback")
+    refused = [
+        _refused(index, rows[index], result)
+        for (index, _), result in zip(said, settled, strict=True)
+        if isinstance(result, UsageError)
+    ]
+    if refused:
+        raise RowsRefused(refused)
+    return [one for one in settled if isinstance(one, Feedback)]
 
 
-def _read_feedback(row: Mapping[str, Any], where: str) -> list[Feedback]:
+def _read_feedback(row: Mapping[str, Any], where: str) -> list[Said]:
     if "kind" not in row and is_foreign(row):
-        return [checked_feedback(one, where) for one in translate_row(row, where)]
+        said = translate_row(row, where)
+        for one in said:
+            checked_feedback(one.feedback, where)
+        return said
     values = _fields(_with_target(row, where), where, _FEEDBACK)
     kind = values.get("kind")
     if kind == "thumb" and "value" in values:
@@ -92,24 +106,30 @@ def _read_feedback(row: Mapping[str, Any], where: str) -> list[Feedback]:
     if missing is not None:
         known = f" Write one of {', '.join(KINDS)}." if missing == "kind" else " Name the inference."
         raise UsageError(f"{where}: {missing} is missing.{known}")
-    return [checked_feedback(Feedback(**values), where)]
+    return [Said(checked_feedback(Feedback(**values), where))]
 
 
-def _read_each(body: object, name: str, read: Callable[[Mapping[str, Any], str], list[T]]) -> list[T]:
-    """What each row of a request holds."""
-    records: list[T] = []
+def _read_each(
+    body: object, name: str, read: Callable[[Mapping[str, Any], str], list[T]]
+) -> list[tuple[int, T]]:
+    """What each row of a request holds, with the place of the row."""
+    records: list[tuple[int, T]] = []
     refused: list[RefusedRow] = []
     for index, row in enumerate(_rows(body, name)):
         try:
             if not isinstance(row, Mapping):
                 raise UsageError(f"{name}[{index}] must be an object; this is {str(row)[:60]!r}.")
-            records += read(row, f"{name}[{index}]")
+            records += [(index, one) for one in read(row, f"{name}[{index}]")]
         except UsageError as error:
-            key = row.get("id") if isinstance(row, Mapping) else None
-            refused.append(RefusedRow(index, key if isinstance(key, str) else None, str(error)))
+            refused.append(_refused(index, row, error))
     if refused:
         raise RowsRefused(refused)
     return records
+
+
+def _refused(index: int, row: object, error: UsageError) -> RefusedRow:
+    key = row.get("id") if isinstance(row, Mapping) else None
+    return RefusedRow(index, key if isinstance(key, str) else None, str(error))
 
 
 def _rows(body: object, name: str) -> list[Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from whet.errors import UsageError
 from whet_client.records import Feedback, Inference, checked_feedback, checked_inference
+from whet_live.traffic.otlp.calls import SpanKey, merge_calls, span_key
 from whet_live.traffic.otlp.decode import (
     SIGNALS,
+    OtlpSpan,
     Unsupported,
     answer,
     decode_request,
@@ -16,6 +18,7 @@ from whet_live.traffic.otlp.decode import (
     media_type,
 )
 from whet_live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
+from whet_live.traffic.scales import Said, settle_batch
 
 __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 
@@ -24,7 +27,7 @@ __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 class Parsed:
     """What a request holds. `received` counts its spans or log records, `rejected` those that could not be used, and
     `message` says why one of them could not. Spans that are no answer of a model are neither stored nor
-    rejected."""
+    rejected. `warning` says what was decided about spans that are stored."""
 
     kind: str
     signal: str
@@ -33,6 +36,7 @@ class Parsed:
     received: int
     rejected: int = 0
     message: str = ""
+    warning: str = ""
 
     def without(self, ids: Iterable[str], reason: str) -> Parsed:
         """The same without the records of these ids, which count as rejected."""
@@ -49,16 +53,17 @@ class Parsed:
         )
 
     def response(self) -> bytes:
-        """The body of the answer (status 200, content type `kind`), a partial success when something was rejected."""
-        return answer(self.kind, self.signal, self.rejected, self.message)
+        """The body of the answer (status 200, content type `kind`), a partial success when something was rejected; without
+        any rejection a message is a warning, as the protocol has it."""
+        return answer(self.kind, self.signal, self.rejected, self.message or self.warning)
 
 
 def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") -> Parsed:
     """Read the body of `POST .../v1/traces` or `.../v1/logs`, JSON or protobuf, already unpacked.
 
-    Every span that is one call of a model is an inference; `gen_ai.evaluation.result` events and OpenInference
-    annotations are feedback, about the span, its trace (an episode) or its session. Ids follow the spans, so that
-    an exporter may repeat a request. Texts longer than what is kept are cut, and their names stand in
+    Every call of a model is one inference, also where an outer and an inner span record it. `gen_ai.evaluation.result` events
+    and OpenInference annotations are feedback, about the span, its trace (an episode) or its session. Ids follow the
+    spans, so that an exporter may repeat a request. Texts longer than what is kept are cut, and their names stand in
     `metadata.cut`. Raises Unsupported (415) for a type that cannot be read, and UsageError (400) for a body that is
     no such request; answer those with `refusal`.
     """
@@ -66,35 +71,86 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     if signal not in SIGNALS:
         raise UsageError(f'"{signal}" is no signal that is read here. Send {" or ".join(SIGNALS)}.')
     spans, logs, reasons = decode_request(body, kind, signal)
-    inferences: list[Inference] = []
-    feedback: list[Feedback] = []
+    said: list[tuple[str, Said]] = []
     received = len(spans) + len(logs) + len(reasons)
+    answers: dict[SpanKey, Inference] = {}
+    usable: list[tuple[OtlpSpan, list[Said]]] = []
     for span in spans:
         try:
-            inference = None
-            if is_answer(span):
-                if not span.id:
-                    raise UsageError(f'The span "{span.name[:60]}" has no valid id.')
-                inference = checked_inference(answer_of(span), f"span {span.id}")
-            more = [
-                checked_feedback(one, f"span {span.id}") for one in evaluations(span, inference) if one.target
-            ]
+            inference = _answer(span)
+            if inference is not None and answers.get(span_key(span), inference) != inference:
+                raise UsageError(f"The span {span.id} is there twice, with different content.")
+            more = _evaluations(span, inference)
         except UsageError as error:
             reasons.append(str(error))
             continue
-        inferences += [inference] if inference else []
-        feedback += more
+        usable.append((span, more))
+        if inference is not None:
+            answers[span_key(span)] = inference
+    merged, roots = merge_calls([span for span, _ in usable], answers)
+    for span, more in usable:
+        whole = merged.get(roots.get(span_key(span), span_key(span)))
+        if whole is not answers.get(span_key(span)):
+            more = _evaluations(span, whole)
+        said += [(f"span {span.id}", one) for one in more]
     for log in logs:
         if log.name != EVALUATION:
             continue
         try:
-            one = log_evaluation(log)
-            if one is None:
+            result = log_evaluation(log)
+            if result is None:
                 raise UsageError(
                     "An evaluation names no span or response, or has no score, label or explanation."
                 )
-            feedback.append(checked_feedback(one, "log record"))
+            checked_feedback(result.feedback, "log record")
+            said.append(("log record", result))
         except UsageError as error:
             reasons.append(str(error))
-    message = reasons[0] if reasons else ""
-    return Parsed(kind, signal, tuple(inferences), tuple(feedback), received, len(reasons), message)
+    settled = settle_batch(said)
+    feedback = tuple(one for one in settled if isinstance(one, Feedback))
+    reasons += [str(one) for one in settled if isinstance(one, UsageError)]
+    return Parsed(
+        kind,
+        signal,
+        tuple(merged.values()),
+        feedback,
+        received,
+        len(reasons),
+        reasons[0] if reasons else "",
+        _warning([span for span, _ in usable], answers, roots),
+    )
+
+
+def _answer(span: OtlpSpan) -> Inference | None:
+    """The inference of a span that is a call of a model. Raises UsageError for one that cannot be stored."""
+    if not is_answer(span):
+        return None
+    if not span.id:
+        raise UsageError(f'The span "{span.name[:60]}" has no valid id.')
+    return checked_inference(answer_of(span), f"span {span.id}")
+
+
+def _evaluations(span: OtlpSpan, inference: Inference | None) -> list[Said]:
+    """What a span says about itself. Raises UsageError for what cannot be stored."""
+    said = [one for one in evaluations(span, inference) if one.feedback.target]
+    for one in said:
+        checked_feedback(one.feedback, f"span {span.id}")
+    return said
+
+
+def _warning(
+    spans: Iterable[OtlpSpan], answers: Mapping[SpanKey, Inference], roots: Mapping[SpanKey, SpanKey]
+) -> str:
+    """What was decided about spans that are stored."""
+    warnings = []
+    if roots:
+        (_, inner), (_, outer) = next(iter(roots.items()))
+        warnings.append(
+            f"Spans inside of another span of the same call are counted with it ({len(roots)}; the span {inner} with {outer})."
+        )
+    late = [span.id for span in spans if span_key(span) in answers and 0 < span.end < span.start]
+    if late:
+        warnings.append(
+            f"Spans that end before they start have no latency ({len(late)}; the first is {late[0]})."
+        )
+    return " ".join(warnings)

@@ -58,6 +58,7 @@ class OtlpSpan:
     events: tuple[OtelEvent, ...] = ()
     error: str | None = None
     resource: Mapping[str, Any] = field(default_factory=dict)
+    parent: str = ""
 
 
 def media_type(content_type: str | None) -> str:
@@ -152,7 +153,8 @@ def _plain(record: Any, signal: str) -> _Record:
     ]
     times = {"startTimeUnixNano": record.start_time_unix_nano, "endTimeUnixNano": record.end_time_unix_nano}
     status = {"code": record.status.code, "message": record.status.message}
-    return common | times | {"name": record.name, "events": events, "status": status}
+    names = {"name": record.name, "parentSpanId": record.parent_span_id.hex()}
+    return common | times | names | {"events": events, "status": status}
 
 
 def _message_attributes(pairs: Iterable[Any]) -> dict[str, Any]:
@@ -186,6 +188,7 @@ def _span(record: _Record, resource: Mapping[str, Any]) -> OtlpSpan:
         events=tuple(_happening(event) for event in _objects(record.get("events"), "events")),
         error=(_string(status.get("message")) or "error") if failed else None,
         resource=resource,
+        parent=_hex(record.get("parentSpanId"), 16),
     )
 
 

@@ -16,7 +16,6 @@ from whet_client.records import (
     LONGEST_NAME,
     LONGEST_OUTPUT,
     LONGEST_TEXT,
-    Feedback,
     Inference,
 )
 from whet_live.traffic.adapters import SOURCE_OF, read_evaluation, storable_text
@@ -30,6 +29,7 @@ from whet_live.traffic.otlp.content import (
     text_of,
 )
 from whet_live.traffic.otlp.decode import OtelEvent, OtlpSpan
+from whet_live.traffic.scales import Said
 
 EVALUATION = "gen_ai.evaluation.result"
 _OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
@@ -88,7 +88,7 @@ def answer_of(span: OtlpSpan) -> Inference:
         output=_cut_text(output, LONGEST_OUTPUT, "output", cut),
         model=_short(a, LONGEST_ID, *_MODEL),
         cost=_amount(number_attribute(a, "whet.cost", "gen_ai.usage.cost", "llm.cost.total"), 1e6),
-        latency=max(span.end - span.start, 0) / 1e9 if span.end else None,
+        latency=seconds_between(span.start, span.end),
         input_tokens=_tokens(
             a, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"
         ),
@@ -105,6 +105,11 @@ def answer_of(span: OtlpSpan) -> Inference:
         time=span.start // 1000,
     )
     return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
+
+
+def seconds_between(start: int, end: int) -> float | None:
+    """The time of a call from its start and end in nanoseconds; None without an end, and where it lies before the start."""
+    return (end - start) / 1e9 if end and end >= start else None
 
 
 def _prompt(span: OtlpSpan) -> str:
@@ -159,7 +164,7 @@ def _tokens(attributes: Mapping[str, Any], *names: str) -> int | None:
     return None if number is None else int(number)
 
 
-def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Feedback]:
+def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Said]:
     """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations.
 
     `inference` is the span's own; an evaluation of a span without one counts for its whole trace.
@@ -183,7 +188,7 @@ def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Feedbac
 
 def evaluation(
     event: OtelEvent, target: tuple[str, str], around: Mapping[str, Any], key: Iterable[str]
-) -> Feedback | None:
+) -> Said | None:
     """A `gen_ai.evaluation.result` as feedback; None when it has neither score, label nor explanation.
 
     The judge is a model unless `whet.source` says otherwise or the metric is one that only users give.
@@ -195,12 +200,13 @@ def evaluation(
         "label": first_attribute(a, "gen_ai.evaluation.score.label"),
         "explanation": first_attribute(a, "gen_ai.evaluation.explanation"),
         "source": a.get("whet.source"),
+        "scale": a.get("whet.scale"),
         "user": text_of(a, *_USER) or text_of(around, *_USER),
     }
     return read_evaluation(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
 
 
-def log_evaluation(event: OtelEvent) -> Feedback | None:
+def log_evaluation(event: OtelEvent) -> Said | None:
     """An evaluation that came as a log record: about the response that it names, else about its span or its trace."""
     response = _short(event.attributes, LONGEST_ID, "gen_ai.response.id")
     spans = (("response", response), ("inference", event.span), ("episode", event.trace))
@@ -221,7 +227,7 @@ def _annotations(attributes: Mapping[str, Any]) -> dict[tuple[str, str], dict[st
 
 def _annotation(
     span: OtlpSpan, fields: Mapping[str, Any], target: tuple[str, str], place: str
-) -> Feedback | None:
+) -> Said | None:
     kind = SOURCE_OF.get(str(fields.get("annotator_kind", "")).casefold(), "model")
     user = text_of(span.attributes, *_USER) if kind == "user" else None
     values = {**fields, "source": kind, "user": user}
