@@ -54,11 +54,11 @@ from whet.errors import UsageError, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rewards import isinstance_label_reward
 from whet.rl.score_book import ScoreBook
 from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.label_signal import Signal, label_signal
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit
 from whet.search.vocabulary import vocabulary
@@ -80,9 +80,6 @@ ENTRY = MethodEntry(
 SHAPE = 5.0  # rewards reach the loss as 5 z, the paper's affine map of [0, 1] to [0, 5]
 GAIN, DAMPING = 1.0, 10.0  # of the temperature's controller
 COLDEST, WARMEST = 0.1, 10.0
-
-
-Signal = Literal["auto", "reward", "gap", "likelihood", "accuracy+likelihood"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
     learner = TokenPolicy(_body(env), settings, run.rng.getrandbits(63), vocabulary(env, config.vocabulary))
     if len(learner.words) < config.vocabulary:
         run.log("vocabulary", {"words": len(learner.words), "asked": config.vocabulary})
-    signal = _signal(env, config.reward)
+    signal = label_signal(env, config.reward, "accuracy+likelihood")
     plan = fit(run, env, config.steps, config.k, config.examples, finalists=config.finalists, asks=0)
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
@@ -176,23 +173,10 @@ def warmer(temperature: float, entropy: float, before: float, goal: float, words
     return min(WARMEST, max(COLDEST, temperature * math.exp(GAIN * push / math.log(words))))
 
 
-def _signal(env: Environment, reward: Signal) -> tuple[str, ...]:
-    """Names of the parts of a score to add up; none for the task's own reward."""
-    parts = env.scores and isinstance_label_reward(env.reward)
-    if reward == "auto":
-        return ("accuracy", "likelihood") if parts and env.reward.name == "exact_match" else ()
-    if reward != "reward" and not parts:
-        raise UsageError(
-            f"reward={reward} needs a task that scores labels, with a reward made of them (exact_match, gap, "
-            f"likelihood); this one has {env.reward.name}. Use {parameter('config.reward', 'reward')}."
-        )
-    return () if reward == "reward" else tuple(reward.split("+"))
-
-
 def check(env: Environment, config: Config) -> None:
     """Raise UsageError for a model without layers to lend, and for a signal that the task does not have."""
     _lender(env)
-    _signal(env, config.reward)
+    label_signal(env, config.reward, "accuracy+likelihood")
 
 
 def _body(env: Environment) -> TokenBackbone:
