@@ -17,6 +17,7 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "abo": {"rounds": 1, "examples": 12},
     "ace": {"steps": 3, "batch": 12},
     "capo": {"steps": 1, "population": 3},
     "evoprompt": {"steps": 1, "population": 3},
@@ -24,6 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "grips": {},
     "mars": {"rounds": 1, "steps": 2, "examples": 12},
     "meta_prompt": {"loops": 3, "rollouts": 12},
+    "minstrel": {"rounds": 1, "examples": 12},
     "mipro": {"choice": "random"},
     "opro": {"steps": 3, "samples": 2},
     "plum": {"iterations": 2, "candidates": 3},
