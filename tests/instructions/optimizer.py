@@ -13,7 +13,6 @@ from whet.run import MemoryRun
 from whet.types import Completion, Request
 
 READ, RESTATE, CONSOLIDATE, REWRITE = "Critiques:", '{"texts"', '{"duplicates"', '{"rewrites"'
-CLARITY = "Texts to review:"
 
 
 @dataclass
@@ -26,7 +25,6 @@ class Optimizer:
     local: bool = True
     seen: list[tuple[str, str]] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
-    vague: Callable[[str], list[int]] = lambda text: []
 
     async def generate(self, request: Request) -> list[Completion]:
         text = request.messages[0].content
@@ -34,9 +32,6 @@ class Optimizer:
         stage = next((name for mark, name in stages.items() if mark in text), "read")
         self.seen.append((stage, text))
         self.temperatures.append(request.temperature)
-        if CLARITY in text:
-            self.seen[-1] = ("clarity", text)
-            return [Completion(json.dumps({"no_demand": [], "vague": self.vague(text)}))]
         answer = self.reply(stage, text)
         if isinstance(answer, Completion):
             return [answer]

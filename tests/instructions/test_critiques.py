@@ -113,11 +113,27 @@ def test_drafts_use_up_the_calls_while_roll_outs_bring_critiques() -> None:
     assert rounds >= 13, "of 20 calls, one a draft"
 
 
-@pytest.mark.parametrize(("asks", "clarifies"), [(12, False), (16, False), (17, True), (None, True)])
-def test_few_calls_are_spent_to_read_and_not_to_look_for_what_is_unclear(
-    asks: int | None, clarifies: bool
+@pytest.mark.parametrize(
+    ("spent", "repairs", "packs", "calls"),
+    [(20, 0, 0, 1), (20, 1, 0, 2), (20, 2, 0, 3), (28, 2, 0, 1), (0, 0, 0, 16), (0, 0, 99, 16)],
+)
+def test_a_round_has_calls_for_repairs_but_for_the_last_one(
+    spent: int, repairs: int, packs: int, calls: int
 ) -> None:
-    assert budget(100, asks).clarifies == clarifies
+    plan = budget(450, 30)
+    plan.next_round(spent)
+    plan.round = 1 if not spent else 3
+    assert plan.calls(spent, repairs, packs) == calls
+
+
+@pytest.mark.parametrize(("packs", "calls"), [(20, 7), (61, 8)])
+def test_fewer_calls_are_kept_for_the_end_where_a_roll_out_brings_much_more_than_they_can_read(
+    packs: int, calls: int
+) -> None:
+    plan = budget(100, 12)
+    plan.next_round(0)
+    plan.rollouts = 50
+    assert plan.calls(0, 0, packs) == calls
 
 
 def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None:

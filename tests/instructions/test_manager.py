@@ -442,32 +442,55 @@ async def test_what_one_answer_demands_when_nothing_can_be_tried_any_more_stays_
     assert "Mind the step." in texts(early), "one critique is enough where others had no time to be heard"
 
 
-async def test_what_nobody_could_act_on_leaves_and_what_it_was_made_of_is_read_once_more() -> None:
+async def test_what_nobody_could_act_on_leaves_at_the_end() -> None:
     manager = InstructionManager(START)
     made = form(entry((1,), None, "Take more care over the price."), entry((2,), None, "Sign with a name."))
     await step(manager, judged("no price!", "who wrote this?"), reads(made))
-
-    def reply(stage: str, text: str) -> Any:
-        if stage != "read":
-            return {}
-        assert numbered(text) == {1: "no price!"}, "the critique of what left, and nothing else"
-        return form(entry((1,), None, "State the price in euro."))
-
-    run, optimizer = run_with(reply)
-    optimizer.vague = lambda text: [n for n, line in numbered(text).items() if "more care" in line]
+    run, optimizer = run_with(
+        lambda stage, text: {"duplicates": [], "unclear": ["i2"]} if stage == "consolidate" else {}
+    )
     await manager.finish(run, 3)
-    assert texts(manager) == ["Be kind.", "Sign with a name.", "State the price in euro."]
-    assert optimizer.calls("clarity") == 1
+    assert texts(manager) == ["Be kind.", "Sign with a name."]
+    assert optimizer.calls("consolidate") == 1
 
 
 async def test_what_answers_were_seen_to_violate_is_clear_enough() -> None:
     manager = InstructionManager(START)
     await step(manager, judged("rude"), reads(form(entry((1,), None, "Be friendly."))))
     await step(manager, judged("rude again"), reads(form(entry((1,), "i2"))))
-    run, optimizer = run_with(constant({}))
-    optimizer.vague = lambda text: [1]
+    run, _ = run_with(
+        lambda stage, text: {"duplicates": [], "unclear": ["i2"]} if stage == "consolidate" else {}
+    )
     await manager.finish(run, 3)
     assert texts(manager) == ["Be kind.", "Be friendly."]
+
+
+async def test_what_is_violated_in_other_words_as_well_is_compared_with_what_may_hinder_it() -> None:
+    """The contrary stands beside it, and nobody objects to that one by itself."""
+    right, other, contrary = "Name two networks.", "List exactly two networks.", "Give 15 networks."
+
+    def reply(stage: str, text: str) -> Any:
+        if stage == "rewrite":
+            return {"rewrites": [{"instruction_id": "i2", "text": other}]}
+        if stage == "consolidate":
+            return {"duplicates": [], "contradictions": [["i2", "i3"]]}
+        first = entry((1,), None, right), entry((2,), None, contrary)
+        return form(*first) if right not in text and other not in text else form(entry((1, 2, 3), "i2"))
+
+    manager, repairs = InstructionManager(START), []
+    for _ in range(5):
+        run, _ = run_with(reply)
+        await manager.step(run, judged("a", "b", "c", answers=12), 1 + manager.repairs, "now")
+        repairs.append(manager.repairs)
+    assert repairs[:4] == [0, 1, 0, 2], "a wording first, then a look at what stands against it"
+    assert texts(manager) == ["Be kind.", other]
+
+
+async def test_a_reading_that_is_lost_is_no_sign_that_nothing_is_missing() -> None:
+    manager = InstructionManager(START)
+    for answer, lost in (("I cannot help.", True), (form(no_demand=[1]), False)):
+        await step(manager, judged("a"), constant(answer))
+        assert manager.lost == lost
 
 
 async def test_an_instruction_that_names_one_row_does_not_enter() -> None:
@@ -525,7 +548,7 @@ async def test_the_last_step_compares_all_instructions_so_that_the_end_needs_no_
     def reply(stage: str, text: str) -> Any:
         if stage == "consolidate":
             return {"duplicates": [{"ids": ["i2", "i3"], "best": "i3"}]}
-        new = "[i2]" not in text
+        new = "There are no" in text or ("[i1]" in text and "euro" not in text)
         return form(entry((1,), None, "Quote euros."), entry((2,), None, "Use euro.")) if new else form()
 
     manager = InstructionManager(START)

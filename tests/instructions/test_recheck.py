@@ -1,4 +1,4 @@
-"""Where calls are few, an instruction's own critique is read once more: what does not say what it demands leaves."""
+"""An instruction's own critique is read once more: what does not say what it demands leaves."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def reader(text: str, first: bool) -> Any:
     return form(*entries)
 
 
-async def texts_after(*rounds: tuple[str, ...], clarifies: bool = False) -> tuple[list[str], int]:
-    manager, calls = InstructionManager(START, clarifies=clarifies), 0
+async def texts_after(*rounds: tuple[str, ...]) -> tuple[list[str], int]:
+    manager, calls = InstructionManager(START), 0
     for number, texts in enumerate(rounds):
         run, optimizer = run_with(
             lambda stage, text, number=number: reader(text, not number) if stage == "read" else {}
@@ -60,8 +60,17 @@ async def test_what_came_last_is_read_again_at_the_end() -> None:
     assert (await texts_after((FIRST, OTHER)))[0] == [SIGN, CLEAR]
 
 
-async def test_where_a_call_looks_for_what_is_unclear_nothing_is_read_again() -> None:
-    assert VAGUE in (await texts_after((FIRST, OTHER), (AGAIN,), clarifies=True))[0]
+async def test_a_critique_behind_several_instructions_is_not_read_again_for_each() -> None:
+    """It demands several things, so it tells nothing about one of them, and a long one would fill the request."""
+    both = "The image lacks an alt text, and who has written all this?"
+    manager = InstructionManager(START)
+    run, _ = run_with(lambda stage, text: reader(text, True) if stage == "read" else {})
+    await manager.step(run, judged(both), 3, "now")
+    run, optimizer = run_with(lambda stage, text: reader(text, False) if stage == "read" else {})
+    await manager.step(run, judged(f"{both} Hm."), 3, "now")
+    assert list(numbered(optimizer.seen[0][1]).values()) == [f"Critique: {both} Hm."] or numbered(
+        optimizer.seen[0][1]
+    ) == {1: f"{both} Hm."}
 
 
 @pytest.mark.parametrize("numbers", [[], [99]])
@@ -69,7 +78,7 @@ async def test_a_reader_without_numbers_takes_nothing_out(numbers: list[int]) ->
     def reply(stage: str, text: str) -> Any:
         return form(entry(numbers, None, VAGUE if FIRST in text else CLEAR)) if stage == "read" else {}
 
-    manager = InstructionManager(START, clarifies=False)
+    manager = InstructionManager(START)
     for text in (FIRST, AGAIN):
         run, _ = run_with(reply)
         await manager.step(run, judged(text, *CHAT), 3, "now")
@@ -83,7 +92,7 @@ async def test_a_text_that_left_so_does_not_come_back() -> None:
         stands = [entry(own, "i2")] if CLEAR in text else []
         return form(*stands, entry(own[:1], None, new)) if stage == "read" else {}
 
-    manager = InstructionManager(START, clarifies=False)
+    manager = InstructionManager(START)
     for text in (FIRST, AGAIN, "image-9 lacks an alt text (found y)"):
         run, _ = run_with(reply)
         await manager.step(run, judged(text, *CHAT), 3, "now")

@@ -280,21 +280,11 @@ async def test_critiques_of_other_answers_teach_less() -> None:
     assert await share(env, prompt) > await share(env, blind) + 0.2
 
 
-async def test_without_consolidation_the_same_rule_stands_twice() -> None:
-    """The ablation: packs of one round do not know of each other."""
-
-    async def doubled(consolidate: bool) -> int:
-        total = 0
-        for seed in range(2):
-            _, run = await learn(
-                world(24), Budget(task_calls=160, optimizer_calls=24), seed, consolidate=consolidate
-            )
-            editor: Editor = run.models["optimizer"]
-            rules = [rule.key for i in ledger_of(run).active if (rule := editor.meant(i.text)) is not None]
-            total += len(rules) - len(set(rules))
-        return total
-
-    assert await doubled(True) == 0 < await doubled(False)
+@pytest.mark.parametrize("consolidate", [True, False])
+async def test_only_with_consolidation_a_call_compares_instructions(consolidate: bool) -> None:
+    _, run = await learn(world(24), Budget(task_calls=160, optimizer_calls=24), consolidate=consolidate)
+    stages = {value["stage"] for name, value in run.logged if name == "stage"}
+    assert ("consolidate" in stages) == consolidate
 
 
 async def test_a_run_does_not_end_while_critiques_come_and_half_of_the_calls_are_left() -> None:

@@ -21,10 +21,9 @@ _CLOSING, _JOINED = 2, 1.5
 _TRIAL, _TRIAL_CALLS = 32, 2
 _DRAFT = 20
 """Answers that tell one draft from another."""
-_FEW_CALLS = 16
-"""Optimizer calls of a run up to which none is spent to look for unclear instructions: they read critiques instead."""
-_ENDING, _ENDING_SHARE = 3, 4
-"""Calls kept for the end, where what came last is checked, read again and compared; one in so many at most."""
+_ENDING, _ENDING_SHARE, _CROWDED = 3, 4, 4
+"""Calls kept for the end, where what came last is read again and compared; one in so many at most, and half of
+that where a roll-out brings four times the critiques that its calls can read closely."""
 
 
 @dataclass
@@ -45,11 +44,6 @@ class LearningBudget:
     affords: bool = True
     trial: bool = False
     drafting: bool = False
-
-    @property
-    def clarifies(self) -> bool:
-        """Whether calls are spent to look for unclear instructions."""
-        return self.asks is None or self.asks > _FEW_CALLS
 
     @property
     def validates(self) -> bool:
@@ -90,11 +84,6 @@ class LearningBudget:
         """Optimizer calls that are left."""
         return None if self.asks is None else max(0, self.asks - spent)
 
-    @property
-    def ending(self) -> int:
-        """Optimizer calls that are kept for the end."""
-        return min(_ENDING, (self.asks or 0) // _ENDING_SHARE)
-
     def _wanted(self, rollouts: int, asks: int | None) -> int:
         if self.round == 0:
             return min(self.batch, math.ceil(_FIRST * rollouts))
@@ -107,13 +96,21 @@ class LearningBudget:
         closing = _CLOSING if asks is None else min(asks, _CLOSING)
         return math.ceil(min(needed, rollouts / 2) if self.new else max(needed, rollouts / closing))
 
-    def calls(self, spent: int) -> int | None:
-        """Optimizer calls that may be spent on a round; some are kept for the rounds that can still be paid, if any, and for the
-        end."""
+    def calls(self, spent: int, repairs: int = 0, packs: int = 0) -> int | None:
+        """Optimizer calls that may be spent on a round; some are kept for rounds that can still be paid, if any, and for the end.
+        `repairs` are needed beside reading, whatever rounds can follow, but for the last call. `packs` are what close
+        reading would take."""
         left = self.asks_left(spent)
         if not left:
             return left
-        left = max(1, left - self.ending)
+        kept = (self.asks or 0) // _ENDING_SHARE
+        usual = self._share(left, min(_ENDING, kept))
+        usual = usual if packs <= _CROWDED * usual else self._share(left, min(_ENDING, kept // 2))
+        return max(1, min(left - 1, 1 + repairs), usual)
+
+    def _share(self, left: int, kept: int) -> int:
+        """A round's share of the calls that are left, of which some are `kept` for the end."""
+        left = max(1, left - kept)
         if self.last:
             return left
         later = math.ceil((self.rollouts or 0) / self.batch)

@@ -108,14 +108,17 @@ async def compare(
 ) -> Comparison:
     """Which of the fresh texts say the same as, or the contrary of, each other or a known text, in at most `most` calls.
 
-    Each is compared with its neighbours and with the two known texts nearest to it, in lists of at most 100 (of 200 where there
-    are too few calls); where there are several lists, what is left is compared once more in another order.
+    Each is compared with its neighbours and with the known texts nearest to it, two of them or as many as a list holds, in lists
+    of at most 100 (of 200 where there are too few calls); where there are several lists, what is left is compared once more in
+    another order.
     """
     answers, same = list[Comparison](), dict[str, tuple[str, ...]]()
     for level in range(_LEVELS):
         left = [k for k in fresh if same.get(k.id, (k.id,))[0] == k.id]
-        calls = max(1, len(left) if most is None else most - len(answers))
-        size = min(WIDEST, max(MOST, -(-len(left) // calls)))
+        calls = len(left) if most is None else most - len(answers)
+        # several lists are compared once more in another order
+        payable = max(1, calls // 2 if level == 0 else calls)
+        size = min(WIDEST, max(MOST, -(-len(left) // payable)))
         lists = await _lists(run, left, known, embed, level, size)
         several = len(lists) > 1
         new = await run.map(_ask, lists[: None if most is None else max(0, most - len(answers))])
@@ -154,7 +157,8 @@ async def _lists(
         return []
     order, _ = await arrange_by_nearest(run, [k.text for k in fresh], embed)
     vectors = trigrams([k.text for k in (*fresh, *known)])
-    near = nearest(vectors[: len(fresh)], vectors[len(fresh) :], _NEAR)
+    close = max(_NEAR, size // len(fresh) - 1)
+    near = nearest(vectors[: len(fresh)], vectors[len(fresh) :], close)
     packs = make_packs(order, size // (1 + (_NEAR if known and len(fresh) + len(known) > size else 0)))
     if level > 0:
         packs = [order[n :: len(packs)] for n in range(len(packs))]

@@ -24,7 +24,6 @@ from whet.instructions.changes import (
     merges,
     of_models,
 )
-from whet.instructions.clarity import unclear
 from whet.instructions.consolidate import WIDEST, Comparison, compare, merge_equal, near_doubles
 from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import CritiqueBatch
@@ -64,11 +63,11 @@ class InstructionManager:
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `recent` are the last
     critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
     only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
-    last step brought nothing that several answers demand. `late` came from one answer when nothing could be tried any more.
+    last step brought nothing that several answers demand, `lost` that its critiques got no usable reading. `late` came from one
+    answer when nothing could be tried any more.
     `consolidates` and `measures` can be turned off to see what they are
     worth. Of `drafts` the next one takes the place of the one that stands, for a roll-out. `description` is what the task is.
-    `clarifies` says that a call of its own looks for what nobody could act on; without, `rechecks` have to do. `lines` are the
-    unmanaged lines as the reader was shown them, by id.
+    `lines` are the unmanaged lines as the reader was shown them, by id.
     """
 
     start: Prompt
@@ -77,7 +76,6 @@ class InstructionManager:
     embed: Embed | None = None
     consolidates: bool = True
     measures: bool = True
-    clarifies: bool = True
     description: str = ""
     events: list[Event] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
@@ -97,6 +95,7 @@ class InstructionManager:
     slips: int = 0
     closed: bool = False
     settled: bool = False
+    lost: bool = False
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     rechecks: Rechecks = field(default_factory=Rechecks)
@@ -168,14 +167,14 @@ class InstructionManager:
         judged, self.contradictions.ending = self._shown(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
-        reading, compared, texts, vague = await self._ask(run, judged, most)
+        reading, compared, texts = await self._ask(run, judged, most)
         calls = {
             "read": reading.calls,
             "consolidate": compared.calls,
             "rewrite": int(texts is not None),
-            "clarity": int(vague is not None),
         }
         self.spent += sum(calls.values())
+        self.lost = bool(judged.critiques) and not (reading.requirements or reading.dismissed)
         self._remember(judged, reading, trial)
         left_out = sorted(self.left_out)
         expired = self._observe(run, judged, reading, at)
@@ -183,7 +182,7 @@ class InstructionManager:
         reading = replace(reading, requirements=() if trial else reading.requirements)
         outvoted = self.contradictions.resolve_contradictions(reading.requirements, self.ledger, at)
         self._record(*outvoted)
-        changed += self._drop_unclear(vague or (), at) + self._drop_misread(judged, reading, at)
+        changed += self._drop_misread(judged, reading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
         self._fit(run, at)
@@ -220,19 +219,20 @@ class InstructionManager:
 
     async def _ask(
         self, run: Run, judged: CritiqueBatch, most: int | None
-    ) -> tuple[Reading, Comparison, dict[str, str] | None, list[str] | None]:
-        """What the model reads, which of the newest instructions are doubles and which of them nobody could act on, and other
-        texts for what is still violated, where there is any."""
-        known, failing = self.known(), self._failing() if self.measures else []
+    ) -> tuple[Reading, Comparison, dict[str, str] | None]:
+        """What the model reads, which of the newest instructions are doubles, and other texts for what is still violated, where
+        there is any."""
+        known, failing = self.known(), self._failing()
         self.lines = {k.id: k.text for k in known if not k.managed}
-        fresh, others = [k for k in known if k.id in self.fresh], [k for k in known if k.id not in self.fresh]
-        comparing = len(self.fresh) if most is None else max(most // _SPARE, int(self.closed))
-        comparing = comparing if self.consolidates and len(self.fresh) > 1 and not self.drafts.waiting else 0
+        hindered = _hindered(failing) if most is None or most > 1 else set()
+        due = bool(hindered) or (self.settled and self._uncompared and most != 1)
+        anew = hindered.union(self.fresh)
+        fresh, others = [k for k in known if k.id in anew], [k for k in known if k.id not in anew]
+        comparing = len(fresh) if most is None else max(most // _SPARE, int(self.closed or due))
+        several = len(fresh) > 1 or bool(hindered)
+        comparing = comparing if self.consolidates and several and not self.drafts.waiting else 0
         rewriting = int(bool(failing) and (most is None or most > comparing + 1))
-        checking = int(
-            self.clarifies and bool(comparing) and (most is None or most > comparing + rewriting + 1)
-        )
-        left = None if most is None else most - comparing - rewriting - checking
+        left = None if most is None else most - comparing - rewriting
         asks: dict[str, Any] = {
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
@@ -243,13 +243,11 @@ class InstructionManager:
             asks["compare"] = partial(compare, fresh=fresh, known=others, most=comparing, embed=self.embed)
         if rewriting:
             asks["rewrite"] = partial(rewrite, failing=failing, around=self.around, most=1)
-        if checking:
-            asks["clarity"] = partial(unclear, texts=[k for k in fresh if k.id in of_models(self.ledger)])
         answers = await run.map(lambda branch, part: asks[part](branch), list(asks))
         self.fresh = [] if comparing else self.fresh
         by_part = dict(zip(asks, answers, strict=True))
         compared = by_part.get("compare", Comparison())
-        return by_part["read"], compared, by_part.get("rewrite"), by_part.get("clarity")
+        return by_part["read"], compared, by_part.get("rewrite")
 
     def _remember(self, judged: CritiqueBatch, reading: Reading, trial: bool) -> None:
         """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row, for the next
@@ -300,8 +298,24 @@ class InstructionManager:
         self._record(*(Expire(id=key, reason=reason, at=at) for key in leaving))
         return leaving
 
+    @property
+    def repairs(self) -> int:
+        """Calls that a round needs beside reading: one to reword what is still violated, and one to compare, where an instruction
+        is violated in other words as well, so that another one may hinder it, or where reading brings little new and most
+        instructions were never compared. A draft is repaired by the next one."""
+        failing = [] if self.drafting else self._failing()
+        comparing = bool(_hindered(failing)) or (self.settled and self._uncompared)
+        return bool(failing) + (self.consolidates and comparing)
+
+    @property
+    def _uncompared(self) -> bool:
+        """Whether most of what stands was never compared with the rest."""
+        return not self.drafting and 2 * len(self.fresh) > max(_DOUBLES, len(self.ledger.active))
+
     def _failing(self) -> list[Failing]:
         """Instructions of models that are still violated and have tries left."""
+        if not self.measures:
+            return []
         own = of_models(self.ledger)
         opposed = set[str]().union(*self.contradictions.standing(self.ledger))
         violated = self.effects.still_violated({key: one.text for key, one in own.items()})
@@ -331,7 +345,7 @@ class InstructionManager:
         for key in weaker:
             self.trials.propose([key])
         self.trials.propose([*compared.unclear, *compared.improper])
-        unclear = self._drop_unclear(compared.unclear, at) if final and not self.clarifies else 0
+        unclear = self._drop_unclear(compared.unclear, at) if final else 0
         own = of_models(self.ledger)
         once = [key for key in compared.improper if key in own and own[key].sources <= 1]
         for key in once:
@@ -358,9 +372,8 @@ class InstructionManager:
             run.log("given_way", {"at": at, "text": line, "instead": instead})
 
     def _doubtful(self) -> list[Instruction]:
-        """Instructions of models that stand, whose own critiques may be read once more: where no call of its own looks for
-        what is unclear."""
-        if self.clarifies or not self.numbered:
+        """Instructions of models that stand, whose own critiques may be read once more."""
+        if not self.numbered:
             return []
         return [one for key, one in of_models(self.ledger).items() if key not in self.left_out]
 
@@ -499,13 +512,17 @@ class InstructionManager:
         return True
 
     async def finish(self, run: Run, most: int | None, at: str = "end") -> None:
-        """Check, read and compare what is left over, in at most `most` calls, return to the text that was violated least
-        where several were tried, and write down what was measured."""
+        """Read and compare what is left over, in at most `most` calls, return to the text that was violated least where several
+        were tried, and write down what was measured. Where no call is left, what one answer demanded too late to be tried is left
+        to a person."""
         self.left_out, self.contradictions.ending = frozenset(), True
         self._expire(self.drafts.waiting, UNTRIED, at)
         left = math.inf if most is None else most
-        joins = int(self.consolidates and len(near_doubles(known_of(self.ledger))) >= _DOUBLES)
-        left -= await self._check_clarity(run, left, joins, at)
+        due = self._uncompared or len(near_doubles(known_of(self.ledger))) >= _DOUBLES
+        joins = int(self.consolidates and due)
+        own = of_models(self.ledger)
+        for key in (key for key in self.late if key in own and not left):
+            self._leave_out(run, key, "demanded once, too late to be tried without", at)
         again = self.rechecks.ask(self._doubtful(), (), self.newest, _AGAIN - len(self.unread))
         if (shown := [*self.unread, *again]) and left > joins and self.manages is not False:
             rest = CritiqueBatch(tuple(shown), ((),) * len(shown), ())
@@ -530,16 +547,7 @@ class InstructionManager:
         self._record(*self.effects.measured(self.standing(), at))
         self._fit(run, at)
 
-    async def _check_clarity(self, run: Run, left: float, joins: int, at: str) -> int:
-        """Take out what nobody could act on of what was not checked yet; `joins` of the calls that are left are kept to compare.
-        Where none is left at all, what one answer demanded too late to be tried is left to a person. The calls that it took."""
-        own = of_models(self.ledger)
-        texts = [k for k in known_of(self.ledger) if k.id in own and (k.id in self.fresh or not self.closed)]
-        for key in (key for key in self.late if key in own and not left):
-            self._leave_out(run, key, "demanded once, too late to be tried without", at)
-        if not (
-            self.clarifies and self.consolidates and texts and left > joins and self.manages is not False
-        ):
-            return 0
-        self._drop_unclear(await unclear(run, texts), at)
-        return 1
+
+def _hindered(failing: Sequence[Failing]) -> set[str]:
+    """The ids of what is violated in other words as well: another instruction may stand against it."""
+    return {one.id for one in failing if len(one.tried) > 1}

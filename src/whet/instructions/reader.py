@@ -168,12 +168,21 @@ async def _packs(
             else _mix_labels(critiques)[: max(1, _count_that_fit(critiques, size))]
         ]
     order, close = await arrange_by_nearest(run, [c.text for c in critiques], embed)
-    length = sum(min(len(c.text), LONGEST_SHOWN) for c in critiques) / len(critiques)
+    length = _characters(critiques) / len(critiques)
     size = min(size, max(1, int(PACK_SHOWN / max(1.0, length))))
     if most is not None and not plain:
-        fine = min(most - 1, math.ceil(length * len(critiques) / FINE))
+        fine = min(most - 1, close_packs(critiques))
         size = min(size, math.ceil(len(critiques) / max(1, fine)))
     return make_packs(order, -(-size // 2) if plain else size, most, close)
+
+
+def close_packs(critiques: Sequence[Critique]) -> int:
+    """The packs that let nothing be overlooked; whole rows go out in one."""
+    return 1 if mostly_rows(critiques) else math.ceil(_characters(critiques) / FINE)
+
+
+def _characters(critiques: Sequence[Critique]) -> int:
+    return sum(min(len(c.text), LONGEST_SHOWN) for c in critiques)
 
 
 def _mix_labels(critiques: Sequence[Critique]) -> list[int]:

@@ -7,6 +7,7 @@ critiques are spelt much like them: had the instruction said what they demand, s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -39,9 +40,11 @@ class Rechecks:
     ) -> list[Critique]:
         """One critique of each instruction, to be shown once more: of those whose critique is spelt much like one of
         these new critiques or that of another instruction, the nearest first, of the `newest`, by id, and, up to `most` in all,
-        of others, the oldest first."""
-        quoted = [one for one in instructions if one.critiques]
-        vectors = trigrams([*(one.critiques[0] for one in quoted), *(c.text for c in critiques)])
+        of others, the oldest first. A critique that several instructions were made of tells nothing about one of them."""
+        makers = Counter(text for one in instructions for text in set(one.critiques))
+        own = {one.id: next((c for c in one.critiques if makers[c] == 1), "") for one in instructions}
+        quoted = [one for one in instructions if own[one.id]]
+        vectors = trigrams([*(own[one.id] for one in quoted), *(c.text for c in critiques)])
         near = vectors[: len(quoted)] @ vectors.T
         np.fill_diagonal(near, 0.0)
         close = dict(zip((one.id for one in quoted), near.max(axis=1, initial=0.0), strict=True))
@@ -49,8 +52,8 @@ class Rechecks:
         order = sorted(quoted, key=lambda one: (-alike.get(one.id, 0.0), one.id not in newest))
         needed = sum(one.id in newest or one.id in alike for one in order)
         kept = [one for one in order if one.id not in self.confirmed][: min(MOST, max(needed, most or 0))]
-        self.quotes = {one.critiques[0]: one.id for one in kept}
-        return [Critique(one.critiques[0], next(iter(one.evidence), "")) for one in kept]
+        self.quotes = {own[one.id]: one.id for one in kept}
+        return [Critique(own[one.id], next(iter(one.evidence), "")) for one in kept]
 
     def misread(
         self, requirements: Sequence[Requirement], critiques: Sequence[Critique], own: Mapping[str, object]

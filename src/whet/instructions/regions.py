@@ -77,6 +77,16 @@ class RegionManagers:
         """The examples whose answers demanded what is left out."""
         return list(dict.fromkeys(chain.from_iterable(manager.ablated for manager in self.managers.values())))
 
+    @property
+    def lost(self) -> bool:
+        """Whether the critiques of the last step got no usable reading, in any region."""
+        return any(manager.lost for manager in self.managers.values())
+
+    @property
+    def repairs(self) -> int:
+        """Calls that a round needs beside reading, of all regions."""
+        return sum(manager.repairs for manager in self.managers.values())
+
     def histories(self) -> list[list[Event]]:
         """The events of each region."""
         return [history for manager in self.managers.values() for history in manager.histories()]
@@ -187,7 +197,7 @@ def managers_of(first: InstructionManager) -> InstructionManager | RegionManager
     start = first.start
     if start.focus is not None or len(start.regions) == 1:
         return first
-    names = ("embed", "consolidates", "measures", "clarifies", "description")
+    names = ("embed", "consolidates", "measures", "description")
     settings = {name: getattr(first, name) for name in names}
     tokens = None if first.tokens is None else first.tokens // len(start.regions)
     return RegionManagers(

@@ -33,6 +33,7 @@ from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import collect_critiques, of_people
 from whet.instructions.guard import secrets
 from whet.instructions.manager import InstructionManager
+from whet.instructions.reader import close_packs
 from whet.instructions.regions import RegionManagers, managers_of
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
@@ -49,7 +50,7 @@ from whet.types import Example, Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=2,
+    version=3,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -98,7 +99,6 @@ async def prompt_learning(
             embed=embedder(config.embedding),
             consolidates=config.consolidate,
             measures=config.measure,
-            clarifies=budget.clarifies,
             description=env.description,
         )
         return managers_of(first)
@@ -120,7 +120,8 @@ async def prompt_learning(
             evidence.add(current, earning.rollouts)
             continue
         answers = collect_critiques(rollouts, env.train, env.reward.high, people)
-        changed = await manager.step(run, answers, budget.calls(manager.spent), at, last=budget.last)
+        calls = budget.calls(manager.spent, manager.repairs, close_packs(answers.critiques))
+        changed = await manager.step(run, answers, calls, at, last=budget.last)
         budget.learned(answers, len(manager.newest))
         whole = Candidate(manager.prompt, (whole.prompt.id,), at)
         histories[whole.prompt.id] = manager.histories()
@@ -129,7 +130,7 @@ async def prompt_learning(
         people = []
         quiet = 0 if changed else quiet + 1
         done = budget.may_stop(quiet >= config.clean)
-        if quiet or (manager.settled and budget.tries):
+        if not (manager.repairs or manager.lost) and (quiet or (manager.settled and budget.tries)):
             manager.plan_trial()
         budget.trial, budget.drafting = bool(manager.left_out), manager.drafting
         if done and not manager.left_out:
