@@ -113,6 +113,28 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
     assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
 
 
+def test_import_says_the_scale_of_ratings_before_it_stores_any(
+    run: Any, traffic: Traffic, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("question,answer,rating\nq,a,1\nr,b,8\n")
+    tried = json.loads(run("import", str(path), "--prompt", "other", "--dry-run", "--json"))
+    assert tried["notes"] == [
+        "rating: a scale from 1 (worst) to 10 (best), kept as stars from 1 to 5, in 2 rows. "
+        "If that is wrong, import with --scale rating=WORST..BEST."
+    ]
+    assert traffic.find().rows == []
+    told = json.loads(run("import", str(path), "--prompt", "other", "--scale", "rating=0..8", "--json"))
+    assert told["notes"] == [
+        "rating: a scale from 0 (worst) to 8 (best), kept as stars from 1 to 5, in 2 rows."
+    ]
+    assert sorted(one.feedback.value or 0 for one in traffic.find().rows) == [1.5, 5.0]
+    with pytest.raises(
+        UsageError, match=r'--scale: "rating" names no column\. Write it as in rating=1\.\.10'
+    ):
+        run("import", str(path), "--prompt", "other", "--scale", "rating")
+
+
 def test_import_of_a_table_that_pandas_wrote(run: Any, traffic: Traffic, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("question,answer,score,comment\nq,a,1e-05,NaN\nr,b,NaN,Odd.\ns,c,1e+10,\n")
