@@ -22,7 +22,8 @@ import torch
 from whet.models.embedded import weights
 from whet.models.embedded.bert import batches, fast_dtype, pad
 from whet.models.embedded.encoder import EncoderModel, hypothesis
-from whet.models.embedded.mlm import MaskedModel, PolicyBody
+from whet.models.embedded.masked_body import PolicyBody
+from whet.models.embedded.mlm import MaskedModel
 from whet.prompt import Prompt
 
 LABELS = ["internet", "files", "mathematics", "text", "testing", "threads", "time"]

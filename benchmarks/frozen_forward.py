@@ -30,7 +30,7 @@ from whet.models.addresses import resolve
 from whet.models.huggingface import HuggingFaceModel
 from whet.prompt import Prompt
 from whet.run import MemoryRun
-from whet.task.load import load_task
+from whet.task import load_task
 
 
 class Watched:

@@ -39,7 +39,7 @@ from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.search.vocabulary import vocabulary
-from whet.task.load import load_task
+from whet.task import load_task
 from whet.types import Scores
 
 TASK = Path(__file__).parent.parent / "examples" / "python-docs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -154,3 +155,14 @@ def test_the_rule_on_fronts_finds_what_it_forbids(source: str) -> None:
 )
 def test_the_rule_on_fronts_forbids_nothing_else(source: str) -> None:
     assert not list(past_the_front("whet.cli", source))
+
+
+def test_no_file_imports_itself_through_others_not_inside_functions_or_for_types_either() -> None:
+    spec = importlib.util.spec_from_file_location("house", ROOT / "scripts" / "house.py")
+    assert spec is not None and spec.loader is not None
+    house = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(house)
+    trees = {path: ast.parse(path.read_text("utf-8")) for p in house.PACKAGES for path in p.rglob("*.py")}
+    assert house.circles(house.imports_of(trees)) == []
+    two = {"a": {"b"}, "b": {"c"}, "c": {"b"}}
+    assert house.circles(two) == [{"b", "c"}]

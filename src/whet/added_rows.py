@@ -49,9 +49,10 @@ from whet.errors import BudgetExceeded, UsageError, quantity
 from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget
 from whet.stats import Improvement
+from whet.task import Task
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.rows import read_rows
-from whet.task.spec import SECOND, SPLITS, Task
+from whet.task.spec import SECOND, SPLITS
 from whet.task.table import table_of
 from whet.types import Example, Rollout, Usage, content_hash
 from whet_client.prompt.document import MASK

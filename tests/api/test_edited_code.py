@@ -13,7 +13,7 @@ import pytest
 
 import whet
 from whet.errors import ReplayDiverged
-from whet.task.load import load_task
+from whet.task import load_task
 
 USED = """
 import collections, dataclasses, datetime, decimal, enum, functools, json, pathlib, re, threading, types

@@ -17,7 +17,7 @@ from tools.embedded.clauses import BY_NAME, KINDS, transform
 from whet.environments.environment import Environment, Generation
 from whet.errors import UsageError
 from whet.run import MemoryRun
-from whet.task.load import load_task
+from whet.task import load_task
 from whet.types import Completion, Example
 
 

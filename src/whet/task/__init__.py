@@ -1,13 +1,13 @@
 """Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
 from whet.rewards.choose import find_labels
+from whet.task.imported_data import ImportedData
 from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords
-from whet.task.load import load_task
-from whet.task.material import ImportedData, read_material
-from whet.task.memory import PROMPT_FILES, build_task, prompt_of, task_of
+from whet.task.material import read_material
+from whet.task.memory import PROMPT_FILES, prompt_of
 from whet.task.prompts import load_prompt
 from whet.task.save import check_folder
-from whet.task.spec import SPLITS, ModelSpec, Task
+from whet.task.spec import SPLITS, ModelSpec
 from whet.task.starting import (
     NO_LABELS,
     NewTaskChoices,
@@ -18,6 +18,7 @@ from whet.task.starting import (
     start_task,
     starting_prompt,
 )
+from whet.task.task import Task, build_task, load_task, task_of
 
 __all__ = [
     "NO_LABELS",

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.arguments import check_path
 from whet.environments.program import Program
@@ -39,7 +39,7 @@ from whet.task.sources import split_nodes
 from whet.task.spec import (
     ALPHA,
     SPLITS,
-    Task,
+    TaskContent,
     check_gate,
     read_budget,
     read_labels,
@@ -54,6 +54,7 @@ from whet.variables import restrict
 from whet_client.storable import shown
 
 KEYS = field_names(TaskFile)
+T = TypeVar("T", bound=TaskContent)
 REQUIRED = {
     "name": "name: my-task",
     "prompt": "prompt: prompt.md",
@@ -66,8 +67,8 @@ NAMES_FILES = (
 )
 
 
-def load_task(folder: str | Path, needs: Sequence[str] = SPLITS) -> Task:
-    """The task in a folder (or in the folder of a given task.yaml); `needs` are the splits that must be there.
+def read_folder(kind: type[T], folder: str | Path, needs: Sequence[str] = SPLITS) -> T:
+    """The task in a folder (or in the folder of a given task.yaml), of the class `kind`; `needs` are the splits needed.
 
     Reads and checks every file and runs `reward.py` and `data.py` if the task names them. Raises UsageError
     (`file:line: what is wrong. What to do.`) for the first thing that cannot be used.
@@ -86,21 +87,22 @@ def load_task(folder: str | Path, needs: Sequence[str] = SPLITS) -> Task:
         if name not in keys and not brought:
             root.refuse(f"the key `{name}` is missing. Add a line such as {example}.")
     if "prompts" in keys:
-        return make_task(keys, path.parent, load_prompts(keys, path.parent), {}, environment, needs)
+        return make_task(kind, keys, path.parent, load_prompts(keys, path.parent), {}, environment, needs)
     prompt_path = path.parent / read_key(keys, "prompt")
     prompt = load_prompt(prompt_path, keys["prompt"].where)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
-    return make_task(keys, path.parent, prompt, slots, environment, needs)
+    return make_task(kind, keys, path.parent, prompt, slots, environment, needs)
 
 
 def make_task(
+    kind: type[T],
     keys: Mapping[str, Node],
     folder: Path,
     prompt: Prompt,
     slots: Mapping[str, str],
     environment: TaskEnvironment | None,
     needs: Sequence[str] = SPLITS,
-) -> Task:
+) -> T:
     """A task from what task.yaml says, or from the same in Python. `slots`: those that rows fill, with their places; `needs`: the
     splits that must be there. Raises UsageError for the first thing that cannot be used."""
     get = keys.get
@@ -125,7 +127,7 @@ def make_task(
     if program is None and environment is None:
         warnings += _without_slots(prompt, splits["train"][0])
     content = _fingerprinted(prompt, splits, labels, (reward, second), _content(keys, environment, program))
-    return Task(
+    return kind(
         folder=folder,
         prompt=prompt,
         train=splits["train"],

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from whet.arguments import check_path
 from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
-from whet.task.delimited import DELIMITERS, read_delimited
 from whet.task.files import read_bytes
-from whet.task.rows import LINES, TABLES, SourceRow, check_columns, read_rows, row_of
+from whet.task.imported_data import ImportedData, read_table
+from whet.task.promptfoo import read_promptfoo
+from whet.task.rows import LINES, TABLES, SourceRow, read_rows, row_of
 from whet.task.sources import load_split
 from whet.task.table import cleaned, tidy_columns
 from whet_client.storable import shown
 
 DATASETS = "datasets:"
 _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "test"}
-
-
-@dataclass(frozen=True)
-class ImportedData:
-    """Rows by split (`""`: not divided), and what came with them. `notes` say what was chosen on the way.
-
-    `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
-    their author calls inputs. `settings` are further keys of task.yaml. `places`: by split, where each row was read.
-    """
-
-    rows: Mapping[str, list[dict[str, Any]]]
-    prompt: str | None = None
-    reward: Any = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    columns: bool = True
-    inputs: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    def all_rows(self) -> list[dict[str, Any]]:
-        """The rows of every split."""
-        return [row for rows in self.rows.values() for row in rows]
 
 
 def read_material(source: str) -> ImportedData:
@@ -60,8 +37,8 @@ def read_material(source: str) -> ImportedData:
         **dict.fromkeys(TABLES, _table),
         **dict.fromkeys(LINES, _objects),
         ".json": _objects,
-        ".yaml": _promptfoo,
-        ".yml": _promptfoo,
+        ".yaml": read_promptfoo,
+        ".yml": read_promptfoo,
         ".py": _program,
     }
     if path.suffix.lower() not in readers:
@@ -84,23 +61,6 @@ def example() -> ImportedData:
     }
     notes = ["an example with simulated models: it shows how a run works and says nothing about real models"]
     return ImportedData({"": rows}, prompt, "exact_match", {}, notes, columns=False, settings=settings)
-
-
-def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
-    """Rows of a table of texts, and how it was read. Raises UsageError."""
-    table = read_delimited(path)
-    check_columns(table.header, f"{path}:{table.header_line}")
-    rows = [
-        SourceRow(dict(zip(table.header, cells, strict=True)), f"{path}:{line}")
-        for line, cells in table.records
-    ]
-    if not rows:
-        what = "there are no rows below the header" if table.header else "the file is empty"
-        raise UsageError(
-            f"{path}:1: {what}. Write a header with the names of the columns, and rows below it."
-        )
-    words = DELIMITERS.get(table.delimiter, shown(table.delimiter))
-    return rows, [f"columns divided by {words}", *table.all_notes()]
 
 
 def _table(path: Path) -> ImportedData:
@@ -142,12 +102,6 @@ def _conversations(rows: Sequence[SourceRow]) -> ImportedData:
         notes.append("prompt: the system message")
         made = [{key: value for key, value in one.items() if key != "system"} for one in made]
     return ImportedData({"": made}, prompt or None, notes=notes, columns=False, places=_places(rows))
-
-
-def _promptfoo(path: Path) -> ImportedData:
-    from whet.task.promptfoo import read_promptfoo
-
-    return read_promptfoo(path)
 
 
 def _program(path: Path) -> ImportedData:

@@ -6,21 +6,22 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.task.environment import read_environment
 from whet.task.keywords import TaskKeywords
-from whet.task.load import load_task, make_task
+from whet.task.load import make_task, read_folder
 from whet.task.prompts import load_prompt
 from whet.task.sources import DATASETS, FILE
-from whet.task.spec import ALIASES, SPLITS, Task
+from whet.task.spec import ALIASES, SPLITS, TaskContent
 from whet.task.table import table_of
 from whet.task.tree import Node
 from whet_client.prompt.chat import looks_like_chat
 from whet_client.storable import shown
 
+T = TypeVar("T", bound=TaskContent)
 LONGEST_PATH = 1000
 PROMPT_FILES = (".md", ".txt", ".yaml", ".yml", ".json")
 _FILE_NAME = re.compile(r"\S*[^\s.]\.[A-Za-z][A-Za-z0-9]{0,5}")
@@ -29,34 +30,35 @@ _PART = r"[^\s/\\<>{}\"']+"
 _WAY = re.compile(rf"(?:\.{{1,2}}|~|[A-Za-z]:)?[/\\]\S*|{_PART}(?:[/\\]{_PART})+[/\\]?|{_PART}[/\\]")
 
 
-def task_of(
-    task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
+def find_task(
+    kind: type[T],
+    task: str | Path | Prompt | T | Mapping[str, Any] | Sequence[Any],
     words: TaskKeywords,
     needs: Sequence[str] = SPLITS,
-) -> Task:
+) -> T:
     """The task that a caller names: one in memory, a folder, or the text of a prompt (of several by name) with `words`.
 
     `needs` are the splits that must be there.
     A text names a folder when there is one of that name with a task.yaml, or when no data comes with it. Raises UsageError
     for words that contradict the task, and for everything that a task folder is refused for.
     """
-    if isinstance(task, Task):
+    if isinstance(task, kind):
         _refuse_words(words, f"the task {task.name}")
         return task
     if isinstance(task, Prompt | Mapping | list | tuple):
-        return build_task(prompt_of(task), words, needs)
+        return build_task(kind, prompt_of(task), words, needs)
     if not isinstance(task, str | Path):
         raise UsageError(
             f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
         )
     if names_prompt_file(str(task)) and not (words.get("data") is None and words.get("environment") is None):
-        return build_task(prompt_of(Path(task)), words, needs)
+        return build_task(kind, prompt_of(Path(task)), words, needs)
     if isinstance(task, Path) or _is_folder(task):
         _refuse_words(words, f"the task folder {task}")
-        return load_task(task, needs)
+        return read_folder(kind, task, needs)
     if words.get("data") is None and words.get("environment") is None and _may_be_path(task):
-        return _folder_or_refused(task, needs)
-    return build_task(prompt_of(task), words, needs)
+        return _folder_or_refused(kind, task, needs)
+    return build_task(kind, prompt_of(task), words, needs)
 
 
 def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any], named_by: str = "") -> Prompt:
@@ -110,7 +112,7 @@ def _refuse_lost_path(text: str) -> None:
         )
 
 
-def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> Task:
+def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> T:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
     document: dict[str, Any] = {"name": f"prompt-{prompt.id}", **words}
     data = document.pop("data", None)
@@ -133,7 +135,7 @@ def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLIT
     if data is not None:
         keys["data"] = _data(data)
     slots = {} if prompt.parts else dict.fromkeys(prompt.slots, "prompt")
-    return make_task(keys, Path(), prompt, slots, environment, needs)
+    return make_task(kind, keys, Path(), prompt, slots, environment, needs)
 
 
 def _data(data: Any) -> Node:
@@ -169,10 +171,10 @@ def _is_folder(text: str) -> bool:
         return False
 
 
-def _folder_or_refused(text: str, needs: Sequence[str]) -> Task:
+def _folder_or_refused(kind: type[T], text: str, needs: Sequence[str]) -> T:
     """The folder of that name. Raises UsageError that says what else the text may have been."""
     try:
-        return load_task(text, needs)
+        return read_folder(kind, text, needs)
     except UsageError as error:
         if Path(text).exists():
             raise

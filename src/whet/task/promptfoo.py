@@ -18,7 +18,7 @@ from whet.errors import UsageError, quantity
 from whet.rewards.program import CRITIQUES, VALUES
 from whet.task import promptfoo_reward
 from whet.task.files import read_text
-from whet.task.material import ImportedData, read_table
+from whet.task.imported_data import ImportedData, read_table
 from whet.task.prompts import YAML, load_prompt
 from whet.task.tree import Node, parse_yaml
 from whet_client.prompt.slots import fill

@@ -14,16 +14,16 @@ from whet.arguments import check_path, unwritable
 from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
 from whet.rewards import FILE, ProgramReward, RewardFunction, Weighted
-from whet.task.load import load_task
+from whet.task.load import read_folder
 from whet.task.prompts import prompt_file
-from whet.task.spec import SPLITS, Task
+from whet.task.spec import SPLITS, TaskContent
 from whet.task.tree import write_yaml
 from whet.types import Example
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-def save_task(task: Task, folder: str | Path) -> Path:
+def save_task(task: TaskContent, folder: str | Path) -> Path:
     """Write task.yaml, prompt, rows, reward and the files that it names into a new or empty folder; its path.
 
     Raises UsageError where the folder holds something, and for a task that would not be the same when it is loaded: a
@@ -75,7 +75,7 @@ def _write(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         try:
-            task = load_task(made)
+            task = read_folder(TaskContent, made)
         except UsageError as error:
             refusal = str(error.args[0])
             for file, lines in places.items():
@@ -103,7 +103,7 @@ def _named_by(text: str, file: str, lines: Sequence[str]) -> str:
     return "".join(named)
 
 
-def _files(task: Task) -> Iterator[tuple[str, bytes]]:
+def _files(task: TaskContent) -> Iterator[tuple[str, bytes]]:
     """Names in the folder, and what the files hold."""
     document: dict[str, Any] = {"name": task.document["name"]}
     if task.program is None:
@@ -137,7 +137,7 @@ def _files(task: Task) -> Iterator[tuple[str, bytes]]:
     )
 
 
-def _rows_of(task: Task, split: str, named: Sequence[str]) -> list[Example]:
+def _rows_of(task: TaskContent, split: str, named: Sequence[str]) -> list[Example]:
     """The rows of a file: those of its split, and of the validation split where that was cut from training rows."""
     cut = split == SPLITS[0] and SPLITS[1] not in named
     return [*getattr(task, split), *(task.validation if cut else ())]
@@ -147,7 +147,7 @@ def _jsonl(rows: Sequence[Example]) -> bytes:
     return "".join(json.dumps(dict(e.row), ensure_ascii=False) + "\n" for e in rows).encode()
 
 
-def _reward_files(task: Task, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:
+def _reward_files(task: TaskContent, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:
     """The files that a reward is made of. Raises UsageError for a function that cannot be written to one."""
     parts: Sequence[Any] = [part for _, part in reward.parts] if isinstance(reward, Weighted) else [reward]
     for part in parts:
@@ -164,7 +164,7 @@ def _reward_files(task: Task, reward: RewardFunction | None) -> Iterator[tuple[s
             yield _inside(task, path), path.read_bytes()
 
 
-def _inside(task: Task, path: Path) -> str:
+def _inside(task: TaskContent, path: Path) -> str:
     """The name of a file relative to the task's folder. Raises UsageError for one that lies outside."""
     try:
         return path.resolve().relative_to(task.folder.resolve()).as_posix()

@@ -1,15 +1,14 @@
-"""What task.yaml says: the values, and the readers of its models, budget and splits."""
+"""What a task is made of, and the readers of its models, budget and splits."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar
 
-from whet.arguments import checked, describe_keywords, select
 from whet.environments import World
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean
@@ -22,7 +21,6 @@ from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
 from whet.storable import is_number
 from whet.task.decode import decode, field_names, set_fields
-from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords, TaskOfKeywords
 from whet.task.task_file import BudgetEntry, ModelEntry, ModelsEntry, PolicyEntry, SplitsEntry
 from whet.task.tree import Node
 from whet.types import ROLES, Example
@@ -92,8 +90,8 @@ class Fractions:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A task folder, read and checked.
+class TaskContent:
+    """What a task is made of, read and checked.
 
     `labels` maps each label to the word that stands for it; empty for free text. `models` has an entry for
     each role. Examples stand in the order of their seeded content hash, whatever the order of the files.
@@ -134,45 +132,11 @@ class Task:
     region: str = ROUND_ROBIN
     longest: int | None = None
 
-    @classmethod
-    @checked
-    @describe_keywords(TaskKeywords, AlphaKeywords, GateKeywords)
-    def of(
-        cls,
-        prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any],
-        **keywords: Unpack[TaskOfKeywords],
-    ) -> Task:
-        """A task in memory.
 
-        `prompt` is a text, messages, a Prompt, the path of a file, or a dict of these by name with a `program`. Raises
-        UsageError for everything that a task folder is refused for.
-        """
-        from whet.task.memory import build_task, prompt_of
-
-        task = build_task(prompt_of(prompt), select(TaskKeywords, keywords))
-        gated = with_gate(task, keywords.get("alpha"), keywords.get("minimum_effect"))
-        return with_longest(gated, keywords.get("longest"))
-
-    @classmethod
-    @checked
-    def load(cls, folder: str | Path) -> Task:
-        """The task in a folder (or in the folder of a given task.yaml). Raises UsageError with file and line."""
-        from whet.task.load import load_task
-
-        return load_task(folder)
-
-    @checked
-    def save(self, folder: str | Path) -> Path:
-        """Write the task into a new folder, from which `Task.load` gives the same task; the folder's path.
-
-        Raises UsageError for what cannot be written, such as a reward that is a lambda.
-        """
-        from whet.task.save import save_task
-
-        return save_task(self, folder)
+T = TypeVar("T", bound=TaskContent)
 
 
-def with_gate(task: Task, alpha: float | None, minimum_effect: float | None) -> Task:
+def with_gate(task: T, alpha: float | None, minimum_effect: float | None) -> T:
     """The task with these settings of the gate in the place of its own; None keeps its own. Raises UsageError."""
     alpha = task.alpha if alpha is None else alpha
     effect = task.minimum_effect if minimum_effect is None else minimum_effect
@@ -183,7 +147,7 @@ def with_gate(task: Task, alpha: float | None, minimum_effect: float | None) -> 
     return replace(task, alpha=alpha, minimum_effect=effect, document={**task.document, **gate})
 
 
-def with_longest(task: Task, longest: int | None) -> Task:
+def with_longest(task: T, longest: int | None) -> T:
     """The task with another bound on the tokens of its prompt; None keeps its own. Raises UsageError."""
     if longest is None or longest == task.longest:
         return task

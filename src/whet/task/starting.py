@@ -18,13 +18,13 @@ from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few, why_no_lab
 from whet.stats import fewest_clusters, opening_alpha
 from whet.task.examples import LEAK, fold_text
 from whet.task.files import read_text
-from whet.task.load import load_task
-from whet.task.material import ImportedData
+from whet.task.imported_data import ImportedData
 from whet.task.memory import LONGEST_PATH, names_prompt_file
 from whet.task.prompts import load_prompt, prompt_file
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES
 from whet.task.save import check_folder, write_folder
-from whet.task.spec import ALPHA, Task
+from whet.task.spec import ALPHA
+from whet.task.task import Task, load_task
 from whet.task.tree import write_yaml
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_slot

@@ -14,7 +14,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,13 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whet.models.embedded.bert import Encoder, batches, fast_dtype, pad
+from whet.models.embedded.gradients import GradientWords
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
 from whet.models.embedded.weights import base_weights
+from whet.models.gradients import Gradient, MarkedPrompt, Wanted, by_word
 from whet.prompt import Prompt
 from whet_client.prompt.slots import SLOT, fill
-
-if TYPE_CHECKING:
-    from whet.models.embedded.gradients import EncoderGradients
 
 TEMPERATURE = 0.05  # of the softmax over cosines; the inverse of the scale the encoder was trained with, 20
 LONGEST = 256  # tokens of a premise or hypothesis, as in the encoder's training
@@ -85,8 +83,6 @@ class EncoderModel(EmbeddedModel):
 
     def word_gradients(self) -> EncoderGradients:
         """How this model's loss changes with the words of a prompt (autoprompt)."""
-        from whet.models.embedded.gradients import EncoderGradients
-
         return EncoderGradients(self)
 
     def compute(
@@ -139,3 +135,32 @@ def hypothesis(prompt: Prompt, word: str, choices: Sequence[str]) -> str:
     if MASK_SLOT not in prompt.slots:
         text = f"{text} {word}"
     return re.sub(r"\s+", " ", SLOT.sub("", text)).strip()
+
+
+class EncoderGradients(GradientWords):
+    """See `whet.models.gradients.WordGradients`; the loss is that of the right label among the labels."""
+
+    def __init__(self, model: EncoderModel) -> None:
+        super().__init__(model, model.encoder)
+        self._model = model
+
+    def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
+        """See `WordGradients.gradient`. All rows have the same choices: the labels' words."""
+        model, (first, last) = self._model, self._model.ends
+        premises = model.memo.get(["\n".join(row.values.values()) for row in rows], model.embed).clone()
+        choices = rows[0].choices
+        read = [
+            self.read_words(
+                placed, hypothesis(placed.prompt, word, choices), hypothesis(placed.marked, word, choices)
+            )
+            for word in choices
+        ]
+        ids, mask = pad([[first, *pieces[: LONGEST - 2], last] for pieces, _ in read])
+        embeds = F.embedding(ids, model.encoder.words).detach().requires_grad_()
+        hidden = model.encoder.read(embeds, mask).float() * mask[..., None]
+        vectors = F.normalize(hidden.sum(1) / mask.sum(1, keepdim=True), dim=1)
+        logp = (premises @ vectors.T).div(TEMPERATURE).log_softmax(-1)  # (rows, labels)
+        loss = -logp.gather(1, torch.tensor([[row.right] for row in rows])).mean()
+        (gradient,) = torch.autograd.grad(loss, [embeds])
+        owner = [[-1, *owned[: LONGEST - 2], -1] for _, owned in read]
+        return Gradient(float(loss.detach()), by_word(gradient, owner, len(placed.words)))

@@ -6,18 +6,16 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError
+from whet.models.embedded.masked_body import PolicyBody
 from whet.models.embedded.weights import tokenizer
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
-
-if TYPE_CHECKING:
-    from whet.models.embedded.mlm import PolicyBody
 
 MASK_SLOT = "mask"
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -122,8 +120,6 @@ class EmbeddedModel:
 
     def policy_body(self) -> PolicyBody:
         """The frozen body on which a token-level policy (rlprompt) stands."""
-        from whet.models.embedded.mlm import PolicyBody
-
         return PolicyBody()
 
     def count_tokens(self, text: str) -> int:

@@ -9,8 +9,7 @@ log-probability of its word at ``{{mask}}``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,57 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whet.errors import UsageError
-from whet.models.embedded.bert import EPS, MAX_TOKENS, WIDTH, Encoder, batches, fast_dtype, pad
+from whet.models.embedded.bert import MAX_TOKENS, Encoder, batches, fast_dtype, pad
+from whet.models.embedded.gradients import BATCH, GradientWords
 from whet.models.embedded.local import MASK_SLOT, Continuations, EmbeddedModel
-from whet.models.embedded.weights import base_weights, need, tokenizer
-from whet.models.gradients import is_word
+from whet.models.embedded.masked_body import Head, merged_weights, read_delta
+from whet.models.gradients import Gradient, MarkedPrompt, Wanted, by_word, no_rows, sum_of_right
 from whet.prompt import Prompt
 
-if TYPE_CHECKING:
-    from whet.models.embedded.gradients import MaskedGradients
-
-DELTA = Path(__file__).with_name("mlm.safetensors")
 PLACE = "\ue000"  # stands for the masked word while a prompt is rendered (a private-use character)
-
-
-class Head:
-    """Hidden state to log-probabilities over the vocabulary. `delta`: tensors of the delta file whose names begin with
-    ``head.``. `words`: tied decoder, the input embeddings (30522, 384)."""
-
-    def __init__(self, delta: dict[str, Tensor], words: Tensor) -> None:
-        dtype = words.dtype
-        self.dense = (delta["head.dense.weight"].float(), delta["head.dense.bias"].float())
-        self.norm = (delta["head.norm.weight"].float(), delta["head.norm.bias"].float())
-        self.bias = delta["head.bias"].float()
-        self.words, self.dtype = words, dtype
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """Natural-log probabilities float32 (n, 30522) of hidden states (n, 384)."""
-        x = self.transform(hidden).to(self.dtype)
-        return (F.linear(x, self.words).float() + self.bias).log_softmax(-1)
-
-    def transform(self, hidden: Tensor) -> Tensor:
-        """What is compared with the words, float32 (n, 384), of hidden states (n, 384)."""
-        return F.layer_norm(F.gelu(F.linear(hidden.float(), *self.dense)), (WIDTH,), *self.norm, EPS)
-
-
-def read_delta() -> dict[str, Tensor]:
-    """Tensors of the delta file, float16. Raises UsageError: the file is absent."""
-    if not DELTA.is_file():
-        raise UsageError(f"{DELTA} is missing; reinstall whet")
-    delta: dict[str, Tensor] = need("safetensors.torch").load_file(str(DELTA))
-    return delta
-
-
-def merged_weights(delta: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Base weights plus the low-rank update, float32."""
-    weights = base_weights()
-    for name in [name for name in delta if name.endswith(".A")]:
-        target = name[: -len(".A")]
-        weights[target + ".weight"] = (
-            weights[target + ".weight"] + delta[target + ".B"].float() @ delta[name].float()
-        )
-    return weights
 
 
 class MaskedModel(EmbeddedModel):
@@ -88,8 +44,6 @@ class MaskedModel(EmbeddedModel):
 
     def word_gradients(self) -> MaskedGradients:
         """How this model's loss changes with the words of a prompt (autoprompt)."""
-        from whet.models.embedded.gradients import MaskedGradients
-
         return MaskedGradients(self)
 
     def compute(
@@ -180,39 +134,74 @@ class MaskedModel(EmbeddedModel):
         return result
 
 
-class PolicyBody:
-    """Vocabulary, embeddings and states of the masked model, without gradients; computed in `dtype` (None: bfloat16 where the
-    processor is fast at it, else float32). `embeddings`: the frozen output matrix, float32 (30522, 384), a row for a piece."""
+@dataclass(frozen=True)
+class _Masked:
+    """Pieces, the word that owns each of them (-1: none), the place of the first mask, the pieces wanted there, and the
+    single pieces that are right as well."""
 
-    def __init__(self, dtype: torch.dtype | None = None) -> None:
-        delta = read_delta()
-        weights = merged_weights(delta)
-        self.tokenizer = tokenizer()
-        self.embeddings: Tensor = weights["embeddings.word_embeddings.weight"].float()
-        self._encoder = Encoder(weights, dtype or fast_dtype())
-        self._bias = delta["head.bias"].float()
-        self._ends = [self.tokenizer.token_to_id(name) for name in ("[CLS]", "[MASK]", "[SEP]")]
+    ids: list[int]
+    owner: list[int]
+    at: int
+    wanted: list[int]
+    others: list[int]
 
-    def vocabulary(self, n: int) -> list[str]:
-        """The `n` commonest whole words of three or more letters, by the bias of the head; all where there are fewer. Raises
-        UsageError for `n` below 2."""
-        order = torch.argsort(self._bias, descending=True, stable=True).tolist()
-        words = [self.tokenizer.id_to_token(piece) for piece in order]
-        words = [word for word in words if is_word(word)]
-        if n < 2:
-            raise UsageError(f"A vocabulary needs 2 words; {n} of {len(words)} were asked for.")
-        return words[:n]
 
-    def ids(self, words: Sequence[str]) -> Tensor:
-        """Piece numbers of whole words, int64 (len(words),). Raises UsageError for a word that is not a single piece."""
-        ids = [self.tokenizer.token_to_id(word) for word in words]
-        if None in ids:
-            raise UsageError(f'"{words[ids.index(None)]}" is not a single piece of the vocabulary.')
-        return torch.tensor(ids, dtype=torch.long)
+class MaskedGradients(GradientWords):
+    """See `whet.models.gradients.WordGradients`; the loss is that of the right label's words at ``{{mask}}`` alone. The states
+    at the mask are those behind the head's transformation (`MaskStates`)."""
 
-    @torch.no_grad()
-    def hidden(self, pieces: Tensor) -> Tensor:
-        """Encoder state at `[MASK]` in `[CLS] pieces [MASK] [SEP]`: int64 (k, t), t at most 500, to float32 (k, 384)."""
-        first, mask, last = (torch.full((len(pieces), 1), end, dtype=torch.long) for end in self._ends)
-        ids = torch.cat([first, pieces, mask, last], dim=1)
-        return self._encoder(ids, torch.ones_like(ids))[:, -2].float()
+    def __init__(self, model: MaskedModel) -> None:
+        super().__init__(model, model.encoder)
+        self._model = model
+        self.outputs = self.embeddings
+
+    def gradient(self, placed: MarkedPrompt, rows: Sequence[Wanted]) -> Gradient:
+        """See `WordGradients.gradient`; computed in batches of 32 rows."""
+        read = [one for row in rows if len((one := self._row(placed, row)).ids) <= MAX_TOKENS]
+        if not read:
+            raise no_rows(MAX_TOKENS)
+        loss, total = 0.0, np.zeros((len(placed.words), self.embeddings.shape[1]), dtype=np.float32)
+        for at in range(0, len(read), BATCH):
+            batch = read[at : at + BATCH]
+            part, gradient = self._batch(batch)
+            loss, total = loss + part, total + by_word(gradient, [row.owner for row in batch], len(total))
+        return Gradient(loss / len(read), total / np.float32(len(read)))
+
+    @torch.inference_mode()
+    def mask_states(self, prompt: Prompt, inputs: Sequence[Mapping[str, str]]) -> NDArray[np.float32]:
+        """See `MaskStates.mask_states`; computed in batches of 32 inputs."""
+        model = self._model
+        around = [model.around(prompt, values, 1) for values in inputs]
+        states = []
+        for at in range(0, len(around), BATCH):
+            batch = around[at : at + BATCH]
+            ids, mask = pad([[model.first, *left, model.mask, *right, model.last] for left, right in batch])
+            places = torch.tensor([1 + len(left) for left, _ in batch])
+            states.append(model.head.transform(model.encoder(ids, mask)[torch.arange(len(batch)), places]))
+        joined: NDArray[np.float32] = torch.cat(states).numpy()
+        return joined
+
+    def _row(self, placed: MarkedPrompt, row: Wanted) -> _Masked:
+        model = self._model
+        values = {name: text.replace(PLACE, " ") for name, text in row.values.items()}
+        texts, marked = model.texts(placed.prompt, values), model.texts(placed.marked, values)
+        (left, left_owner), (right, right_owner) = (
+            self.read_words(placed, text, other) for text, other in zip(texts, marked, strict=True)
+        )
+        wanted, *others = model.encode([row.choices[row.right], *row.others])
+        ids = [model.first, *left, *[model.mask] * len(wanted), *right, model.last]
+        owner = [-1, *left_owner, *[-1] * len(wanted), *right_owner, -1]
+        return _Masked(ids, owner, 1 + len(left), wanted, [piece for (piece,) in others])
+
+    def _batch(self, rows: Sequence[_Masked]) -> tuple[float, Tensor]:
+        ids, mask = pad([row.ids for row in rows])
+        embeds = F.embedding(ids, self._model.encoder.words).detach().requires_grad_()
+        hidden = self._model.encoder.read(embeds, mask)
+        places = [(i, row.at + k) for i, row in enumerate(rows) for k in range(len(row.wanted))]
+        right = [
+            [piece, *(row.others if len(row.wanted) == 1 else [])] for row in rows for piece in row.wanted
+        ]
+        i, column = (torch.tensor(one) for one in zip(*places, strict=True))
+        logp = self._model.head(hidden[i, column])
+        loss = -sum_of_right(logp, right)
+        return float(loss.detach()), torch.autograd.grad(loss, [embeds])[0]

@@ -1,0 +1,53 @@
+"""What `whet init` makes a task of: rows, and perhaps a prompt and a reward that came with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whet.errors import UsageError
+from whet.task.delimited import DELIMITERS, read_delimited
+from whet.task.rows import SourceRow, check_columns
+from whet_client.storable import shown
+
+
+@dataclass(frozen=True)
+class ImportedData:
+    """Rows by split (`""`: not divided), and what came with them. `notes` say what was chosen on the way.
+
+    `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
+    their author calls inputs. `settings` are further keys of task.yaml. `places`: by split, where each row was read.
+    """
+
+    rows: Mapping[str, list[dict[str, Any]]]
+    prompt: str | None = None
+    reward: Any = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    columns: bool = True
+    inputs: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def all_rows(self) -> list[dict[str, Any]]:
+        """The rows of every split."""
+        return [row for rows in self.rows.values() for row in rows]
+
+
+def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
+    """Rows of a table of texts, and how it was read. Raises UsageError."""
+    table = read_delimited(path)
+    check_columns(table.header, f"{path}:{table.header_line}")
+    rows = [
+        SourceRow(dict(zip(table.header, cells, strict=True)), f"{path}:{line}")
+        for line, cells in table.records
+    ]
+    if not rows:
+        what = "there are no rows below the header" if table.header else "the file is empty"
+        raise UsageError(
+            f"{path}:1: {what}. Write a header with the names of the columns, and rows below it."
+        )
+    words = DELIMITERS.get(table.delimiter, shown(table.delimiter))
+    return rows, [f"columns divided by {words}", *table.all_notes()]
