@@ -1,0 +1,194 @@
+"""A tree of prompts, searched as by Monte Carlo tree search: which prompt to change next, and what is known below it.
+
+Kocsis and Szepesvári: Bandit based Monte-Carlo Planning. ECML 2006 (UCT). The rules of depth are those of PromptAgent (Wang et
+al., ICLR 2024, arXiv:2310.16427).
+
+    UCT(child) = Q + c sqrt(ln(N_parent + 1) / max(1, N_child))
+
+N counts the paths that were backed up through a node. A path gives each of its nodes the mean reward from there to its end. Q is
+the mean of what the paths gave, and before the first one the node's own reward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from whet.environments.environment import Environment
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.from_zero import FirstPrompt
+from whet.search.plan import SearchPlan, fit
+from whet.types import Example, Rollout, mean_score
+
+
+@dataclass(eq=False)
+class Node:
+    """A prompt with the rollouts that it was scored on. `reward` is their mean on a scale from 0 to 1."""
+
+    candidate: Candidate
+    rollouts: Sequence[Rollout]
+    reward: float
+    parent: Node | None = None
+    children: list[Node] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
+
+    @property
+    def path(self) -> list[Node]:
+        """The nodes from the root to this one."""
+        return [*(self.parent.path if self.parent else []), self]
+
+    @property
+    def depth(self) -> int:
+        """Steps from the root."""
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def value(self) -> float:
+        """What the paths through the node gave on average (Q)."""
+        return fmean(self.returns) if self.returns else self.reward
+
+
+Expand = Callable[[Run, Node], Awaitable[list[Node]]]
+"""Makes the children of a node and scores them."""
+
+
+@dataclass
+class Tree:
+    """A tree under its root. `depth` is the deepest level, `least` the level up to which no path ends early, `c` the exploration
+    of UCT. One that is `flat` grows at its root only: the control, in which nothing is built on what was found."""
+
+    root: Node
+    depth: int
+    least: int
+    c: float
+    flat: bool = False
+
+    def __post_init__(self) -> None:
+        self.nodes = [self.root, *self.root.children]
+
+    def uct(self, node: Node) -> float:
+        """The upper confidence bound of a child."""
+        visits = len(node.parent.returns) if node.parent else 0
+        return node.value + self.c * math.sqrt(math.log(visits + 1) / max(1, len(node.returns)))
+
+    def is_terminal(self, node: Node) -> bool:
+        """Whether a node is not changed further: it is deep enough, or below the mean of its parent and the root."""
+        if node.parent is None or node.depth >= (1 if self.flat else self.depth):
+            return node.parent is not None
+        return node.depth > self.least and node.reward < (self.root.reward + node.parent.reward) / 2
+
+    def select(self) -> Node:
+        """The leaf that UCT leads to from the root; of a flat tree the root."""
+        node = self.root
+        while node.children and not self.flat:
+            node = max(node.children, key=self.uct)
+        return node
+
+    def back_up(self, end: Node) -> None:
+        """Give each node of a path the mean reward from there to its end."""
+        path = end.path
+        for at, node in enumerate(path):
+            node.returns.append(fmean(one.reward for one in path[at:]))
+
+    def best(self) -> Node:
+        """The best node of the path with the best mean reward; of equals the one that is nearer to the root."""
+        ends = [node for node in self.nodes if not node.children]
+        path = max((end.path for end in ends), key=lambda path: fmean(one.reward for one in path))
+        return max(path, key=lambda node: node.reward)
+
+
+async def grow(run: Run, tree: Tree, iterations: int, expansions: int, expand: Expand) -> None:
+    """Search: select a leaf, expand it and follow its best child to the end of a path, back up; again and again.
+
+    A path ends at a terminal node, at one below `tree.least` that is better than all before it, at one that cannot be expanded,
+    or where `expansions`, those of the whole search, are used up.
+    """
+    for _ in range(expansions if tree.flat else iterations):
+        if expansions <= 0:
+            break
+        node, best = tree.select(), math.inf
+        while (
+            expansions > 0
+            and not tree.is_terminal(node)
+            and (node.depth <= tree.least or node.reward <= best)
+        ):
+            best, expansions = max(one.reward for one in tree.nodes), expansions - 1
+            children = await expand(run, node)
+            if not children:
+                break
+            node.children += children
+            tree.nodes += children
+            node = max(children, key=lambda child: child.reward)
+        tree.back_up(node)
+
+
+def fit_tree(
+    run: Run,
+    env: Environment,
+    paths: tuple[int, int, int],
+    examples: int,
+    *,
+    finalists: int,
+    asks: float,
+) -> SearchPlan:
+    """A plan for so many (iterations, children of an expansion, levels), `rounds` being the expansions.
+
+    Within a limit the width is cut so that there are not fewer expansions than children in one.
+    """
+    iterations, width, depth = paths
+    plan = fit(run, env, iterations * depth, width, examples, finalists=finalists, asks=asks)
+    total = plan.rounds * plan.width
+    width = max(1, min(width, math.isqrt(total)))
+    return replace(plan, width=width, rounds=total // width)
+
+
+@dataclass
+class Growth:
+    """How the nodes of a tree come about: each new prompt is scored on the same training rows and enters the archive."""
+
+    env: Environment
+    archive: Archive
+    train: Sequence[Example]
+    asked: int = 0
+
+    def number(self, samples: int) -> int:
+        """The number of the first of so many new questions to a model."""
+        self.asked += samples
+        return self.asked - samples
+
+    def node(self, candidate: Candidate, rollouts: Sequence[Rollout], parent: Node | None = None) -> Node:
+        """A node of a candidate with its rollouts."""
+        low, high = self.env.reward.low, self.env.reward.high
+        score = mean_score(rollouts)
+        return Node(
+            replace(candidate, score=score), rollouts, (score.mean - low) / ((high - low) or 1.0), parent
+        )
+
+    async def plant(self, run: Run, candidate: Candidate) -> Node:
+        """The root."""
+        root = self.node(candidate, await self.env.evaluate(run, candidate.prompt, self.train))
+        self.archive.add(run, root.candidate)
+        return root
+
+    def tree(
+        self, root: Node, firsts: Sequence[FirstPrompt], depth: int, least: int, c: float, *, flat: bool
+    ) -> Tree:
+        """A tree whose root has prompts that were tried before any other as its children."""
+        root.children = [self.node(first.candidate, first.rollouts, root) for first in firsts]
+        return Tree(root, depth, least, c, flat)
+
+    async def children(self, run: Run, parent: Node, written: Sequence[Sequence[Candidate]]) -> list[Node]:
+        """Nodes of those prompts that are new, scored."""
+        new = {c.id: c for family in written for c in family if c.prompt not in self.archive}
+
+        async def scored(branch: Run, candidate: Candidate) -> Node:
+            rollouts = await self.env.evaluate(branch, candidate.prompt, self.train)
+            return self.node(candidate, rollouts, parent)
+
+        nodes = await run.map(scored, list(new.values()))
+        for node in nodes:
+            self.archive.add(run, node.candidate)
+        return nodes
