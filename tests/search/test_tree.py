@@ -9,17 +9,17 @@ import pytest
 from whet.prompt import Prompt
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
-from whet.search.tree import Node, Tree, grow
+from whet.search.tree import PromptNode, Tree, grow
 
 
-def node(reward: float, parent: Node | None = None) -> Node:
-    made = Node(Candidate(Prompt.parse(f"{reward}")), (), reward, parent)
+def node(reward: float, parent: PromptNode | None = None) -> PromptNode:
+    made = PromptNode(Candidate(Prompt.parse(f"{reward}")), (), reward, parent)
     if parent is not None:
         parent.children.append(made)
     return made
 
 
-def tree(root: Node, depth: int = 5, least: int = 2, c: float = 1.0, *, flat: bool = False) -> Tree:
+def tree(root: PromptNode, depth: int = 5, least: int = 2, c: float = 1.0, *, flat: bool = False) -> Tree:
     return Tree(root, depth, least, c, flat)
 
 
@@ -67,10 +67,10 @@ async def grown(flat: bool, rewards: dict[int, float], expansions: int = 6, leas
     """A tree whose children at each depth have a known reward, and the half of it."""
     searched = tree(node(0.1), depth=4, least=least, flat=flat)
 
-    async def expand(run: Run, parent: Node) -> list[Node]:
+    async def expand(run: Run, parent: PromptNode) -> list[PromptNode]:
         reward = rewards[parent.depth + 1]
         prompts = (Candidate(Prompt.parse(f"{len(searched.nodes)} {i}")) for i in range(2))
-        return [Node(p, (), r, parent) for p, r in zip(prompts, (reward / 2, reward), strict=True)]
+        return [PromptNode(p, (), r, parent) for p, r in zip(prompts, (reward / 2, reward), strict=True)]
 
     await grow(MemoryRun(), searched, 10, expansions, expand)
     return searched
@@ -93,7 +93,7 @@ async def test_a_path_ends_early_with_the_best_so_far_but_not_above_a_level(leas
 async def test_a_node_that_cannot_be_expanded_ends_its_path() -> None:
     searched = tree(node(0.5))
 
-    async def nothing(run: Run, parent: Node) -> list[Node]:
+    async def nothing(run: Run, parent: PromptNode) -> list[PromptNode]:
         return []
 
     await grow(MemoryRun(), searched, 3, 9, nothing)

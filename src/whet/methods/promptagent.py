@@ -24,7 +24,7 @@ Differences from the paper and its code:
 4. Before a start that earns nothing come two prompts that take no optimizer call (`whet.search.from_zero`); those that earn
    something are the first children of the root.
 5. Within a limit on calls the examples, the expansions and their width are cut to what the limit pays (`whet.search.plan`), the
-   width so that there are not fewer expansions than children in one.
+   width first, but not below 2, so that a path can reach the last level.
 6. `tree` of false expands the root alone: the control, which builds nothing on what it found.
 
 Run it:  whet optimize TASK --method promptagent --lm openai/NAME --optimizer-lm openai/NAME
@@ -46,9 +46,9 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import answered, minibatch, mistakes, show_rollout
+from whet.search.minibatch import minibatch, show_rollout
 from whet.search.plan import validate_finalists, validate_leader
-from whet.search.tree import Growth, Node, fit_tree, grow
+from whet.search.tree import Growth, PromptNode, fit_tree, grow
 from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
@@ -101,8 +101,8 @@ async def promptagent(
     plan, firsts = await leave_zero(run, plan, archive, start, secrets, train)
     tree = growth.tree(root, firsts, config.depth, config.least, config.c, flat=not config.tree)
 
-    async def expand(run: Run, node: Node) -> list[Node]:
-        batches = [(i, batch_of(run, env, node, config.batch)) for i in range(plan.width)]
+    async def expand(run: Run, node: PromptNode) -> list[PromptNode]:
+        batches = [(i, node.errors(run, env, config.batch)) for i in range(plan.width)]
         number, current = growth.number(plan.width), policy.adapted()
         write = partial(
             rewritten, env=env, policy=current, start=start, train=train, node=node, sample=number
@@ -117,12 +117,6 @@ async def promptagent(
     )
 
 
-def batch_of(run: Run, env: Environment, node: Node, size: int) -> list[Rollout]:
-    """Errors among the rollouts of a prompt, drawn at random; where there are none, rollouts that are right."""
-    known = mistakes(node.rollouts, env.reward.high) or answered(node.rollouts)
-    return run.rng.sample(known, min(size, len(known)))
-
-
 async def rewritten(
     run: Run,
     numbered: tuple[int, Sequence[Rollout]],
@@ -130,7 +124,7 @@ async def rewritten(
     policy: LanguagePolicy,
     start: Prompt,
     train: Sequence[Example],
-    node: Node,
+    node: PromptNode,
     sample: int,
 ) -> list[Candidate]:
     """A prompt rewritten by what a model says about a batch of its rollouts; none without a usable reply."""

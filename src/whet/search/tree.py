@@ -20,23 +20,24 @@ from whet.environments.environment import Environment
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.from_zero import FirstPrompt
+from whet.search.minibatch import answered, mistakes
 from whet.search.plan import SearchPlan, fit
 from whet.types import Example, Rollout, mean_score
 
 
 @dataclass(eq=False)
-class Node:
+class PromptNode:
     """A prompt with the rollouts that it was scored on. `reward` is their mean on a scale from 0 to 1."""
 
     candidate: Candidate
     rollouts: Sequence[Rollout]
     reward: float
-    parent: Node | None = None
-    children: list[Node] = field(default_factory=list)
+    parent: PromptNode | None = None
+    children: list[PromptNode] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
 
     @property
-    def path(self) -> list[Node]:
+    def path(self) -> list[PromptNode]:
         """The nodes from the root to this one."""
         return [*(self.parent.path if self.parent else []), self]
 
@@ -50,8 +51,13 @@ class Node:
         """What the paths through the node gave on average (Q)."""
         return fmean(self.returns) if self.returns else self.reward
 
+    def errors(self, run: Run, env: Environment, size: int) -> list[Rollout]:
+        """Errors of the prompt, drawn at random; where there are none, rollouts that are right."""
+        known = mistakes(self.rollouts, env.reward.high) or answered(self.rollouts)
+        return run.rng.sample(known, min(size, len(known)))
 
-Expand = Callable[[Run, Node], Awaitable[list[Node]]]
+
+Expand = Callable[[Run, PromptNode], Awaitable[list[PromptNode]]]
 """Makes the children of a node and scores them."""
 
 
@@ -60,7 +66,7 @@ class Tree:
     """A tree under its root. `depth` is the deepest level, `least` the level up to which no path ends early, `c` the exploration
     of UCT. One that is `flat` grows at its root only: the control, in which nothing is built on what was found."""
 
-    root: Node
+    root: PromptNode
     depth: int
     least: int
     c: float
@@ -69,31 +75,31 @@ class Tree:
     def __post_init__(self) -> None:
         self.nodes = [self.root, *self.root.children]
 
-    def uct(self, node: Node) -> float:
+    def uct(self, node: PromptNode) -> float:
         """The upper confidence bound of a child."""
         visits = len(node.parent.returns) if node.parent else 0
         return node.value + self.c * math.sqrt(math.log(visits + 1) / max(1, len(node.returns)))
 
-    def is_terminal(self, node: Node) -> bool:
+    def is_terminal(self, node: PromptNode) -> bool:
         """Whether a node is not changed further: it is deep enough, or below the mean of its parent and the root."""
         if node.parent is None or node.depth >= (1 if self.flat else self.depth):
             return node.parent is not None
         return node.depth > self.least and node.reward < (self.root.reward + node.parent.reward) / 2
 
-    def select(self) -> Node:
+    def select(self) -> PromptNode:
         """The leaf that UCT leads to from the root; of a flat tree the root."""
         node = self.root
         while node.children and not self.flat:
             node = max(node.children, key=self.uct)
         return node
 
-    def back_up(self, end: Node) -> None:
+    def back_up(self, end: PromptNode) -> None:
         """Give each node of a path the mean reward from there to its end."""
         path = end.path
         for at, node in enumerate(path):
             node.returns.append(fmean(one.reward for one in path[at:]))
 
-    def best(self) -> Node:
+    def best(self) -> PromptNode:
         """The best node of the path with the best mean reward; of equals the one that is nearer to the root."""
         ends = [node for node in self.nodes if not node.children]
         path = max((end.path for end in ends), key=lambda path: fmean(one.reward for one in path))
@@ -136,13 +142,14 @@ def fit_tree(
 ) -> SearchPlan:
     """A plan for so many (iterations, children of an expansion, levels), `rounds` being the expansions.
 
-    Within a limit the width is cut so that there are not fewer expansions than children in one.
+    Within a limit the width is cut, but not below 2, so that there are as many expansions as levels.
     """
     iterations, width, depth = paths
     plan = fit(run, env, iterations * depth, width, examples, finalists=finalists, asks=asks)
     total = plan.rounds * plan.width
-    width = max(1, min(width, math.isqrt(total)))
-    return replace(plan, width=width, rounds=total // width)
+    if total < iterations * depth * width:
+        plan = replace(plan, width=max(1, min(width, max(min(2, total), total // depth))))
+    return replace(plan, rounds=total // plan.width if total else 0)
 
 
 @dataclass
@@ -152,39 +159,43 @@ class Growth:
     env: Environment
     archive: Archive
     train: Sequence[Example]
-    asked: int = 0
+    questions: int = 0
 
     def number(self, samples: int) -> int:
         """The number of the first of so many new questions to a model."""
-        self.asked += samples
-        return self.asked - samples
+        self.questions += samples
+        return self.questions - samples
 
-    def node(self, candidate: Candidate, rollouts: Sequence[Rollout], parent: Node | None = None) -> Node:
+    def node(
+        self, candidate: Candidate, rollouts: Sequence[Rollout], parent: PromptNode | None = None
+    ) -> PromptNode:
         """A node of a candidate with its rollouts."""
         low, high = self.env.reward.low, self.env.reward.high
         score = mean_score(rollouts)
-        return Node(
+        return PromptNode(
             replace(candidate, score=score), rollouts, (score.mean - low) / ((high - low) or 1.0), parent
         )
 
-    async def plant(self, run: Run, candidate: Candidate) -> Node:
+    async def plant(self, run: Run, candidate: Candidate) -> PromptNode:
         """The root."""
         root = self.node(candidate, await self.env.evaluate(run, candidate.prompt, self.train))
         self.archive.add(run, root.candidate)
         return root
 
     def tree(
-        self, root: Node, firsts: Sequence[FirstPrompt], depth: int, least: int, c: float, *, flat: bool
+        self, root: PromptNode, firsts: Sequence[FirstPrompt], depth: int, least: int, c: float, *, flat: bool
     ) -> Tree:
         """A tree whose root has prompts that were tried before any other as its children."""
         root.children = [self.node(first.candidate, first.rollouts, root) for first in firsts]
         return Tree(root, depth, least, c, flat)
 
-    async def children(self, run: Run, parent: Node, written: Sequence[Sequence[Candidate]]) -> list[Node]:
+    async def children(
+        self, run: Run, parent: PromptNode, written: Sequence[Sequence[Candidate]]
+    ) -> list[PromptNode]:
         """Nodes of those prompts that are new, scored."""
         new = {c.id: c for family in written for c in family if c.prompt not in self.archive}
 
-        async def scored(branch: Run, candidate: Candidate) -> Node:
+        async def scored(branch: Run, candidate: Candidate) -> PromptNode:
             rollouts = await self.env.evaluate(branch, candidate.prompt, self.train)
             return self.node(candidate, rollouts, parent)
 
