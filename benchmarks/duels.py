@@ -31,12 +31,6 @@ def uniform(wins: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def copeland(wins: np.ndarray) -> int:
-    """The prompt that beats most others; among equals the one with the larger share of its choices (Borda)."""
-    beats, borda = (wins > wins.T).sum(axis=1), (wins.sum(axis=1) + 0.5) / ((wins + wins.T).sum(axis=1) + 1)
-    return int(np.lexsort((-borda, -beats))[0])
-
-
 SELECTORS = {"uniform": uniform, "double Thompson": double_thompson}
 
 
@@ -56,7 +50,7 @@ def simulated(selector: str, strengths: np.ndarray, number: int, seed: int) -> l
 def regrets(selector: str, strengths: np.ndarray, looks: tuple[int, ...], seed: int) -> list[float]:
     """Regret of the chosen prompt after each of these numbers of choices."""
     choices = simulated(selector, strengths, looks[-1], seed)
-    best = [copeland(wins_of(range(len(strengths)), choices[:look])) for look in looks]
+    best = [copeland(wins_of(range(len(strengths)), choices[:look]))[0] for look in looks]
     return [float(strengths.max() - strengths[one]) for one in best]
 
 

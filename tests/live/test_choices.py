@@ -14,10 +14,8 @@ from whet_client.records import Feedback, Inference
 from whet_live.choices import (
     bradley_terry_strengths,
     disconnected_groups,
-    double_thompson,
     load_pairwise_votes,
     next_pair,
-    wins_of,
 )
 from whet_live.database import Database
 from whet_live.traffic.traffic_store import Traffic
