@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "promptwizard": {"iterations": 1, "styles": 2, "examples": 12},
     "protegi": {"rounds": 2},
     "random_search": {"n": 20, "space": "phrases"},
+    "pdo": {"duels": 4, "pool": 3},
     "simba": {"steps": 2, "minibatch": 8},
     "skillopt": {"steps": 3, "batch": 12},
     "tips": {"rounds": 2, "batch": 12},

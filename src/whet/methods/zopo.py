@@ -1,0 +1,238 @@
+"""ZOPO: local search over a pool of prompts by zeroth-order gradients of a Gaussian process over their embeddings.
+
+Hu, Shu, Yu, Wu, Lin, Dai, Ng, Low: Localized Zeroth-Order Prompt Optimization. NeurIPS 2024. arXiv:2403.02993.
+
+    P <- prompts that a model writes from examples; X <- their embeddings
+    Q <- the scores of the first few; x <- the best of them
+    until the budget is spent:
+        fit a Gaussian process with the neural tangent kernel to the `nearest` scored prompts around x
+        if it was uncertain at x for `patience` queries in a row: score the prompts nearest to x, then fit again
+        z <- x + a step along the gradient of its mean; score the prompt of P nearest to z that is not scored; Q grows
+        x <- that prompt; after two queries without a gain, the best of Q
+    return the best of Q
+
+Differences from the paper and its code:
+1. The result is chosen on validation examples among the start and the best by training score.
+2. The start is in the pool and scored first. A model writes `per_call` prompts in one call, each call from other examples.
+3. Embeddings are those of `embedding`; without one, hashed character trigrams, which know no language. They are projected
+   on 32 random directions, so that a gradient takes 64 evaluations of the surrogate.
+4. A step is as long as the median distance to the `local` nearest prompts. The code takes Adam steps of .01, after which the
+   nearest prompt is most often the nearest to x, whatever the gradient.
+5. Which prompt comes next is recorded in the run, so that a resume on another machine does not depend on its arithmetic.
+6. From a start that earns nothing the two prompts of `whet.search.from_zero` join the pool, scored.
+7. Within a limit on calls the pool, the scored prompts and their examples are cut to what it pays (`whet.search.plan`).
+8. `surrogate` of none scores the pool in random order: the control.
+
+Run it:  whet optimize TASK --method zopo --lm openai/NAME --optimizer-lm openai/NAME
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from whet.environments.environment import Environment
+from whet.fields import PositiveFloat, PositiveInt
+from whet.instructions.guard import secrets
+from whet.instructions.neighbours import trigrams
+from whet.methods.method import MethodEntry
+from whet.models.embeddings import NONE, embedder
+from whet.prompt import Prompt
+from whet.rl import LanguagePolicy, setting
+from whet.rl.language import TAG
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.edits import replace_region, text_in
+from whet.search.from_zero import leave_zero
+from whet.search.minibatch import minibatch, show_example
+from whet.search.neural_kernel import Array, NeuralProcess, projected
+from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.types import JSON, Example
+
+ENTRY = MethodEntry(
+    "zopo",
+    "ZOPO: local search by a surrogate over embeddings",
+    version=1,
+    rank=68,
+    when="a model writes many prompts in one call, and scoring them is what costs",
+    paper="Hu et al., NeurIPS 2024",
+    arxiv="2403.02993",
+    needs=("optimizer",),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of ZOPO."""
+
+    queries: PositiveInt = 165
+    """Prompts that are scored at most, the first ones included."""
+    first: PositiveInt = 40
+    """Prompts that are scored before the search; under a limit a quarter of all."""
+    pool: PositiveInt = 500
+    """Prompts that are written."""
+    per_call: PositiveInt = 10
+    """Prompts written in one call."""
+    nearest: PositiveInt = 20
+    """Scored prompts around the current one that the surrogate is fitted to."""
+    local: PositiveInt = 10
+    """Prompts around an uncertain one that are scored next; how far a step goes."""
+    patience: PositiveInt = 5
+    """Uncertain queries in a row before that."""
+    noise: PositiveFloat = 0.1
+    """Standard deviation of a score, in units of the spread of the scores."""
+    examples: PositiveInt = 20
+    """Training examples that each prompt is scored on."""
+    surrogate: Literal["ntk", "none"] = "ntk"
+    """The Gaussian process, or none."""
+    embedding: str = NONE
+    """Vectors of prompts: none (character trigrams), embedded/encoder, or openai/NAME, ollama/NAME, ... at its endpoint."""
+    finalists: PositiveInt = 3
+    """Prompts measured on validation examples at the end."""
+
+
+def check(env: Environment, config: Config) -> None:
+    """Raises UsageError for an embedding that there is not, or that is not installed."""
+    embedder(config.embedding)
+
+
+async def zopo(
+    run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
+) -> Candidate:
+    """Localised zeroth-order search; see the module."""
+    plan = fit(
+        run, env, config.queries, 1, config.examples, finalists=config.finalists, asks=1 / config.per_call
+    )
+    archive = Archive()
+    await archive.validate(run, plan.env, [Candidate(start)])
+    train = minibatch(run.rng, env.train, plan.examples, balanced=True)
+    archive.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
+    plan, firsts = await leave_zero(run, plan, archive, start, secrets, train)
+    calls = -(-min(config.pool, LARGEST * plan.rounds) // config.per_call)
+    written = await write_pool(
+        run, env, policy, start, config, calls if plan.asks is None else min(calls, plan.asks)
+    )
+    prompts = list(
+        {p.id: p for p in (start, *(first.candidate.prompt for first in firsts), *written)}.values()
+    )
+    texts = [text_in(start, prompt) for prompt in prompts]
+    embed = embedder(config.embedding)
+    vectors = trigrams(texts) if embed is None else await embed(run, texts)
+    search = LocalSearch(projected(np.asarray(vectors, float), DIRECTIONS), config)
+    search.scores |= {at: archive.members[p.id].mean for at, p in enumerate(prompts) if p in archive}
+
+    async def score(places: Sequence[int]) -> None:
+        scores = await env.score(run, [prompts[place] for place in places], train)
+        for place, found in zip(places, scores, strict=True):
+            archive.add(run, Candidate(prompts[place], (start.id,), "query", found))
+            search.scores[place] = found.mean
+
+    order = run.rng.sample(search.unknown, len(search.unknown))
+    queries = min(plan.rounds, len(order))
+    early = min(config.first, -(-queries // 4) if plan.rollouts is not None else queries)
+    await score(order[:early])
+    for number in range(early, queries):
+        seed = run.rng.getrandbits(31)
+        place = (
+            int(str(await run.effect("query", partial(search.next, seed))))
+            if config.surrogate == "ntk"
+            else order[number]
+        )
+        await score([place])
+        search.moved(place)
+        if number % VALIDATE == 0:
+            await validate_leader(run, plan, archive, archive.top(1)[0])
+    return await validate_finalists(run, plan, archive, archive.top(config.finalists))
+
+
+@dataclass
+class LocalSearch:
+    """Where the search stands: vectors of the pool, the scores that are known, the place of the current prompt."""
+
+    points: Array
+    config: Config
+    scores: dict[int, float] = field(default_factory=dict)
+    place: int = -1
+    uncertain: int = 0
+    stalled: int = 0
+    around: list[int] = field(default_factory=list)
+
+    @property
+    def unknown(self) -> list[int]:
+        """The places that are not scored."""
+        return [place for place in range(len(self.points)) if place not in self.scores]
+
+    @property
+    def best(self) -> int:
+        """The place of the best score; of equals the first."""
+        return max(self.scores, key=lambda place: (self.scores[place], -place))
+
+    def by_distance(self, point: Array, among: Sequence[int]) -> list[int]:
+        """Places by their distance from a point."""
+        gaps = np.linalg.norm(self.points[list(among)] - point, axis=1)
+        return [among[at] for at in np.argsort(gaps, kind="stable")]
+
+    async def next(self, seed: int) -> JSON:
+        """The place to score next."""
+        at = self.place if self.place >= 0 else self.best
+        unknown, x = self.unknown, self.points[at]
+        self.around = [place for place in self.around if place in unknown]
+        if self.around:
+            return self.around[0]
+        known = self.by_distance(x, list(self.scores))[: self.config.nearest]
+        low = self.points[known].min(axis=0)
+        span = np.maximum(self.points[known].max(axis=0) - low, 1e-9)
+        values = np.array([self.scores[place] for place in known])
+        process = NeuralProcess.fitted((self.points[known] - low) / span, values, self.config.noise, seed)
+        inside = (x - low) / span
+        gradient = process.gradient(inside) / span
+        self.uncertain = self.uncertain + 1 if process.variance(inside[None])[0] > self.config.noise else 0
+        near, length = self.by_distance(x, unknown)[: self.config.local], float(np.linalg.norm(gradient))
+        if self.uncertain >= self.config.patience or length == 0.0:
+            self.uncertain, self.around = 0, near
+            return near[0]
+        radius = float(np.median(np.linalg.norm(self.points[near] - x, axis=1)))
+        return self.by_distance(x + radius * gradient / length, unknown)[0]
+
+    def moved(self, place: int) -> None:
+        """Go on from a place that was scored; after two without a gain, from the best."""
+        gained = place == self.best
+        self.stalled = 0 if gained else self.stalled + 1
+        if self.around:
+            self.place = self.best
+        elif self.stalled >= 2:
+            self.place, self.stalled = self.best, 0
+        else:
+            self.place = place
+
+
+async def write_pool(
+    run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config, calls: int
+) -> list[Prompt]:
+    """Prompts that a model writes, `per_call` in a call, each call from other examples."""
+    jobs = [(n, minibatch(run.rng, env.train, SHOWN, balanced=True)) for n in range(calls)]
+
+    async def write(branch: Run, job: tuple[int, Sequence[Example]]) -> list[str]:
+        number, rows = job
+        about = f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}"
+        shown = [f"<{TAG}>\n{start.region_text().strip()}\n</{TAG}>", EXAMPLES, *map(show_example, rows)]
+        question = "\n\n".join([about, *shown, REQUEST.format(config.per_call)])
+        return await policy.write(branch, question, TAG, sample=number, many=True)
+
+    texts = dict.fromkeys(text for reply in await run.map(write, jobs) for text in reply)
+    made = (replace_region(start, text) for text in texts)
+    return [prompt for prompt in made if prompt is not None][: config.pool]
+
+
+DIRECTIONS, SHOWN, VALIDATE, LARGEST = 32, 5, 5, 8
+PURPOSE = "You write instructions for a language model."
+INSTRUCTION = "The instruction now:"
+EXAMPLES = "Examples of inputs, with the answers that are wanted:"
+REQUEST = (
+    "Write {} different instructions with which the model would give such answers to any input of this kind. They must differ in "
+    "what they say, not only in words, and must not copy the inputs."
+)
