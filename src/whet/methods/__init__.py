@@ -7,6 +7,7 @@ its settings, for `whet.optimize(method=...)`. A method of your own is a corouti
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import typing
@@ -76,12 +77,25 @@ def get_method(name: str) -> Method:
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name in METHODS:
-        return load(METHODS[name])
+        return _with_methods(name) if METHODS[name].combines else load(METHODS[name])
     plugin = plugins.find_plugin(plugins.METHODS, name, METHODS)
     if plugin is None:
         known = plugins.plugin_names(plugins.METHODS, [*METHODS, *_REGISTERED])
         raise UsageError(f'There is no method "{name}".{did_you_mean(name, known)}')
     return load_plugin(plugin)
+
+
+@functools.cache
+def _with_methods(name: str) -> Method:
+    """A method that runs others, with the table of methods handed to its coroutine and its check."""
+    method = load(METHODS[name])
+
+    @functools.wraps(method.coroutine)
+    async def coroutine(*args: Any) -> Any:
+        return await method.coroutine(*args, get_method)
+
+    check = None if method.check is None else functools.partial(method.check, methods=get_method)
+    return dataclasses.replace(method, coroutine=coroutine, check=check)
 
 
 def table() -> tuple[list[dict[str, Any]], list[dict[str, str]]]:

@@ -53,7 +53,8 @@ class MethodEntry:
     with another task model; empty where it can. `space`: the space of `random_search` that its prompts come from, where that is
     not the one that random search chooses by itself. `edits_all`: it edits every region of a prompt itself (a
     property of that name in its config says so for some settings); another method is called once for each region, with that
-    one in focus.
+    one in focus. `combines`: it runs other methods. Methods do not import each other, so the registry hands its coroutine and its
+    `check` one argument more, `methods`: from a name to the Method.
     """
 
     name: str
@@ -69,6 +70,7 @@ class MethodEntry:
     bound: str = ""
     space: str = ""
     edits_all: bool = False
+    combines: bool = False
 
 
 @named_fields

@@ -1,0 +1,102 @@
+"""A part of a run: another method searches in it as if it were a run of its own, within limits of its own."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar
+
+from whet.run import Budget, Run, Trainable
+from whet.search.archive import INCUMBENTS
+from whet.types import JSON, Completion, Request
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass
+class Stage:
+    """A run that is told other limits, counts the calls of each role, and names no incumbent unless it `leads`: what a stage
+    finds is the result of the whole run only where it began from the best so far."""
+
+    run: Run
+    limits: Budget
+    leads: bool
+    spent: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.run.seed
+
+    @property
+    def rng(self) -> random.Random:
+        """The generator of the branch."""
+        return self.run.rng
+
+    async def effect(
+        self,
+        name: str,
+        fn: Callable[[], Awaitable[JSON]],
+        args: JSON = None,
+        *,
+        role: str | None = None,
+        calls: int = 0,
+    ) -> JSON:
+        """That of the run, counted."""
+        if role is not None:
+            self.spent[role] += calls
+        return await self.run.effect(name, fn, args, role=role, calls=calls)
+
+    async def generate(self, role: str, request: Request) -> list[Completion]:
+        """That of the run, counted."""
+        self.spent[role] += 1
+        return await self.run.generate(role, request)
+
+    async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+        """That of the run, in branches that belong to the stage."""
+        return await self.run.map(lambda branch, item: fn(replace(self, run=branch), item), items)
+
+    async def first(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> tuple[int, R]:
+        """That of the run, in branches that belong to the stage."""
+        return await self.run.first(lambda branch, item: fn(replace(self, run=branch), item), items)
+
+    async def train(self, steps: int, body: Callable[[Run, int], Awaitable[None]], state: Trainable) -> None:
+        """That of the run, in branches that belong to the stage."""
+        await self.run.train(steps, lambda branch, step: body(replace(self, run=branch), step), state)
+
+    async def keep(self, state: Trainable) -> str:
+        """That of the run."""
+        return await self.run.keep(state)
+
+    def log(self, name: str, value: JSON) -> None:
+        """That of the run."""
+        if name in INCUMBENTS and not self.leads and isinstance(value, dict):
+            value = {**value, "incumbent": False}
+        self.run.log(name, value)
+
+
+def share_of(limits: Budget, spent: Mapping[str, int], kept: int, stages: int) -> Budget:
+    """The limits on calls of the next of so many stages: an equal share of what is left, `kept` calls of the task model aside.
+
+    Limits on tokens, cost and seconds hold for the whole run.
+    """
+    used = {f"{role}_calls": calls for role, calls in spent.items()} | {"calls": sum(spent.values())}
+    used["task_calls"] = used.get("task_calls", 0) + kept
+    used["calls"] += kept
+
+    def share(name: str) -> int | None:
+        limit = getattr(limits, name)
+        return None if limit is None else max(0, limit - used.get(name, 0)) // stages
+
+    calls = {one.name: share(one.name) for one in fields(Budget) if one.name.endswith("calls")}
+    return replace(limits, **calls)
+
+
+def most_stages(limits: Budget, task: int, optimizer: int) -> float:
+    """How many stages of so many calls of the task and of the optimizer model the limits pay for."""
+    pairs = (limits.task_calls, task), (limits.optimizer_calls, optimizer), (limits.calls, task + optimizer)
+    return min((limit // each for limit, each in pairs if limit is not None), default=math.inf)
