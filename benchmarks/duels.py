@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from whet_live.choices import Choice, double_thompson, wins_of
+from whet.stats.duels import Choice, copeland, double_thompson, wins_of
 
 SETTINGS = ((5, (20, 60)), (10, (40, 120)), (40, (40, 120)))
 

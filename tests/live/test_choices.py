@@ -10,6 +10,7 @@ import pytest
 from benchmarks.duels import pool, regrets, simulated
 
 from whet.errors import UsageError
+from whet.stats.duels import double_thompson, wins_of
 from whet_client.records import Feedback, Inference
 from whet_live.choices import (
     bradley_terry_strengths,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
+    from whet.stats.duels import Choice
     from whet_live.choices import (
-        Choice,
         bradley_terry_strengths,
         disconnected_groups,
         load_pairwise_votes,
@@ -47,7 +47,8 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "whet_live.choices": "Choice bradley_terry_strengths disconnected_groups load_pairwise_votes next_pair",
+        "whet.stats.duels": "Choice",
+        "whet_live.choices": "bradley_terry_strengths disconnected_groups load_pairwise_votes next_pair",
         "whet_live.erasure": "erased_completely everything_is_older expire forget_user retain",
         "whet_live.tasks": "task_from_traffic",
     },

@@ -35,7 +35,6 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.prompt.slots import SLOT
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -46,6 +45,7 @@ from whet.search.minibatch import minibatch, show_rollout
 from whet.search.plan import validate_finalists, validate_leader
 from whet.search.tree import Growth, PromptNode, fit_tree, grow
 from whet.types import Example, Rollout
+from whet_client.prompt.slots import SLOT
 
 ENTRY = MethodEntry(
     "prompt_tree",
