@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.methods.judged import START, coin, verdict, world
 
-from whet.methods.pdo import Config, Pool, pdo, within
+from whet.methods.pdo import Config, DuelPool, pdo, within
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
@@ -71,7 +71,7 @@ async def test_the_worst_leaves_and_a_mutation_of_the_best_comes_but_the_start_s
     mutations = logged(run, "candidate")
     assert len(mutations) > 3
     assert any(value["parents"] != [START.id] for value in mutations)
-    pool = Pool(known.env, LanguagePolicy(), START, Config(every=1), [Candidate(START)])
+    pool = DuelPool(known.env, LanguagePolicy(), START, Config(every=1), [Candidate(START)])
     late = [duel for duel in logged(run, "duel")[-10:]]
     assert len({one[side] for one in late for side in ("first", "second")}) <= 4
     assert pool.places == [0]

@@ -13,7 +13,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.edits import PHRASES
-from whet.search.neural_kernel import Network, NeuralProcess, kernel
+from whet.stats.neural_kernel import NeuralProcess, RandomNetwork, kernel
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
@@ -53,7 +53,7 @@ def climb(seed: int) -> KnownWorld:
 
 def test_the_kernel_is_the_inner_product_of_the_gradients_by_the_weights() -> None:
     x = np.random.default_rng(1).normal(size=(3, 2))
-    network = Network.drawn(2, seed=5)
+    network = RandomNetwork.drawn(2, seed=5)
 
     def output(first: Any, second: Any, last: Any) -> Any:
         hidden = np.maximum(np.hstack([x, np.ones((3, 1))]) @ first, 0.0)

@@ -111,10 +111,10 @@ async def omni(
         stage = Stage(branch, share_of(run.limits, spent, left * each, left), leads=leads, spent=spent)
         await branch.effect("stage", recorded, [name, method.entry.version])
         writes = {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs)
-        found: Any = await method.coroutine(
+        result: Any = await method.coroutine(
             stage, env, policy if writes else None, best.prompt, configure(method, {})
         )
-        return Candidate(found.prompt, (best.id,), name)
+        return Candidate(result.prompt, (best.id,), name)
 
     async def recorded() -> JSON:
         return None
@@ -124,12 +124,12 @@ async def omni(
         if last:
             best = archive.incumbent or best
         name = (config.last or finders.get(best.id, names[0])) if last else names[number]
-        (found,) = await run.map(play, [(number, name)])
-        finders.setdefault(found.id, name)
-        if found.id not in archive.validated:
+        (result,) = await run.map(play, [(number, name)])
+        finders.setdefault(result.id, name)
+        if result.id not in archive.validated:
             spent["task"] += each
-        archive.add(run, found)
-        await archive.validate(run, env, [found])
+        archive.add(run, result)
+        await archive.validate(run, env, [result])
     return archive.incumbent or best
 
 

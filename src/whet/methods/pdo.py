@@ -30,8 +30,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
-
 from whet.environments.environment import Environment
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
@@ -45,7 +43,7 @@ from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, share_out, validate_finalists
-from whet.stats.duels import Choice, copeland, double_thompson, wins_of
+from whet.stats.duels import Choice, copeland, draw_pair, wins_of
 from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
@@ -87,7 +85,7 @@ async def pdo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
     await archive.validate(run, plan.env, [Candidate(start)])
     plan, firsts = await leave_zero(run, plan, archive, start, secrets)
     config = within(config, plan)
-    pool = Pool(env, policy, start, config, [Candidate(start), *(first.candidate for first in firsts)])
+    pool = DuelPool(env, policy, start, config, [Candidate(start), *(first.candidate for first in firsts)])
     await pool.write(run, archive, [pool.members[-1]] * (config.pool - 1))
     for number in range(config.duels if len(pool.members) > 1 else 0):
         first, second = pool.pair(run)
@@ -101,7 +99,7 @@ async def pdo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
 
 
 @dataclass
-class Pool:
+class DuelPool:
     """The prompts that duel, and the outcomes of their duels by their places; who is `out` keeps its place."""
 
     env: Environment
@@ -130,8 +128,7 @@ class Pool:
         if self.config.pairs == "uniform":
             first, second = run.rng.sample(places, 2)
             return first, second
-        rng = np.random.default_rng(run.rng.getrandbits(63))
-        one, other = double_thompson(wins_of(places, self.choices), rng)
+        one, other = draw_pair(wins_of(places, self.choices), run.rng.getrandbits(63))
         return places[one], places[other]
 
     async def compare(self, run: Run, first: int, second: int, number: int) -> float:

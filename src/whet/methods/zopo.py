@@ -49,8 +49,8 @@ from whet.search.archive import Archive, Candidate
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, show_example
-from whet.search.neural_kernel import Array, NeuralProcess, projected
 from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.stats.neural_kernel import Array, NeuralProcess, projected
 from whet.types import JSON, Example
 
 ENTRY = MethodEntry(
@@ -127,9 +127,9 @@ async def zopo(
 
     async def score(places: Sequence[int]) -> None:
         scores = await env.score(run, [prompts[place] for place in places], train)
-        for place, found in zip(places, scores, strict=True):
-            archive.add(run, Candidate(prompts[place], (start.id,), "query", found))
-            search.scores[place] = found.mean
+        for place, reached in zip(places, scores, strict=True):
+            archive.add(run, Candidate(prompts[place], (start.id,), "query", reached))
+            search.scores[place] = reached.mean
 
     order = run.rng.sample(search.unknown, len(search.unknown))
     queries = min(plan.rounds, len(order))
@@ -220,7 +220,7 @@ async def write_pool(
         number, rows = job
         about = f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}"
         shown = [f"<{TAG}>\n{start.region_text().strip()}\n</{TAG}>", EXAMPLES, *map(show_example, rows)]
-        question = "\n\n".join([about, *shown, REQUEST.format(config.per_call)])
+        question = "\n\n".join([about, *shown, f"Write {config.per_call} {REQUEST}"])
         return await policy.write(branch, question, TAG, sample=number, many=True)
 
     texts = dict.fromkeys(text for reply in await run.map(write, jobs) for text in reply)
@@ -233,6 +233,6 @@ PURPOSE = "You write instructions for a language model."
 INSTRUCTION = "The instruction now:"
 EXAMPLES = "Examples of inputs, with the answers that are wanted:"
 REQUEST = (
-    "Write {} different instructions with which the model would give such answers to any input of this kind. They must differ in "
+    "different instructions with which the model would give such answers to any input of this kind. They must differ in "
     "what they say, not only in words, and must not copy the inputs."
 )

@@ -108,8 +108,8 @@ class ExactMatch:
         if same is not None:
             return same
         if self.normalise:
-            given, sought = _normal_forms(answer, wanted)
-            return given == sought
+            form, sought = _normal_forms(answer, wanted)
+            return form == sought
         return fold(answer).strip() == fold(wanted).strip()
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:

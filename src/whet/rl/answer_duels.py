@@ -89,8 +89,8 @@ def question_of(
 def what_is_wanted(env: Environment, start: Prompt, requirements: str = "") -> str:
     """What a judge of answers is told of the task: its description, the start prompt, and what is required beside these."""
     parts = [env.description.strip(), requirements.strip()]
-    asked = f"{ASKED}\n<ASKED>\n{start.text.strip()}\n</ASKED>"
-    return "\n\n".join([WANTED, *(part for part in parts if part), asked])
+    prompt = f"{ASKED}\n<ASKED>\n{start.text.strip()}\n</ASKED>"
+    return "\n\n".join([WANTED, *(part for part in parts if part), prompt])
 
 
 PURPOSE = "You compare the answers of two systems to the same inputs."

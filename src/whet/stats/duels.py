@@ -55,6 +55,11 @@ def double_thompson(wins: Array, rng: np.random.Generator) -> tuple[int, int]:
     return first, int(np.where(uncertain, against, -1.0).argmax())
 
 
+def draw_pair(wins: Array, seed: int) -> tuple[int, int]:
+    """Who duels next by double Thompson sampling; the same seed gives the same pair."""
+    return double_thompson(wins, np.random.default_rng(seed))
+
+
 def bradley_terry(wins: Array) -> tuple[Array, Array]:
     """Strengths with mean 0, and their standard errors: P(i beats j) = sigmoid(s_i - s_j) (Biometrika 39, 1952).
 

@@ -24,7 +24,7 @@ _STEP = 1e-4
 
 
 @dataclass(frozen=True)
-class Network:
+class RandomNetwork:
     """Weights of two hidden layers, drawn from the standard normal distribution."""
 
     first: Array
@@ -32,7 +32,7 @@ class Network:
     last: Array
 
     @classmethod
-    def drawn(cls, size: int, seed: int) -> Network:
+    def drawn(cls, size: int, seed: int) -> RandomNetwork:
         """A network for vectors of that size; a constant is added to them."""
         rng = np.random.default_rng(seed)
         shapes = (size + 1, WIDTH), (WIDTH, WIDTH), (WIDTH,)
@@ -54,7 +54,7 @@ class Network:
 class NeuralProcess:
     """The process, given the values (n,) of points (n, d): its mean and its variance elsewhere."""
 
-    network: Network
+    network: RandomNetwork
     known: Layers
     weights: Array
     inverse: Array
@@ -64,7 +64,7 @@ class NeuralProcess:
     @classmethod
     def fitted(cls, points: Array, values: Array, noise: float, seed: int) -> NeuralProcess:
         """Fit to points; `noise` is the standard deviation of a value, in units of the spread of all values."""
-        network = Network.drawn(points.shape[1], seed)
+        network = RandomNetwork.drawn(points.shape[1], seed)
         known = network.layers(points)
         level = float(values.mean())
         covariance = kernel(known, known)
