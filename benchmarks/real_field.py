@@ -11,7 +11,8 @@ The rows are read in place, from the folder that --data or WHET_DATA names: the 
 comes on top: the same rows under the start and under every last prompt. The model is its own optimizer unless --optimizer-lm,
 at --optimizer-base-url, names another.
 
-By default every search of whet runs that asks models in words. Beside them: `hand`, the best of three hand-written prompts by the validation rows; `gepa`, the package, if it is there;
+By default every search of whet runs that asks models in words. Beside them: `hand`, the best of three hand-written prompts by the
+validation rows; `gepa`, the package, if it is there;
 and `capo` (promptolution) and `miprov2` (DSPy), each run by the interpreter that --peer names, where its package is installed,
 on an address that counts its calls. Each run leaves one JSON row in --results; differences to the start, and to the arm that
 --against names, are paired by test row, and each seed has rows of its own. A run of whet that was stopped goes on, one of another
