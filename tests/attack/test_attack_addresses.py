@@ -20,11 +20,11 @@ from whet.models.endpoint import check_entrusted
 from whet.models.openai import OpenAIModel
 from whet.testing.server import serving
 from whet.types import Message, Request
-from whet_client.http import Http
+from whet_client.connections import Http
 
 CANARY = "sk-canary-0123456789"
 ASK = Request((Message("user", "Hello?"),))
-CALLERS = {"models/http.py", "whet_client/http.py"}
+CALLERS = {"models/http.py", "whet_client/connections.py"}
 """The modules that open connections: to a model, and from an app to its server. PostgreSQL is SQLAlchemy's."""
 OPENERS = {
     ("aiohttp", "ClientSession"), ("http.client", "HTTPConnection"), ("http.client", "HTTPSConnection"),

@@ -16,7 +16,8 @@ from whet.types import Example, Message
 from whet_client import Client, Unavailable
 from whet_client.assignment import assign
 from whet_client.cache import Prompts
-from whet_client.http import Http, HttpReply
+from whet_client.connections import Http
+from whet_client.http import HttpReply
 
 NOWHERE = "http://127.0.0.1:9"
 

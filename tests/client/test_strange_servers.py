@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 from tests.client.conftest import TOKEN, World
 
-from whet_client.http import Http, HttpReply, Unavailable
+from whet_client.connections import Http
+from whet_client.http import HttpReply, Unavailable
 from whet_client.sender import Sender
 
 URL = "http://127.0.0.1:9"

@@ -13,7 +13,7 @@ from typing import Any
 
 from whet_client.cache import Prompts
 from whet_client.errors import UsageError, did_you_mean
-from whet_client.http import Http, Send
+from whet_client.http import Send
 from whet_client.ids import new_id
 from whet_client.live_prompts import Bundled, LivePrompt
 from whet_client.records import (
@@ -69,6 +69,8 @@ class Client:
         spool: str | Path | bool | None = True,
         send: Send | None = None,
     ) -> None:
+        from whet_client.connections import Http  # an app that imports the client does not wait for TLS
+
         self.url = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         self._http = Http(self.url, token or os.environ.get(TOKEN_VARIABLE), timeout)
         transport = send or self._http.send

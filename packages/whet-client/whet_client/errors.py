@@ -10,7 +10,6 @@ WhetError
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -104,6 +103,8 @@ def named_fields(cls: type[C]) -> type[C]:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ' Did you mean "x"?' for the nearest known word, or the list of known words, or ''."""
+    import difflib  # a message that nobody may ever see
+
     known = sorted(known)
     folded = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(str(word), known, n=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -127,6 +126,8 @@ class Prompt:
 
     def _repr_html_(self) -> str:
         """The prompt in a notebook, each message under its role where it has several."""
+        import html
+
         several = len(self.messages) > 1
         heads = [f"<p><b>{html.escape(m.role)}</b></p>" if several else "" for m in self.messages]
         texts = [f'<pre style="white-space: pre-wrap">{html.escape(m.content)}</pre>' for m in self.messages]
