@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 # Bytecode is made of what is imported, when it is imported: compiling everything that is installed takes as long again.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 # The distributions of this checkout; the locked requirements have what they need.
-PROJECTS := pyproject.toml packages/whet-client/pyproject.toml packages/whet-live/pyproject.toml
-OURS := --no-deps --no-build-isolation -e packages/whet-client -e . -e packages/whet-live
+PROJECTS := pyproject.toml packages/whet-client/pyproject.toml packages/whet-live/pyproject.toml benchmarks/pyproject.toml
+OURS := --no-deps --no-build-isolation -e packages/whet-client -e . -e packages/whet-live -e benchmarks
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python $(INSTALL)
 INTEGRATIONS := .venv-integrations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,14 @@ def test_nothing_below_knows_what_is_above_but_for_the_other_names_of_whet_live(
     for name, path in SOURCES.items():
         if name.startswith("live/"):
             assert len(path.read_text("utf-8").splitlines()) < 40, f"{name} is more than another name"
+
+
+def test_nothing_that_is_shipped_imports_the_checkout() -> None:
+    """Not by name either: benchmarks are a project of their own, whose models whet finds as those of any package."""
+    checkout = "(?:benchmarks|tests|tools|scripts)"
+    named = re.compile(rf"""["']{checkout}\.\w|^\s*(?:from|import) {checkout}\b""", re.MULTILINE)
+    for name, path in SOURCES.items():
+        assert not named.search(path.read_text("utf-8")), f"{name} imports what is not shipped"
 
 
 def test_every_method_is_independent_of_the_others() -> None:

@@ -16,7 +16,7 @@ from benchmarks.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal, plain
 from benchmarks.attack.strategy import CONFIRM, COUNT_ALL, MORE_LANGUAGES, SILENCE
 from benchmarks.attack.victim import HONEST, RUDE, STANDING, WISHES
 
-from whet.testing.simulators import Scripted
+from whet.models.scripted import Scripted
 from whet.types import Request
 
 Kind = Literal["honest", "gullible", "sloppy"]

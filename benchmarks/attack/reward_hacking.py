@@ -23,14 +23,14 @@ from typing import Any, ClassVar
 
 from whet.environments.environment import Environment
 from whet.methods import OPTIMIZER, configure, get_method
+from whet.models.scripted import Scripted, chance
+from whet.models.scripted_replies import request_text
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction, build_reward
 from whet.rewards.reward import JUDGE
 from whet.rl import LanguagePolicy
 from whet.run import MemoryRun, Run
 from whet.stats import Improvement, decide
-from whet.testing.simulated_replies import request_text
-from whet.testing.simulators import Scripted, chance
 from whet.types import Completion, Example, Request, Reward
 
 FACTS = ("price", "size", "stock", "delivery")

@@ -22,10 +22,10 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods import OPTIMIZER, configure, get_method
 from whet.models.language_model import LanguageModel
+from whet.models.scripted import Scripted
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import MemoryRun, Run
-from whet.testing.simulators import Scripted
 from whet.types import Completion, Example, Message, Request, Reward
 
 HIGHEST = 9.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.simulated.page import obedient_page
 from benchmarks.simulated.rules import SIZES, first
 
-from whet.testing.simulators import choose, shuffle
+from whet.models.scripted import choose, shuffle
 
 HERE = Path(__file__).resolve().parent
 SPLITS = {"train": 200, "validation": 60, "test": 50}
@@ -150,8 +150,8 @@ prompt: prompt.md
 data: {{train: train.jsonl, validation: validation.jsonl, test: test.jsonl}}
 reward: reward.py
 models:
-  task: {{address: "scripted/rules-generator?rules={rules}&seed={seed}", max_tokens: 2048}}
-  optimizer: {{address: "scripted/rules-optimizer?seed={seed}", max_tokens: 8192}}
+  task: {{address: "simulated/rules-generator?rules={rules}&seed={seed}", max_tokens: 2048}}
+  optimizer: {{address: "simulated/rules-optimizer?seed={seed}", max_tokens: 8192}}
 """
 
 

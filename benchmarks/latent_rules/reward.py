@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.simulated.rules import first
 
-from whet.testing.simulators import chance, choose, shuffle
+from whet.models.scripted import chance, choose, shuffle
 
 RULES = 50
 CRITIQUES = 0

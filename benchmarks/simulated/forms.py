@@ -22,8 +22,8 @@ from benchmarks.simulated.language import Stance, understand
 from benchmarks.simulated.points import ReadDemand, demands, flat_sentences, normal
 from benchmarks.simulated.rules import read, stances
 
-from whet.testing.simulated_replies import request_text
-from whet.testing.simulators import choose
+from whet.models.scripted import choose
+from whet.models.scripted_replies import request_text
 from whet.types import Request
 
 # Words that only the form of such a request holds; the first one names the answer.

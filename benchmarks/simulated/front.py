@@ -16,13 +16,13 @@ from functools import cached_property
 import numpy as np
 
 from whet.environments.environment import Environment
+from whet.models.scripted import chance
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives
 from whet.rewards.text import ExactMatch
 from whet.stats import Bound, Goal
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers
-from whet.testing.simulators import chance
 from whet.types import Completion, Example, Usage
 
 START = Prompt.parse("<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->\nQuestion: {{input}}")

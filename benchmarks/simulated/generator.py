@@ -31,7 +31,7 @@ from typing import ClassVar
 from benchmarks.simulated.language import Stance, paragraphs
 from benchmarks.simulated.rules import RULES, first, page_breaking, stances
 
-from whet.testing.simulators import Scripted, chance, tokens
+from whet.models.scripted import Scripted, chance, tokens
 from whet.types import Request
 
 # Mean share of rules that a plain prompt already obeys, by number of rules.
@@ -78,6 +78,7 @@ def split_request(request: Request) -> tuple[str, str]:
 class RulesGenerator(Scripted):
     """Writes one JSON page; see the module for the law."""
 
+    provider: ClassVar[str] = "simulated"
     OPTIONS: ClassVar[Mapping[str, str]] = {
         "rules": "50",
         "base": "",

@@ -32,8 +32,8 @@ from benchmarks.simulated.language import Stance, understand
 from benchmarks.simulated.points import Kept, ReadDemand, Wish, understand_request
 from benchmarks.simulated.rules import BY_ID, stances
 
-from whet.testing.simulated_replies import ReplyItem, ScriptedProposal, request_text, write
-from whet.testing.simulators import Scripted, chance, choose, luck, shuffle, tokens
+from whet.models.scripted import Scripted, chance, choose, luck, shuffle, tokens
+from whet.models.scripted_replies import ReplyItem, ScriptedProposal, request_text, write
 from whet.types import Request
 
 _LONG_REQUEST = 8000
@@ -49,6 +49,7 @@ _VALUE = re.compile(r"`[^`]*[^\w`.][^`]*`|\"[^\"]+\"|(?<= to )`?\w[\w.-]*`?(?=\.
 class RulesOptimizer(Scripted):
     """Writes instructions for the complaints in a request; see the module for the law."""
 
+    provider: ClassVar[str] = "simulated"
     OPTIONS: ClassVar[Mapping[str, str]] = {
         "capacity": "12",
         "drop": "0.08",

@@ -6,7 +6,7 @@ import re
 
 from benchmarks.simulated.rule import Page
 
-from whet.testing.simulators import chance, choose
+from whet.models.scripted import chance, choose
 
 _IDLE = frozenset(
     re.findall(

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, ClassVar
 
+from whet.models.scripted import CUES, Scripted, chance, read_cues, shuffle, split_input, tokenize
 from whet.prompt import Prompt
-from whet.testing.simulators import CUES, Scripted, chance, read_cues, shuffle, split_input, tokenize
 from whet.types import Scores
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ VOCABULARY = (
 class Scorer(Scripted):
     """Scores labels; see the module for the law. It cannot generate."""
 
+    provider: ClassVar[str] = "simulated"
     OPTIONS: ClassVar[Mapping[str, str]] = {
         "vocabulary": VOCABULARY,
         "cues": CUES,

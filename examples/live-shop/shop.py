@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from whet.testing.simulators import chance, tokens
+from whet.models.scripted import chance, tokens
 from whet_client import Client
 
 NAME = "simulated/shop"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.latent_rules import build, reward
+from benchmarks.simulated import load as simulated
 from benchmarks.simulated.language import Stance, sentences
 from benchmarks.simulated.page import obedient_page
 from benchmarks.simulated.rules import RULES, SIZES, first, page_breaking, read, stances
@@ -19,12 +20,12 @@ from hypothesis import strategies as st
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.meta_prompt import Config, meta_prompt
+from whet.models.scripted import Scripted, load
 from whet.rewards.program import load_program
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.task import load_task
 from whet.testing.runs import MeteredRun
-from whet.testing.simulators import Scripted, load
 from whet.types import Message, Request, mean_score
 
 ASKED = build.page_requests(0)[:20]
@@ -149,7 +150,7 @@ def test_the_folder_is_a_task_and_the_same_seed_gives_the_same_bytes(tmp_path: P
     texts = [example.text for split in (task.train, task.validation, task.test) for example in split]
     assert len(set(texts)) == 310
     assert task.prompt.region_text() == build.START
-    assert task.models["task"].address == "scripted/rules-generator?rules=25&seed=3"
+    assert task.models["task"].address == "simulated/rules-generator?rules=25&seed=3"
     program = load_program(one / "reward.py")
     page = page_breaking("A page.", [rule.id for rule in first(25)[:5]])
     assert program({}, json.dumps(page))["reward"] == pytest.approx(0.8)
@@ -193,7 +194,7 @@ async def test_baseline_and_ceiling(
     plain: list[dict[str, Any]] = []
     full: list[dict[str, Any]] = []
     for seed in range(3):
-        model = load("rules-generator", {"rules": str(rules), "seed": str(seed)})
+        model = simulated("rules-generator", {"rules": str(rules), "seed": str(seed)})
         asked = build.page_requests(seed)[:120]
         plain += await follow(model, build.START, asked, rules)
         full += await follow(model, build.stating_all(rules, seed), asked, rules)
@@ -206,10 +207,10 @@ async def test_baseline_and_ceiling(
 async def rewritten(folder: Path, rules: int, task_calls: int) -> float:
     """Share of rules followed on sealed pages under the prompt that the one-call rewrite returns."""
     task = load_task(build.build(folder, rules, 0))
-    generator = load("rules-generator", {"rules": str(rules)})
+    generator = simulated("rules-generator", {"rules": str(rules)})
     env = Environment(generator, task.reward, task.train, task.validation)
     limits = Budget(task_calls=task_calls, optimizer_calls=30)
-    run = MeteredRun({"task": generator, "optimizer": load("rules-optimizer")}, limits=limits)
+    run = MeteredRun({"task": generator, "optimizer": simulated("rules-optimizer")}, limits=limits)
     best = await meta_prompt(run, env, LanguagePolicy(), task.prompt, Config())
     assert run.spent["task"] <= task_calls and run.spent["optimizer"] <= 30
     return mean_score(await env.evaluate(run, best.prompt, task.test)).mean

@@ -97,8 +97,8 @@ def test_critiques_without_demands_never_say_what_should_be_done(tmp_path: Path)
 
 
 def test_the_same_benchmark_runs_against_an_endpoint(tmp_path: Path) -> None:
-    with server_thread("--lm", "scripted/rules-generator?rules=10") as url:
-        endpoint = Endpoint("openai/some-model", "scripted/rules-optimizer", url)
+    with server_thread("--lm", "simulated/rules-generator?rules=10") as url:
+        endpoint = Endpoint("openai/some-model", "simulated/rules-optimizer", url)
         (found,) = play(Job(10, 0, REWRITE, SMALL, endpoint=endpoint), tmp_path)
     assert found.share > 0.9
     assert found.calls["task"] <= SMALL.limit(simulated=False)

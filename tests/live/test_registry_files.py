@@ -299,7 +299,7 @@ def test_folders_without_a_proven_prompt_are_refused(
 def test_a_run_that_learned_instructions_brings_their_history(database: Database, tmp_path: Path) -> None:
     task = build(tmp_path / "task", 10, 0, 5)
     result = api.optimize(
-        task, method="prompt_learning", lm="scripted/rules-generator?rules=10", optimizer_lm="none", budget=Budget(calls=200),
+        task, method="prompt_learning", lm="simulated/rules-generator?rules=10", optimizer_lm="none", budget=Budget(calls=200),
         run=tmp_path / "out",
     )  # fmt: skip
     made = Registry(database).create_from_run("pages", tmp_path / "out", author="ann")

@@ -13,6 +13,7 @@ from statistics import fmean
 from tests.methods.readers import SHOWN
 
 from whet.environments.environment import Environment
+from whet.models.scripted import chance, shuffle
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.testing.paired_benchmark import KnownWorld

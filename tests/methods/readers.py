@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import ClassVar
 
 from whet.methods.protegi import CRITICISED
+from whet.models.scripted import Scripted, chance, luck, request_text, shuffle
 from whet.rewards.text import ExactMatch
 from whet.run import Run
 from whet.search.edits import PHRASES
-from whet.testing.simulators import Scripted, chance, luck, request_text, shuffle
 from whet.types import Completion, Example, Request, Reward
 
 SHOWN = re.compile(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", re.DOTALL)

@@ -22,13 +22,13 @@ import whet  # noqa: E402
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.bdpl import Config, WordPolicy, bdpl, log_probability  # noqa: E402
+from whet.models.scripted import load as simulator  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.search.definitions import Definitions  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.simulated_task import SOURCE, review_world  # noqa: E402
-from whet.testing.simulators import load as simulator  # noqa: E402
 from whet.types import Scores  # noqa: E402
 
 START = Prompt.parse(SOURCE)

@@ -14,6 +14,7 @@ from tests.methods.test_opro import PLAIN
 
 import whet
 from whet.methods.evoprompt import Config, evoprompt
+from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
@@ -21,7 +22,6 @@ from whet.search.archive import Candidate
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
-from whet.testing.simulators import load
 
 CONFORMANCE = {"steps": 2, "population": 4, "examples": 12}
 """Settings of a run in the conformance suite."""

@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from benchmarks.simulated import load as simulated
 from benchmarks.simulated import question_types
 from benchmarks.simulated.language import Stance, sentences
 from benchmarks.simulated.rules import first, stances
@@ -28,7 +29,6 @@ from whet.search.minibatch import better
 from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world, reviews
-from whet.testing.simulators import load
 from whet.types import Completion, Example, Request, Reward, Rollout
 
 CONFORMANCE = {"rounds": 4, "proposals": 2, "minibatch": 6}
@@ -449,12 +449,14 @@ def rules_world(reward: Rules) -> Callable[[int], KnownWorld]:
     def drawn(seed: int) -> KnownWorld:
         texts = [f"A page for shop {n} in town {seed}." for n in range(120)]
         rows = tuple(Example(f"p{n}", {"input": t}, None, {"input": t}, t) for n, t in enumerate(texts))
-        model: Any = load("rules-generator", {"rules": str(COUNT), "seed": str(seed)})
+        model: Any = simulated("rules-generator", {"rules": str(COUNT), "seed": str(seed)})
         env = Environment(model, reward, rows[:80], rows[80:])
         start = Prompt.parse(
             "You write pages.\n<!-- whet:begin -->\nWrite the page.\n<!-- whet:end -->\n{{input}}"
         )
-        return KnownWorld(env, start, stated, load("rules-optimizer", {"seed": str(seed), "capacity": "4"}))
+        return KnownWorld(
+            env, start, stated, simulated("rules-optimizer", {"seed": str(seed), "capacity": "4"})
+        )
 
     return drawn
 

@@ -18,7 +18,6 @@ from whet.search.phrase_search import balanced_score, edit_chains, remember
 from whet.testing.paired_benchmark import KnownWorld, advantage
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward, review_world
-from whet.testing.simulators import load
 from whet.types import Example, Rollout
 
 CONFORMANCE = {"iterations": 4, "candidates": 3, "examples": 12}

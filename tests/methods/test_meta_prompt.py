@@ -10,11 +10,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from benchmarks.simulated import load as simulated
 from benchmarks.simulated.language import Stance, sentences
 from benchmarks.simulated.rules import first, stances
 
 from whet.environments.environment import Environment
 from whet.methods.meta_prompt import Config, meta_prompt
+from whet.models.scripted import choose, shuffle
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
@@ -22,7 +24,6 @@ from whet.search.archive import Candidate
 from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world, reviews
-from whet.testing.simulators import choose, load, shuffle
 from whet.types import Completion, Example, Reward
 
 CONFORMANCE = {"loops": 3, "rollouts": 12}
@@ -230,12 +231,12 @@ def rules_world(critiques: str) -> Callable[[int], KnownWorld]:
     def drawn(seed: int) -> KnownWorld:
         texts = [f"A page for shop {n} in town {seed}." for n in range(120)]
         rows = tuple(Example(f"p{n}", {"input": t}, None, {"input": t}, t) for n, t in enumerate(texts))
-        model: Any = load("rules-generator", {"rules": "10", "seed": str(seed)})
+        model: Any = simulated("rules-generator", {"rules": "10", "seed": str(seed)})
         env = Environment(model, Rules(critiques), rows[:80], rows[80:])
         start = Prompt.parse(
             "You write pages.\n<!-- whet:begin -->\nWrite the page.\n<!-- whet:end -->\n{{input}}"
         )
-        return KnownWorld(env, start, stated, load("rules-optimizer", {"seed": str(seed)}))
+        return KnownWorld(env, start, stated, simulated("rules-optimizer", {"seed": str(seed)}))
 
     return drawn
 

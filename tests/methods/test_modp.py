@@ -9,6 +9,7 @@ from typing import Any
 
 from whet.environments.environment import Environment
 from whet.methods.modp import Config, modp
+from whet.models.scripted import chance, choose
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives
 from whet.rl import LanguagePolicy
@@ -18,7 +19,6 @@ from whet.stats import Goal
 from whet.testing.paired_benchmark import T_95
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
-from whet.testing.simulators import chance, choose
 from whet.types import Completion, Example, Reward, Usage
 
 CONFORMANCE = {"rounds": 4, "edits": 2, "examples": 12}

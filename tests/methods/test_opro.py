@@ -12,6 +12,7 @@ import pytest
 from tests.methods.readers import Blinded, ScoreReader, without_scores
 
 from whet.methods.opro import Config, bucket, opro
+from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -20,7 +21,6 @@ from whet.search.archive import Candidate
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
 CONFORMANCE = {"steps": 3, "samples": 4, "examples": 12}

@@ -12,6 +12,7 @@ from tests.methods.readers import TOPICS, Blinded, ErrorReader, TopicModel, lett
 
 from whet.environments.environment import Environment
 from whet.methods.protegi import CRITICISED, Config, protegi, within
+from whet.models.scripted import chance, load
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -22,7 +23,6 @@ from whet.search.plan import SearchPlan
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
-from whet.testing.simulators import chance, load
 from whet.types import Completion, Example, Reward
 
 CONFORMANCE = {"rounds": 2, "beam": 2, "minibatch": 12, "gradients": 2, "successors": 4, "budget": 80}

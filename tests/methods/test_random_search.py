@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.simulated import load as simulated
+
 from whet.methods.random_search import Config, random_search
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
@@ -13,7 +15,6 @@ from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import load
 from whet.types import Completion, Example, Reward
 
 CONFORMANCE = {"n": 10, "batch": 8, "finalists": 2}
@@ -38,7 +39,7 @@ def texts(run: MeteredRun) -> list[str]:
 
 
 async def test_token_prompts_are_words_of_the_vocabulary() -> None:
-    env = review_world(load("scorer"), scores=True)
+    env = review_world(simulated("scorer"), scores=True)
     best, run = await search(env, n=40, batch=16, length=3, vocabulary=8)
     words = {word for text in texts(run) for word in text.split()}
     assert (
@@ -67,13 +68,13 @@ async def test_every_prompt_is_scored_on_the_same_training_examples() -> None:
 
 
 async def test_a_used_up_space_ends_the_search() -> None:
-    env = replace(review_world(load("scorer"), scores=True), train=review_world().train[:1])
+    env = replace(review_world(simulated("scorer"), scores=True), train=review_world().train[:1])
     _, run = await search(env, n=1000, length=1, vocabulary=4)
     assert len(texts(run)) == 4
 
 
 async def test_finds_good_words_for_a_scoring_model() -> None:
-    model: Any = load("scorer")
+    model: Any = simulated("scorer")
     words = ",".join(model.weights)
     env = review_world(model, scores=True, train=60)
     env = replace(

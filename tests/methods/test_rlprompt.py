@@ -26,13 +26,13 @@ from whet.methods.random_search import Config as RandomConfig  # noqa: E402
 from whet.methods.random_search import random_search  # noqa: E402
 from whet.methods.rlprompt import Config, check, entropy_goal, rlprompt, warmer, z_scores  # noqa: E402
 from whet.models.language_model import LanguageModel  # noqa: E402
+from whet.models.scripted import load as simulator  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
 from whet.testing.simulated_task import review_world  # noqa: E402
-from whet.testing.simulators import load as simulator  # noqa: E402
 from whet.types import Completion, Reward, Scores  # noqa: E402
 
 SMALL = Config(k=8, length=3, steps=10, vocabulary=60, lr=0.01, finalists=4)

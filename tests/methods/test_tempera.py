@@ -19,13 +19,13 @@ from tests.rl.editable import START, WORDS, TwoKinds, rows, two_kinds  # noqa: E
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.tempera import Config, deploy, tempera  # noqa: E402
+from whet.models.scripted import load as simulator  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import Budget, MemoryRun  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
 from whet.testing.simulated_task import review_world  # noqa: E402
-from whet.testing.simulators import load as simulator  # noqa: E402
 
 SMALL = Config(steps=4, n=8, edits=2, shots=1, pool=4, words=WORDS)
 

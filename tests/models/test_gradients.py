@@ -27,9 +27,9 @@ from whet.models.gradients import (  # noqa: E402
 )
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
 from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers  # noqa: E402
+from whet.models.scripted import load as simulator  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.search.edits import with_words  # noqa: E402
-from whet.testing.simulators import load as simulator  # noqa: E402
 
 Open = Callable[[str], HuggingFaceModel]
 TEXTS = [("a film of the sun", "good"), ("a dull story", "poor"), ("one night and the moon", "poor")]

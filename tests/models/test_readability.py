@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from whet.engine.readability import perplexity
+from whet.models.scripted import load as simulator
 from whet.prompt import Prompt
-from whet.testing.simulators import load as simulator
 from whet.types import Scores
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.simulated import SIMULATORS as SIMULATED
+from benchmarks.simulated import load as simulated
 from benchmarks.simulated.generator import RulesGenerator, split_request
 from benchmarks.simulated.language import Stance, sentences
 from benchmarks.simulated.points import understand_request
@@ -24,9 +25,10 @@ from whet.instructions.reader import read_critiques
 from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
+from whet.models.scripted import SIMULATORS as OWN
+from whet.models.scripted import Scripted, load
 from whet.prompt import Prompt
 from whet.run import MemoryRun
-from whet.testing.simulators import NAMES, Scripted, load
 from whet.types import Message, Request
 
 POINTS = {
@@ -56,15 +58,15 @@ async def said(model: Scripted, *texts: str, **fields: Any) -> str:
     return (await model.generate(ask(*texts, **{"max_tokens": 100_000, **fields})))[0].text
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_every_simulator_is_a_labelled_model(name: str) -> None:
-    model = load(name, {"seed": "3"})
+@pytest.mark.parametrize("address", [*(f"scripted/{n}" for n in OWN), *(f"simulated/{n}" for n in SIMULATED)])
+async def test_every_simulator_is_a_labelled_model(address: str) -> None:
+    model = resolve(f"{address}?seed=3")
     assert isinstance(model, LanguageModel)
-    assert model.simulated and model.local and model.address == f"scripted/{name}?seed=3"
+    assert model.simulated and model.local and model.address == f"{address}?seed=3"
     assert model.can_generate or model.can_score
     if model.can_generate:
         first_time = await model.generate(ask("Some prompt", "A page for a zoo.", n=3))
-        again = await load(name, {"seed": "3"}).generate(ask("Some prompt", "A page for a zoo.", n=3))
+        again = await resolve(f"{address}?seed=3").generate(ask("Some prompt", "A page for a zoo.", n=3))
         assert first_time == again and len(first_time) == 3
         later = await model.generate(ask("Some prompt", "A page for a zoo.", sample=2))
         assert later[0].text == first_time[2].text
@@ -80,22 +82,22 @@ async def test_every_simulator_is_a_labelled_model(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("address", "options", "message"),
     [
-        ("ecko", {}, 'Did you mean "echo"'),
-        ("labels", {"word": "x"}, 'Did you mean "words"'),
-        ("labels", {"base": "1.5"}, "base=1.5 is not a number between 0.0 and 1.0"),
-        ("rules-generator", {"rules": "101"}, "whole number between 1 and 100"),
-        ("rules-optimizer", {"capacity": "many"}, "capacity=many is not a whole number"),
-        ("labels", {"cues": "yes:"}, "does not read as"),
-        ("labels", {"words": " , "}, "words separated by"),
+        ("scripted/ecko", {}, 'Did you mean "echo"'),
+        ("scripted/labels", {"word": "x"}, 'Did you mean "words"'),
+        ("scripted/labels", {"base": "1.5"}, "base=1.5 is not a number between 0.0 and 1.0"),
+        ("simulated/rules-generator", {"rules": "101"}, "whole number between 1 and 100"),
+        ("simulated/rules-optimizer", {"capacity": "many"}, "capacity=many is not a whole number"),
+        ("scripted/labels", {"cues": "yes:"}, "does not read as"),
+        ("scripted/labels", {"words": " , "}, "words separated by"),
     ],
 )
 def test_bad_names_and_options_are_refused_with_the_fix(
-    name: str, options: dict[str, str], message: str
+    address: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        load(name, options)
+        resolve(address, options=options)
 
 
 async def test_latency_truncation_stop_and_address() -> None:
@@ -146,14 +148,18 @@ async def test_phrases_climb_the_labels_task() -> None:
     assert model.accuracy(best) == 1.0  # type: ignore[attr-defined]
 
 
-def test_what_only_the_checkout_has_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "benchmarks.simulated.scorer", None)
-    with pytest.raises(UsageError, match="scripted/scorer comes with the source checkout of whet"):
+def test_simulators_of_the_benchmarks_are_models_of_another_package() -> None:
+    assert resolve("simulated/rules-generator?rules=10").address == "simulated/rules-generator?rules=10"
+    with pytest.raises(
+        UsageError, match=r'no simulator "scripted/scorer".*Those of the benchmarks are at simulated/NAME'
+    ):
         load("scorer")
+    with pytest.raises(UsageError, match=r'no simulator "simulated/scorr"\. Did you mean "scorer"'):
+        simulated("scorr")
 
 
 async def test_scorer_has_the_optimum_that_it_declares() -> None:
-    model: Any = load("scorer")
+    model: Any = simulated("scorer")
     words, quality = model.optimum(3)
     rng = np.random.default_rng(0)
     others = [" ".join(rng.choice(sorted(model.weights), 3, replace=False)) for _ in range(200)]
@@ -182,7 +188,7 @@ async def share(model: Scripted, prompt: str, rules: int, pages: int = 150) -> t
 
 
 async def test_one_stated_rule_is_followed_and_the_others_stay() -> None:
-    model = load("rules-generator", {"rules": "50"})
+    model = simulated("rules-generator", {"rules": "50"})
     plain = json.loads(await said(model, "You write pages.", "A page for a zoo."))
     rule = next(r for r in first(50) if not r.holds(plain))
     for wording in rule.wordings:
@@ -223,7 +229,7 @@ def test_bans_are_recognised(instruction: str, expected: Stance) -> None:
 @pytest.mark.long
 async def test_the_law_of_the_generator() -> None:
     states = "\n".join(f"- {rule.statement}" for rule in first(25))
-    model = load("rules-generator", {"rules": "25", "seed": "1"})
+    model = simulated("rules-generator", {"rules": "25", "seed": "1"})
     baseline, _ = await share(model, "You write pages.", 25)
     assert abs(baseline - 0.52) < 0.05
     good, accuracy = await share(model, states, 25)
@@ -239,7 +245,7 @@ async def test_the_law_of_the_generator() -> None:
 async def test_one_of_two_contradicting_instructions_wins() -> None:
     wins = []
     for seed in range(60):
-        model = load("rules-generator", {"rules": "10", "seed": str(seed), "lapse": "0"})
+        model = simulated("rules-generator", {"rules": "10", "seed": str(seed), "lapse": "0"})
         assert isinstance(model, RulesGenerator)
         prompt = "- Keep titles within 60 characters.\n- Titles have up to 90 characters."
         understood = model.understand(prompt)
@@ -256,7 +262,7 @@ def test_a_single_message_ends_with_the_request() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=300), st.text(max_size=300))
 async def test_any_prompt_and_any_request_give_a_page(prompt: str, request: str) -> None:
-    page = json.loads(await said(load("rules-generator", {"rules": "10"}), prompt, request))
+    page = json.loads(await said(simulated("rules-generator", {"rules": "10"}), prompt, request))
     assert isinstance(page, dict) and "title" in page
 
 
@@ -282,7 +288,7 @@ PERFECT = {name: "0" for name in ("drop", "middle", "garble", "repeat", "misnumb
 
 def perfect() -> MemoryRun:
     """A run whose optimizer makes no mistakes."""
-    return MemoryRun({"optimizer": load("rules-optimizer", PERFECT)})
+    return MemoryRun({"optimizer": simulated("rules-optimizer", PERFECT)})
 
 
 def critiques_of(*texts: str) -> list[Critique]:
@@ -290,7 +296,7 @@ def critiques_of(*texts: str) -> list[Critique]:
 
 
 async def test_a_perfect_optimizer_covers_every_point_in_any_form() -> None:
-    model = load("rules-optimizer", PERFECT)
+    model = simulated("rules-optimizer", PERFECT)
     wanted = {rule.id for rule in first(8)}
     points = json.loads(await said(model, complaints(8), schema=POINTS))["points"]
     assert [point["why"] for point in points] == CRITIQUES[:8]
@@ -335,7 +341,7 @@ async def test_a_known_instruction_that_wants_the_contrary_is_named() -> None:
 
 async def test_without_a_schema_the_form_in_the_text_is_answered() -> None:
     request = question(critiques_of(*CRITIQUES[:5]), [Known("i1", first(1)[0].statement)], "")
-    reply = json.loads(await said(load("rules-optimizer", PERFECT), request))
+    reply = json.loads(await said(simulated("rules-optimizer", PERFECT), request))
     assert [entry["violates"] for entry in reply["requirements"]] == ["i1", *[None] * 4]
     assert [entry["critiques"] for entry in reply["requirements"]] == [[n] for n in range(1, 6)]
 
@@ -382,7 +388,7 @@ async def test_an_ordinary_optimizer_is_bounded_and_imperfect() -> None:
     covered, garbled, wrong, repeated, off = [], 0, 0, 0, 0
     request = question(critiques_of(*CRITIQUES), [Known("i1", "Be brief.")], "You write pages.")
     for seed in range(60):
-        model = load("rules-optimizer", {"seed": str(seed)})
+        model = simulated("rules-optimizer", {"seed": str(seed)})
         reply = await said(model, request, schema=SCHEMA)
         try:
             entries = json.loads(reply)["requirements"]
@@ -408,14 +414,14 @@ async def test_an_ordinary_optimizer_overlooks_doubles_and_joins_what_is_not_one
     proposals = [Requirement(text) for rule in first(8) for text in rule.wordings[:2]]
     counts = []
     for seed in range(30):
-        run = MemoryRun({"optimizer": load("rules-optimizer", {"seed": str(seed)})})
+        run = MemoryRun({"optimizer": simulated("rules-optimizer", {"seed": str(seed)})})
         merged = await consolidate(run, proposals, [])
         counts.append(len(merged.requirements))
     assert min(counts) < 8 < max(counts) and 6 < np.mean(counts) < 12
 
 
 async def test_unknown_complaints_are_covered_too() -> None:
-    model = load("rules-optimizer", PERFECT)
+    model = simulated("rules-optimizer", PERFECT)
     reply = await said(model, "Feedback:\nThe reply was far too rude to the customer.")
     assert "far too rude" in reply
     assert await said(model, "Improve the prompt: be nice.") != ""
@@ -424,9 +430,11 @@ async def test_unknown_complaints_are_covered_too() -> None:
 async def test_rewriting_a_long_prompt_forgets() -> None:
     listed = "\n".join(f"- {rule.statement}" for rule in RULES)
     request = f"<prompt>\n{listed}\n</prompt>\nRewrite the whole prompt in <new>...</new>."
-    kept = [len(stated(await said(load("rules-optimizer", {"seed": str(s)}), request))) for s in range(20)]
+    kept = [
+        len(stated(await said(simulated("rules-optimizer", {"seed": str(s)}), request))) for s in range(20)
+    ]
     assert 55 < np.mean(kept) < 90
-    assert len(stated(await said(load("rules-optimizer", PERFECT), request))) == 100
+    assert len(stated(await said(simulated("rules-optimizer", PERFECT), request))) == 100
 
 
 JSON_SCHEMAS = st.recursive(
@@ -465,5 +473,5 @@ def fits(value: Any, schema: Any) -> bool:
 @settings(max_examples=150, deadline=None)
 @given(JSON_SCHEMAS, st.text(max_size=200))
 async def test_any_schema_is_obeyed(schema: dict[str, Any], text: str) -> None:
-    reply = await said(load("rules-optimizer", PERFECT), complaints(3) + text, schema=schema)
+    reply = await said(simulated("rules-optimizer", PERFECT), complaints(3) + text, schema=schema)
     assert fits(json.loads(reply), schema)

@@ -16,6 +16,7 @@ from tests.rl.tinylm import open_model, start, word_task  # noqa: E402
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
+from whet.models.scripted import load as simulator  # noqa: E402
 from whet.rl.soft_prompt import (  # noqa: E402
     Deployed,
     SoftPrompt,
@@ -25,7 +26,6 @@ from whet.rl.soft_prompt import (  # noqa: E402
     target_text,
 )
 from whet.run import MemoryRun  # noqa: E402
-from whet.testing.simulators import load as simulator  # noqa: E402
 from whet.types import Example  # noqa: E402
 
 Open = Callable[[str], HuggingFaceModel]

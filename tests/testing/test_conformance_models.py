@@ -44,11 +44,11 @@ class TestPhrases(ModelConformance):
 
 
 class TestScorer(ModelConformance):
-    address = "scripted/scorer"
+    address = "simulated/scorer"
 
 
 class TestRulesGenerator(ModelConformance):
-    address = "scripted/rules-generator"
+    address = "simulated/rules-generator"
 
 
 @cache
@@ -353,4 +353,4 @@ def test_a_model_that_answers_although_it_is_broken_is_noticed() -> None:
 def test_a_model_that_only_scores_is_refused_the_rest() -> None:
     with contextlib.suppress(UsageError):
         asyncio.run(TestScorer().load().generate(TestScorer().request()))
-        raise AssertionError("scripted/scorer only scores")
+        raise AssertionError("simulated/scorer only scores")

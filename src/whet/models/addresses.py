@@ -6,7 +6,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from whet import plugins
@@ -162,9 +161,9 @@ def _open_embedded(name: str, base_url: str | None, options: Mapping[str, Any]) 
 
 
 def _open_simulated(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
-    """Simulators are test helpers, in a layer above: imported by name, like the models of another package."""
-    model: LanguageModel = import_module("whet.testing.simulators").provide(name, base_url, options)
-    return model
+    from whet.models.scripted import provide
+
+    return provide(name, base_url, options)
 
 
 def _check_options(provider: str, options: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:

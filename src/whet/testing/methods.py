@@ -24,13 +24,13 @@ from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
 from whet.methods import LABEL_SCORES, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
 from whet.models.language_model import LanguageModel
+from whet.models.scripted import load as simulator
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.testing.runs import MeteredRun, ShuffledRun
 from whet.testing.simulated_task import SOURCE, ConstantReward, garbage, review_world
-from whet.testing.simulators import load as simulator
 
 BANNED_IMPORTS = frozenset(
     {"asyncio", "datetime", "logging", "os", "random", "secrets", "threading", "time", "uuid"}

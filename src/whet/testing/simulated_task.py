@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from whet.environments.environment import Environment
 from whet.models.language_model import AnswersOnly, LanguageModel
+from whet.models.scripted import choose, load
 from whet.rewards.text import ExactMatch
 from whet.run import Run
-from whet.testing.simulators import choose, load
 from whet.types import Completion, Example, Request, Reward
 
 SOURCE = """\

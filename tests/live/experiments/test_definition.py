@@ -73,7 +73,7 @@ def test_a_full_definition_survives_json() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"arms": [{"version": 3}]}, "1 arms"),
+        ({"arms": [{"version": 3}]}, "1 arm"),
         ({"arms": [{"version": 3}, {"version": 3}]}, "twice"),
         ({"arms": [{"version": 3}, {"version": 4, "weight": 0}]}, "weight above 0"),
         ({"arms": [{"version": 3}, {"version": "four"}]}, "whole number"),
