@@ -13,12 +13,11 @@ from statistics import fmean
 from tests.methods.readers import SHOWN
 
 from whet.environments.environment import Environment
-from whet.models.scripted import chance, shuffle
+from whet.models.scripted import chance, choose, shuffle
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers
-from whet.testing.simulators import chance, choose, shuffle
 from whet.types import Completion, Example
 
 KINDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven")

@@ -15,12 +15,12 @@ from tests.methods.readers import FAILED_INPUT, TOPICS, Blinded, TopicModel, let
 
 import whet
 from whet.environments.environment import Environment
+from whet.models.scripted import Scripted, chance, luck, request_text, shuffle
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers
-from whet.testing.simulators import Scripted, chance, luck, request_text, shuffle
 from whet.types import Example, Message, Request
 
 LAST_WORD = "Answer with the last word."

@@ -13,6 +13,7 @@ from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import HARMFUL, LAST_WORD, RuleWriter, failed_topics, optimized, poisoned
 
 from whet.methods.mars import ADVICE, PLAN, STEP, STUDENT, TEACHER, WHOLE, Config, mars
+from whet.models.scripted import chance, choose, load
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
@@ -21,7 +22,6 @@ from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import chance, choose, load
 
 CONFORMANCE = {"rounds": 2, "steps": 2, "examples": 12}
 """Settings of a run in the conformance suite."""

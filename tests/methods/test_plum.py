@@ -12,6 +12,7 @@ from tests.methods.test_grips import LAW, SOURCE, START, clean_up
 
 import whet
 from whet.methods.plum import Config, Search, plum
+from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
@@ -21,7 +22,6 @@ from whet.search.population import Individual
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward, review_world
-from whet.testing.simulators import load
 
 CONFORMANCE = {"iterations": 3, "candidates": 3, "examples": 12}
 """Settings of a run in the conformance suite."""

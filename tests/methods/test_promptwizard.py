@@ -13,6 +13,7 @@ from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import LAST_WORD, RuleWriter, optimized, poisoned
 
 from whet.methods.promptwizard import BLAME, CRITIQUE, MUTATE, PERSONA, PRAISE, STYLES, Config, promptwizard
+from whet.models.scripted import chance, choose
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
@@ -22,7 +23,6 @@ from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
-from whet.testing.simulators import chance, choose
 
 CONFORMANCE = {"iterations": 2, "styles": 3, "examples": 12}
 """Settings of a run in the conformance suite."""

@@ -12,6 +12,7 @@ from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import LAST_WORD, optimized, poisoned, tips_of
 
 from whet.methods.tips import Config, tips, useless
+from whet.models.scripted import chance
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
@@ -20,7 +21,6 @@ from whet.search.lessons import HEAD, LessonList
 from whet.testing.paired_benchmark import compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import chance
 
 CONFORMANCE = {"rounds": 4, "batch": 10}
 """Settings of a run in the conformance suite."""

@@ -15,6 +15,7 @@ from tests.methods.rule_worlds import LAST_WORD, optimized
 from whet.environments.environment import Environment
 from whet.methods import vista as module
 from whet.methods.vista import BLANK, CAUSE, CLASSES, FREE, RESTART, Config, TraceTree, vista
+from whet.models.scripted import Scripted, chance, choose, luck, request_text
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -25,7 +26,6 @@ from whet.search.plan import fit
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import Scripted, chance, choose, luck, request_text
 from whet.types import Request, Rollout
 
 CONFORMANCE = {"rounds": 4, "hypotheses": 2}

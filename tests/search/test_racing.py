@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from whet.environments.environment import Environment
+from whet.models.scripted import chance
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.search.racing import Racer, RaceTrack
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward
-from whet.testing.simulators import chance
 from whet.types import Completion, Example
 
 ROWS = tuple(Example(f"r{i}", {"input": f"row {i}"}, "yes", text=f"row {i}") for i in range(120))
