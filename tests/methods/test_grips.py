@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from whet.methods.grips import Config, grips
+from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
