@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from whet.environments.environment import Environment
+from whet.models.scripted import chance, shuffle
 from whet.prompt import Prompt
 from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers, reviews
-from whet.testing.simulators import chance, shuffle
 from whet.types import Reward
 
 START = Prompt.parse("Write about it.\n<!-- whet:begin -->\nWrite a text.\n<!-- whet:end -->\n{{input}}")

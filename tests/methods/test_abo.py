@@ -15,6 +15,7 @@ from tests.methods.rule_worlds import LAST_WORD, SORT, optimized
 
 from whet.environments.environment import Environment
 from whet.methods.abo import FAULTY, FOLLOW, IGNORED, KINDS, MISSING, SHOWN, Config, Procedure, abo, book
+from whet.models.scripted import Scripted, request_text, shuffle
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -24,7 +25,6 @@ from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import Scripted, request_text, shuffle
 from whet.types import Request
 
 CONFORMANCE = {"rounds": 3, "examples": 12}

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 import whet  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.claps import Config, check, claps, crossed, influential, mutant  # noqa: E402
+from whet.models.scripted import LabelSimulator, shuffle, tokenize  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import Budget, MemoryRun  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
@@ -24,7 +25,6 @@ from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
 from whet.testing.simulated_task import ConstantReward, review_world  # noqa: E402
-from whet.testing.simulators import LabelSimulator, shuffle, tokenize  # noqa: E402
 
 GROUPS, SIZE = 60, 5
 """Groups of words that mean the same, and words of each."""

@@ -26,6 +26,7 @@ from whet.methods.minstrel import (
     named_faults,
     selected,
 )
+from whet.models.scripted import Scripted, choose, request_text
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -35,7 +36,6 @@ from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import Scripted, choose, request_text
 from whet.types import Request
 
 CONFORMANCE = {"rounds": 2, "examples": 12}

@@ -18,6 +18,8 @@ from whet.methods import METHODS, Method, MethodEntry, get_method
 from whet.methods.method import configure
 from whet.methods.omni import Config, check, omni
 from whet.methods.promptagent import SAID
+from whet.models.scripted import choose, load
+from whet.models.scripted_replies import request_text
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
@@ -26,9 +28,7 @@ from whet.search.edits import PHRASES
 from whet.search.stages import Stage, most_stages, share_of
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
-from whet.testing.simulated_replies import request_text
 from whet.testing.simulated_task import SOURCE, review_world
-from whet.testing.simulators import choose, load
 from whet.types import Completion, Request
 
 CONFORMANCE = {"methods": "bootstrap,meta_prompt"}

@@ -21,6 +21,8 @@ from whet.methods.prompt_tree import (
     apply,
     prompt_tree,
 )
+from whet.models.scripted import Scripted, chance, choose, luck, shuffle
+from whet.models.scripted_replies import request_text
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -28,9 +30,7 @@ from whet.run import Budget
 from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
-from whet.testing.simulated_replies import request_text
 from whet.testing.simulated_task import Answers, review_world
-from whet.testing.simulators import Scripted, chance, choose, luck, shuffle
 from whet.types import Request
 
 CONFORMANCE = {"iterations": 2, "width": 2, "depth": 2, "examples": 12}

@@ -13,6 +13,8 @@ from tests.methods.readers import TOPICS, Blinded, TopicModel, letters, with_oth
 
 from whet.environments.environment import Environment
 from whet.methods.promptagent import Config, promptagent
+from whet.models.scripted import Scripted, chance, luck
+from whet.models.scripted_replies import request_text
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -21,9 +23,7 @@ from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
-from whet.testing.simulated_replies import request_text
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
-from whet.testing.simulators import Scripted, chance, luck
 from whet.types import Request
 
 CONFORMANCE = {"iterations": 2, "width": 2, "depth": 2, "examples": 12}

@@ -13,6 +13,7 @@ import pytest
 import whet
 from whet.errors import UsageError
 from whet.methods.promptquine import Config, check, promptquine
+from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.run import Budget
@@ -20,7 +21,6 @@ from whet.search.archive import Candidate
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, ConstantReward, review_world
-from whet.testing.simulators import load
 
 CONFORMANCE = {"explored": 30, "offspring": 6, "population": 4, "examples": 12}
 """Settings of a run in the conformance suite."""

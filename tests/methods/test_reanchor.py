@@ -17,6 +17,7 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods import get_method
 from whet.methods.reanchor import Config, check, deploy, read, reanchor
+from whet.models.scripted import Scripted
 from whet.prompt import Prompt
 from whet.rewards.text import F1, ExactMatch
 from whet.run import Budget
@@ -25,7 +26,6 @@ from whet.search.label_weights import Reweighted, WeightFit, candidates, deal, w
 from whet.testing.paired_benchmark import compare_pairs
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, review_world
-from whet.testing.simulators import Scripted
 from whet.types import Example, Scores
 
 START = Prompt.parse(SOURCE)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from whet.methods.zopo import Config, LocalSearch, zopo
+from whet.models.scripted import chance, load, shuffle
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
@@ -17,7 +18,6 @@ from whet.stats.neural_kernel import NeuralProcess, RandomNetwork, kernel
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
-from whet.testing.simulators import chance, load, shuffle
 
 CONFORMANCE = {"queries": 8, "first": 3, "pool": 20, "examples": 12}
 """Settings of a run in the conformance suite."""
