@@ -528,3 +528,10 @@ print(*sorted(name for name in sys.modules if name.startswith("whet.") and name.
 def test_ids_sort_in_the_order_they_were_made() -> None:
     ids = [new_id() for _ in range(2000)]
     assert ids == sorted(set(ids)) and {id[14] for id in ids} == {"7"}
+
+
+def test_a_truth_value_is_no_number_of_stars(server: Server) -> None:
+    with Client(server.url, TOKEN, timeout=60, spool=None) as client:
+        for value in (True, False):
+            with pytest.raises(UsageError, match=f"must be a number from 1 to 5; this is {value}"):
+                client.feedback("i", rating=value)

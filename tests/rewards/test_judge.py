@@ -107,6 +107,9 @@ def test_the_calls_of_a_rollout_are_declared(options: dict[str, Any], calls: int
         ("3", 3),
         ("4 points.", 4),
         ("Score: 9", None),
+        ("Score: 3/10", None),
+        ('{"explanation": "e", "score": "5/10"}', None),
+        ("<score>2/10</score>", None),
         (verdict(7), None),
         ('{"score": true}', None),
         ('{"score": NaN}', None),
@@ -118,6 +121,23 @@ def test_the_calls_of_a_rollout_are_declared(options: dict[str, Any], calls: int
 )
 def test_replies_are_read_tolerantly_and_never_guessed(reply: str, score: float | None) -> None:
     found = Judge("r").read(reply)
+    assert (found.score if found else None) == score
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        *[("Score: -1", -1), ("Score: \u22121", -1), ("**Score:** \u20130.5", -0.5), ("\u22121", -1)],
+        *[
+            ('{"score": "\u22121"}', -1),
+            ("<score>\u22121</score>", -1),
+            ("Score: - 1", None),
+            ("Score: 1", 1),
+        ],
+    ],
+)
+def test_a_minus_of_any_form_stays_a_minus(reply: str, score: float | None) -> None:
+    found = Judge("r", scale=(-1.0, 1.0)).read(reply)
     assert (found.score if found else None) == score
 
 

@@ -266,7 +266,7 @@ def test_warnings_name_what_may_be_wrong(make: Callable[..., Path]) -> None:
         ("json", [], False),
         ("list", [], False),
         ("list", "", False),
-        ("contains", "", False),
+        ("contains", "", True),
         ('{judge: {rubric: "Is it right?"}}', {"n": 1}, False),
     ],
 )

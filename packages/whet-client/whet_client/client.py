@@ -254,6 +254,8 @@ def _value(kind: str, value: Any) -> Any:
         return value
     if kind == "thumb":
         return thumb_value(value, "feedback: thumb")
+    if isinstance(value, bool) and kind == "rating":
+        return value  # refused: it would be the worst of five stars
     return float(value) if isinstance(value, bool | int) else value
 
 

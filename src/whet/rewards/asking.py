@@ -106,12 +106,24 @@ def objects(reply: str, whole: bool = True) -> list[dict[str, Any]]:
     return values
 
 
-def parse_number(value: Any) -> float | None:
-    """A finite number, also one written as text or as `4/5`; None for anything else."""
+_MINUS = str.maketrans(dict.fromkeys("\u2212\u2013\ufe63\uff0d", "-"))
+"""Other signs that stand for minus before a number."""
+
+
+def parse_number(value: Any, out_of: float | None = None) -> float | None:
+    """A finite number, also one written as text or as `4/5`; None for anything else. `out_of`: what may stand behind the stroke.
+
+    >>> parse_number("4/5", 5), parse_number("5/10", 5), parse_number("\u22121"), parse_number("4 points.")
+    (4.0, None, -1.0, 4.0)
+    """
     if isinstance(value, bool):
         return None
-    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)\s*+(?:/\s*+\d+(?:\.\d+)?|points?)?\s*+\.?", str(value).strip())
-    parsed = float(match.group(1)) if match else math.nan
+    match = re.fullmatch(
+        r"(-?\d+(?:\.\d+)?)\s*+(?:/\s*+(\d+(?:\.\d+)?)|points?)?\s*+\.?", str(value).strip().translate(_MINUS)
+    )
+    if match is None or (match.group(2) and out_of is not None and float(match.group(2)) != out_of):
+        return None
+    parsed = float(match.group(1))
     return parsed if math.isfinite(parsed) else None
 
 

@@ -106,9 +106,9 @@ class Judge:
         return JudgeQuestion(rules, "\n\n".join(shown), schema)
 
     def read(self, reply: str, place: int | None = None, *, whole: bool = True) -> Verdict | None:
-        """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it
-        holds none, or a score outside the scale. Of a reply that is not `whole`, the last line without JSON is
-        not read: its number may be half of one.
+        """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it holds none, a score
+        outside the scale, or one out of another number than the best one (5/10 where the best is 5). Of a reply that is not
+        `whole`, the last line without JSON is not read: its number may be half of one.
         """
         for answer in objects(reply, whole):
             value: Any = answer
@@ -125,7 +125,7 @@ class Judge:
         if not isinstance(value, Mapping):
             return None
         keys = lower_keys(value)
-        score = parse_number(first_of(keys, "score", "rating", "grade", "value"))
+        score = first_of(keys, "score", "rating", "grade", "value")
         explanation = first_of(keys, *REASONS)
         return self._on_scale(score, explanation if isinstance(explanation, str) else "")
 
@@ -135,11 +135,12 @@ class Judge:
         if matches:
             last = matches[-1]
             rest = (reply[: last.start()] + reply[last.end() :]).strip()
-            return self._on_scale(float(last.group(1) or last.group(2)), re.sub(_LABEL, "", rest).strip())
-        return self._on_scale(parse_number(reply), "")
+            return self._on_scale(last.group(1) or last.group(2), re.sub(_LABEL, "", rest).strip())
+        return self._on_scale(reply, "")
 
-    def _on_scale(self, score: float | None, explanation: str) -> Verdict | None:
+    def _on_scale(self, value: Any, explanation: str) -> Verdict | None:
         low, high = self.scale
+        score = parse_number(value, high)
         if score is None or not low <= score <= high:
             return None
         return Verdict(score, " ".join(explanation.split()))
@@ -172,9 +173,9 @@ def _scale(options: RewardOptions) -> tuple[float, float]:
 
 _VERDICT = closed_object(explanation={"type": "string"}, score={"type": "number"})
 _SCORE = re.compile(
-    r"^[^\w\n]{0,20}(?:final |overall )?(?:score|rating|grade)[^\w\n]{0,20}?[:=][^\w\n]{0,20}?"
-    r"(-?\d+(?:\.\d+)?)[ \t]*+(?:/[ \t]*+\d+(?:\.\d+)?)?[^\w\n]*+$"
-    r"|<score>\s*(-?\d+(?:\.\d+)?)\s*</score>",
+    r"^[^\w\n]{0,20}(?:final |overall )?(?:score|rating|grade)[^\w\n]{0,20}?[:=][^\w\n\u2212\u2013\ufe63\uff0d-]{0,20}"
+    r"([\u2212\u2013\ufe63\uff0d-]?\d+(?:\.\d+)?[ \t]*+(?:/[ \t]*+\d+(?:\.\d+)?)?)[^\w\n]*+$"
+    r"|<score>\s*([\u2212\u2013\ufe63\uff0d-]?\d+(?:\.\d+)?\s*(?:/\s*\d+(?:\.\d+)?)?)\s*</score>",
     re.IGNORECASE | re.MULTILINE,
 )
 _LABEL = re.compile(

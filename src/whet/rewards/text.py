@@ -148,7 +148,8 @@ def _overlap(answer: str, target: Any) -> float:
 @dataclass(frozen=True)
 class Contains:
     """1 when the answer contains an accepted target (or `text`), ignoring case unless `strict`. A target that is a number by
-    its type is contained where a number of the answer equals it: 18 is not in 180."""
+    its type is contained where a number of the answer equals it: 18 is not in 180. An empty target is contained in an empty
+    answer only."""
 
     text: str | None = None
     strict: bool = False
@@ -177,6 +178,8 @@ class Contains:
         if number is not None:
             return any(are_close(one, number) for one in numbers_in(answer))
         text = show_target(target)
+        if not text.strip():
+            return not answer.strip()
         return text in answer if self.strict else fold(text) in fold(answer)
 
 
@@ -216,12 +219,11 @@ class Regex:
 
 def equals_no_text(reward: RewardFunction, target: Any) -> bool:
     """Whether a reward, or a part of it, compares texts, and the target is one that no answer equals: an empty text, an empty
-    list, an object. Every answer contains an empty text."""
+    list, an object."""
     if isinstance(reward, Weighted):
         return any(equals_no_text(part, target) for _, part in reward.parts)
     compares = isinstance(reward, ExactMatch | F1) or (isinstance(reward, Contains) and reward.text is None)
-    empty = target == [] or (target == "" and not isinstance(reward, Contains))
-    return compares and (empty or isinstance(target, Mapping))
+    return compares and (target in ("", []) or isinstance(target, Mapping))
 
 
 def _is_equal(answer: str, target: Any) -> bool:
