@@ -33,6 +33,9 @@ Differences from the paper and its package (gepa 0.1.4):
 10. A parent of whose reflections none wrote a new text (a small model copies what it sees) gives way to the others.
 11. What is left at the end goes into the choice between the two best: both answer training rows that neither has answered.
 12. A start that earns nothing is left first without the optimizer model (`whet.search.from_zero`).
+13. `grouped` is ComBEE (2026, arXiv:2604.04247): all n known failures of the parent are dealt to floor(sqrt(n)) groups, each to
+    two different ones (ComBEE may deal both copies to one). A reflection on each group writes a draft, and one more call makes
+    one text of the drafts, the child. Fewer than 4 failures are reflected on as always.
 
 Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -53,6 +56,7 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
+from whet.rl.language import TAG
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
@@ -61,7 +65,15 @@ from whet.search.edits import moved, text_in
 from whet.search.example_front import contested, front
 from whet.search.from_zero import TRIED, cost, from_zero
 from whet.search.labels import by_label, confusions, right_answers
-from whet.search.minibatch import answered, better, gains, infinite_batches, minibatch, show_rollout
+from whet.search.minibatch import (
+    answered,
+    better,
+    deal_twice,
+    gains,
+    infinite_batches,
+    minibatch,
+    show_rollout,
+)
 from whet.search.plan import Purse, affordable_rows, cut_validation, open_purse
 from whet.search.regions import blamed
 from whet.search.text_merge import merged_prompt
@@ -92,6 +104,8 @@ class Config:
     """Training examples that a parent answers anew for a reflection, and on which its child is compared with it."""
     shown: PositiveInt = 8
     """Rollouts that a reflection shows at most: failures first."""
+    grouped: bool = False
+    """ComBEE: reflections on groups of all known failures, each in two of them, and one text made of what they write."""
     union: bool = True
     """What the reflections of a round changed is merged by line and tried as one child first."""
     alpha: PositiveFloat | None = None
@@ -123,7 +137,7 @@ async def gepa(
         if not batches:
             break
         children = await reflect(run, pool, parent, batches)
-        together = union(pool, parent, children) if config.union else None
+        together = union(pool, parent, children) if config.union and len(children) > 1 else None
         accepted = together is not None and await compare(run, pool, parent, [together])
         if not accepted:
             await compare(run, pool, parent, children)
@@ -318,8 +332,14 @@ async def reflect(
     pool.learn(await pool.answers(run, parent.prompt, [row for batch in batches for row in batch]))
     jobs: list[tuple[int, Sequence[Example], Sequence[Example], list[str]]] = []
     names, failures, asks = editable(pool.start), pool.failures(parent), pool.purse.questions
-    for batch in batches:
-        rows = shown_rows(pool, parent, batch, failures)
+    whole = list({row.id: row for batch in batches for row in batch}.values())
+    most = min(math.isqrt(len(failures)), asks - len(names)) if pool.config.grouped else 0
+    groups = deal_twice(run.rng, failures, int(most)) if most > 1 else []
+    shown: list[tuple[Sequence[Example], list[Example]]]
+    shown = [(whole, group) for group in groups] or [
+        (batch, shown_rows(pool, parent, batch, failures)) for batch in batches
+    ]
+    for batch, rows in shown:
         olds = [pool.known[parent.id, row.id] for row in rows]
         regions = blamed(pool.start, names, names[pool.turns[parent.id] % len(names)], olds)
         pool.turns[parent.id] += 1
@@ -340,10 +360,47 @@ async def reflect(
         return Child(prompt, f"reflection on {', '.join(regions)}", batch)
 
     children = {child.prompt.id: child for child in await run.map(write, jobs)}
+    if groups and len(children) > 1:
+        one = await reduced(run, pool, policy, parent, list(children.values()), whole)
+        children = {one.prompt.id: one}
     new = [child for child in children.values() if child.prompt not in pool.archive]
     if len(jobs) > 1 and not new:
         pool.barren.add(parent.id)
     return new
+
+
+async def reduced(
+    run: Run,
+    pool: CandidatePool,
+    policy: LanguagePolicy,
+    parent: Candidate,
+    drafts: Sequence[Child],
+    rows: Sequence[Example],
+) -> Child:
+    """One child of several drafts: of a region that several wrote anew, a text that a model makes of these; where it makes none,
+    the first of them."""
+    prompt = parent.prompt
+    for region in editable(pool.start):
+        focused = pool.start.focused(region)
+        old = text_in(focused, parent.prompt)
+        changed = {text_in(focused, draft.prompt): draft.prompt for draft in drafts}
+        changed.pop(old, None)
+        source = next(iter(changed.values()), None)
+        if len(changed) > 1:
+            base, sample = parent.prompt.restored(region, pool.start), pool.reflections
+            pool.reflections += 1
+            question = reduction(setting(pool.env.description, base, region), old, list(changed))
+            written = await policy.rewrite(run, base, question, sample=sample, text=old, region=region)
+            fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
+            source = fit[0] if fit else source
+        prompt = prompt if source is None else moved(pool.start, prompt, region, source)
+    return Child(prompt, REDUCED, rows)
+
+
+def reduction(about: str, text: str, drafts: Sequence[str]) -> str:
+    """The question to the optimizer: the instructions, several rewrites of them, the request."""
+    shown = "\n".join(f"<{TAG}>\n{draft}\n</{TAG}>" for draft in drafts)
+    return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{DRAFTS}\n{shown}\n\n{REDUCE}"
 
 
 def shown_rows(
@@ -540,7 +597,7 @@ def reflection(about: str, text: str, shown: Sequence[str], answers: str = "") -
     return "\n\n".join(part for part in parts if part)
 
 
-UNION = "union of reflections"
+UNION, REDUCED = "union of reflections", "drafts of groups as one"
 ROUNDS, ENOUGH, LEAST = 4, 20, 4
 INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
 EXAMPLES = (
@@ -548,6 +605,11 @@ EXAMPLES = (
     "each of them, and some feedback on how the assistant's response could be better:"
 )
 ANSWERS = "All right answers of the task are:"
+DRAFTS = "Several people improved these instructions, each by other examples:"
+REDUCE = (
+    "Write one instruction that holds everything which these versions add, without saying anything twice. Where two of them "
+    "contradict each other, keep the more specific one. Leave nothing out, and add nothing of your own."
+)
 CONFUSED = "What the assistant answered instead of what was wanted:"
 REQUEST = (
     "Your task is to improve the prompt of the assistant: write its whole instruction anew. Read the inputs carefully and "

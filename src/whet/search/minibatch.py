@@ -38,6 +38,16 @@ def infinite_batches(rng: random.Random, examples: Sequence[Example]) -> Iterato
         yield from rng.sample(list(examples), len(examples))
 
 
+def deal_twice(rng: random.Random, rows: Sequence[Example], k: int) -> list[list[Example]]:
+    """`k` groups of rows (2 or more), each row in two different ones, about as many in each."""
+    groups: list[list[Example]] = [[] for _ in range(k)]
+    for turn, row in enumerate(rng.sample(list(rows), len(rows))):
+        first = turn % k
+        groups[first].append(row)
+        groups[(first + 1 + turn // k % (k - 1)) % k].append(row)
+    return groups
+
+
 def mistakes(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
     """Rollouts that a critic can learn from: answered, below full reward, and not above the mean of all.
 
