@@ -14,12 +14,14 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.errors import WhetError
+from whet.watchdog import Watched
 
 THREAD = "whet-reward"
 SAID_AFTER, ENDED_AFTER = 10.0, 600.0
@@ -117,11 +119,36 @@ class _Turns:
 
 
 _TURNS: dict[asyncio.AbstractEventLoop, _Turns] = {}
+_UNDER_WAY: dict[Watched, tuple[float, str]] = {}
 
 
-async def call_within(function: Callable[[], Any], seconds: float) -> Any:
+def under_way() -> tuple[str, float]:
+    """The name of what has been under way longest, and its seconds; ("", 0.0) where nothing is."""
+    began, name = min(list(_UNDER_WAY.values()), default=(0.0, ""))
+    return name, time.monotonic() - began if name else 0.0
+
+
+@contextlib.contextmanager
+def _watched(name: str, seconds: float) -> Iterator[Watched]:
+    """What is done meanwhile is `under_way` by its name, and a run in a process of its own ends where it holds the interpreter
+    for longer than it may."""
+    said = (
+        f"whet: {name} has not returned after {seconds:g} s and holds Python's interpreter, as a match of `re` that backtracks "
+        "does. Nothing but a kill can end that, and whet has ended so. "
+        "What was recorded is kept. Mend it and run the same command again."
+    )
+    watched = Watched(said, seconds)
+    _UNDER_WAY[watched] = time.monotonic(), name
+    try:
+        yield watched
+    finally:
+        _UNDER_WAY.pop(watched, None)
+        watched.end()
+
+
+async def call_within(function: Callable[[], Any], seconds: float, name: str) -> Any:
     """The result of the function, awaited where it can be; what it prints goes to stderr. Raises OutOfTime, and what the
-    function raises as `caught` makes it.
+    function raises as `caught` makes it. `name` says whose function runs on what.
 
     A thread that hangs cannot be ended: it is left behind, and dies with the process.
     """
@@ -130,8 +157,8 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
     turns.users += 1
     try:
         async with turns.lock:
-            with _SURROUNDINGS:
-                returned = _started(function)
+            with _SURROUNDINGS, _watched(name, seconds) as watched:
+                returned = _started(function, watched)
                 try:
                     result = await _within(asyncio.wrap_future(returned), seconds)
                 except BaseException:
@@ -141,19 +168,25 @@ async def call_within(function: Callable[[], Any], seconds: float) -> Any:
         turns.users -= 1
         if not turns.users:
             del _TURNS[loop]
-    return await awaited(result, seconds)
+    if not inspect.isawaitable(result):
+        return result
+    with _watched(name, seconds):
+        return await awaited(result, seconds)
 
 
 def run_file(function: Callable[[], Any], path: object) -> Any:
     """The result of a function that runs the file `path`, in a thread beside the caller, so that Ctrl-C works; a file that takes
     long is named once. Raises OutOfTime after ENDED_AFTER seconds, and leaves the thread behind; and what the function
     raises as `caught` makes it."""
-    returned = _started(function)
-    if not concurrent.futures.wait([returned], SAID_AFTER).done:
-        _log.warning("%s is still running, and is given up after %.0f s; Ctrl-C ends it.", path, ENDED_AFTER)
-        if not concurrent.futures.wait([returned], ENDED_AFTER - SAID_AFTER).done:
-            raise OutOfTime
-    return returned.result()
+    with _watched(str(path), ENDED_AFTER) as watched:
+        returned = _started(function, watched)
+        if not concurrent.futures.wait([returned], SAID_AFTER).done:
+            _log.warning(
+                "%s is still running, and is given up after %.0f s; Ctrl-C ends it.", path, ENDED_AFTER
+            )
+            if not concurrent.futures.wait([returned], ENDED_AFTER - SAID_AFTER).done:
+                raise OutOfTime
+        return returned.result()
 
 
 async def call_beside(function: Callable[[], Any], seconds: float | None) -> Any:
@@ -171,15 +204,18 @@ async def awaited(result: Any, seconds: float | None) -> Any:
         _close(result)
 
 
-async def in_thread(function: Callable[[], Any], seconds: float, clock: Callable[[], float]) -> Any:
+async def in_thread(
+    function: Callable[[], Any], seconds: float, clock: Callable[[], float], name: str
+) -> Any:
     """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
-    to stderr. Raises OutOfTime, and leaves the thread behind."""
-    with _SURROUNDINGS:
-        future = asyncio.wrap_future(_started(function))
+    to stderr. Raises OutOfTime, and leaves the thread behind. `name` says whose function runs on what."""
+    with _SURROUNDINGS, _watched(name, seconds) as watched:
+        future = asyncio.wrap_future(_started(function, watched))
         try:
             while not future.done():
                 if (left := seconds - clock()) <= 0:
                     raise OutOfTime
+                watched.allow(left)
                 await asyncio.wait({future}, timeout=left)
             return future.result()
         finally:
@@ -204,16 +240,22 @@ class _Worker:
     """A thread that runs one function after the other; it is idle again when a function returns, so one that hangs stays out."""
 
     def __init__(self) -> None:
-        self.tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self.tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any], Watched | None]] = (
+            queue.SimpleQueue()
+        )
         threading.Thread(target=self._work, name=THREAD, daemon=True).start()
 
     def _work(self) -> None:
         while True:
             self._run(*self.tasks.get())
 
-    def _run(self, function: Callable[[], Any], future: Future[Any]) -> None:
+    def _run(self, function: Callable[[], Any], future: Future[Any], watched: Watched | None) -> None:
         try:
-            result = function()
+            try:
+                result = function()
+            finally:
+                if watched is not None:
+                    watched.end()
         except BaseException as error:
             _IDLE.append(self)
             future.set_exception(caught(error))
@@ -227,15 +269,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_IDLE.clear)
 
 
-def _started(function: Callable[[], Any]) -> Future[Any]:
-    """What the function will have returned in a thread beside this one."""
+def _started(function: Callable[[], Any], watched: Watched | None = None) -> Future[Any]:
+    """What the function will have returned in a thread beside this one; `watched` ends there when it returns."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
     try:
         worker = _IDLE.pop()
     except IndexError:
         worker = _Worker()
-    worker.tasks.put((function, future))
+    worker.tasks.put((function, future, watched))
     return future
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import html
 import sys
+import threading
 import types
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -22,6 +24,7 @@ from whet.reporting import progress_display
 from whet.reporting.progress_display import line
 from whet.run import Budget
 from whet.types import Rollout
+from whet.user_code import call_within
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
 
@@ -230,6 +233,23 @@ def test_time_left_is_said_once_the_pace_is_steady_and_not_while_a_server_rests(
     spend(core, speed, clock, 14, 0)
     silent = shown_of(core, speed)
     assert "no answer for 14 s, 3 calls in flight" in silent and "left" not in silent
+
+
+async def test_a_reward_that_computes_is_named_and_not_a_model_that_does_not_answer() -> None:
+    core, clock, over = Account(), Clock(), threading.Event()
+    core.client.in_flight = 3
+    speed: Any = Speed(clock)
+    spend(core, speed, clock, 15, 0)
+    computing = asyncio.ensure_future(call_within(over.wait, 60, "reward.py: reward() for row 7"))
+    shown = ""
+    with patch.object(progress_display, "COMPUTING", 0.0):
+        while "reward.py" not in shown:
+            await asyncio.sleep(0.01)
+            shown = shown_of(core, speed)
+    assert "reward.py: reward() for row 7 has been computing for 0 s" in shown and "no answer" not in shown
+    over.set()
+    await computing
+    assert "no answer for 14 s, 3 calls in flight" in shown_of(core, speed)
 
 
 def test_a_pace_that_changes_gives_no_time_left() -> None:

@@ -479,8 +479,7 @@ def test_a_call_with_a_pattern_made_at_run_time_is_in_a_parser_above() -> None:
     }  # fmt: skip
     own = {
         "instructions/critiques.py",
-        "rewards/text.py",
-        "rewards/checks.py",
+        "rewards/patterns.py",
         "environments/games.py",
         "task/promptfoo.py",
         "task/promptfoo_reward.py",

@@ -193,6 +193,14 @@ def test_promptfoo_with_mixed_assertions_gets_a_reward_that_checks_them() -> Non
     assert result == 0.75, "equals fails (weight 1), icontains holds (1), not-regex holds (2)"
 
 
+def test_promptfoo_patterns_have_braces_that_are_no_repetition() -> None:
+    checks = [{"type": "regex", "value": r"^\\frac{d}[a-z]{2,3}$"}, {"type": "icontains", "value": "frac"}]
+    init(*promptfoo(tests=[{"vars": {"text": f"t{i}"}, "assert": checks} for i in range(6)]))
+    task = whet.Task.load("mytask")
+    assert answers(task, lambda messages: r"\frac{d}xy") == 1.0
+    assert answers(task, lambda messages: r"\fracxy") == 0.5
+
+
 def test_promptfoo_metrics_are_parts_of_the_reward() -> None:
     checks = [
         {**CHECKS[0], "metric": "Greets"},

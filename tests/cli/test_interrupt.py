@@ -26,6 +26,8 @@ from whet.testing.server import server_process
 
 DEF = "import pathlib, threading\n\ndef reward(example, output):\n    pathlib.Path('there').touch()\n"
 HANG = f"{DEF}    threading.Event().wait()\n"
+HOLDS = f"{DEF}    import re\n    return float(bool(re.search('^(a|a)+$', 'a' * 60 + '!')))\n"
+"""A match that keeps the interpreter's lock for years."""
 BUSY = f"{DEF}    while True:\n        pass\n"
 QUICK = 30.0
 """Two seconds, and what a busy machine adds; what is interrupted would go on for minutes or for ever."""
@@ -82,6 +84,31 @@ def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_
         done = command(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     assert any("in flight" in warning for warning in json.loads(done.stdout)["warnings"])
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_ends_a_run_whose_reward_holds_the_interpreter(tmp_path: Path, times: int) -> None:
+    task(tmp_path, HOLDS)
+    with server_process("--function", "tests.crash.answers:answer") as url:
+        code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists, times)
+    assert (code, "resumes" in said) == (-signal.SIGKILL, True) and seconds < QUICK
+
+
+def test_a_reward_that_holds_the_interpreter_ends_at_its_limit_with_its_row(tmp_path: Path) -> None:
+    task(tmp_path, HOLDS, "reward_timeout: 0.2")
+    with server_process("--function", "tests.crash.answers:answer") as url:
+        done = command(tmp_path, "evaluate", "task", "--base-url", url)
+    assert done.returncode == -signal.SIGKILL
+    assert "reward.py: reward() for row" in done.stderr and "has not returned after 0.2 s" in done.stderr
+
+
+def test_a_pattern_that_backtracks_is_an_error_with_its_row(tmp_path: Path) -> None:
+    task(tmp_path, "", "reward_timeout: 0.2")
+    yaml = tmp_path / "task" / "task.yaml"
+    yaml.write_text(yaml.read_text().replace("reward: reward.py", "reward: {regex: {pattern: '^(a|a)+$'}}"))
+    with server_process("--text", f"{'a' * 60}!") as url:
+        done = command(tmp_path, "evaluate", "task", "--base-url", url)
+    assert done.returncode == 2 and "for row" in done.stderr and "reward_timeout" in done.stderr, done.stderr
 
 
 def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.errors import UsageError
+from whet.rewards import build_reward, with_timeout
 from whet.rewards.text import F1, Contains, ExactMatch, Regex, f1_score, normalise, targets_of
 from whet.run import MemoryRun
 from whet.types import Completion, Example
 
+BACKTRACKING, TRAP = "^(a|a)+$", f"{'a' * 60}!"
 WORDS = st.lists(st.sampled_from(["cat", "dog", "the", "a", "sat", "x1", "é"]), max_size=6).map(" ".join)
 
 
@@ -174,6 +178,10 @@ def test_targets_are_texts(target: Any, texts: list[str]) -> None:
         (Regex(r"#### (-?\d+)"), "so #### -4", -4, 1.0),
         (Regex(r"a(b)?"), "a", "b", 0.0),
         (Regex(r"(\w+)$"), "the answer is YES", " yes ", 1.0),
+        (Regex(r"\\frac{d}"), "a \\frac{d} b", None, 1.0),
+        (Regex(r"\\frac{d}"), "a \\frac b", None, 0.0),
+        (Regex(r"[[:alpha:]]"), "a", None, 0.0),
+        (Regex(r"(?x) (\d+) # {e}, ["), "7", "7", 1.0),
     ],
 )
 async def test_values_by_hand(reward: Any, answer: str, target: Any, expected: float) -> None:
@@ -184,6 +192,24 @@ async def test_a_critique_names_both_and_stays_short() -> None:
     graded = await ExactMatch().grade(MemoryRun(), example('say "hi"'), Completion("x" * 5000))
     assert graded.critique is not None
     assert '"say \\"hi\\""' in graded.critique and len(graded.critique) < 260
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {"regex": {"pattern": BACKTRACKING}},
+        {"checklist": {"items": [{"item": "the form", "check": {"regex": BACKTRACKING}}]}},
+    ],
+)
+async def test_a_pattern_that_backtracks_ends_with_the_row_within_the_limit(reward: Any) -> None:
+    built = with_timeout(build_reward([reward], Path(), "task.yaml:1"), 0.3)
+    waited, ticks = asyncio.ensure_future(built.grade(MemoryRun(), example("a"), Completion(TRAP))), 0
+    while not waited.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    assert ticks > 5, "the event loop goes on meanwhile"
+    with pytest.raises(UsageError, match=r"for row e: no match .* within 0\.3 s.*reward_timeout"):
+        await waited
 
 
 def test_unusable_options_are_refused() -> None:

@@ -25,7 +25,7 @@ from whet.user_code import call_within
 
 async def rollouts():
     for _ in range(300):
-        await call_within(lambda: print("a reward's"), 60)
+        await call_within(lambda: print("a reward's"), 60, "a reward")
 
 others = [threading.Thread(target=lambda: asyncio.run(rollouts())) for _ in range(2)]
 for other in others:
@@ -56,7 +56,7 @@ def test_an_output_that_somebody_else_put_in_place_stays(capsys: pytest.CaptureF
         printed.set()
 
     async def steps() -> None:
-        waiting = asyncio.ensure_future(call_within(reward, 60))
+        waiting = asyncio.ensure_future(call_within(reward, 60, "a reward"))
         await asyncio.sleep(0)
         printed.wait()
         with redirect_stdout(own):
@@ -78,11 +78,11 @@ async def test_functions_share_a_thread_but_not_with_one_that_hangs() -> None:
         threads.append(threading.get_ident())
         hung.wait()
 
-    first = await call_within(threading.get_ident, 60)
-    assert await call_within(threading.get_ident, 60) == first
+    first = await call_within(threading.get_ident, 60, "a reward")
+    assert await call_within(threading.get_ident, 60, "a reward") == first
     with pytest.raises(OutOfTime):
-        await call_within(stays, 0.05)
-    assert await call_within(threading.get_ident, 60) not in threads
+        await call_within(stays, 0.05, "a reward")
+    assert await call_within(threading.get_ident, 60, "a reward") not in threads
     hung.set()
 
 
@@ -94,9 +94,9 @@ def test_a_process_that_is_forked_has_threads_of_its_own() -> None:
 FORKED = """
 import asyncio, os
 from whet.user_code import call_within
-print(asyncio.run(call_within(lambda: "parent", 60)), flush=True)
+print(asyncio.run(call_within(lambda: "parent", 60, "a reward")), flush=True)
 if (child := os.fork()) == 0:
-    print(asyncio.run(call_within(lambda: "child", 30)), flush=True)
+    print(asyncio.run(call_within(lambda: "child", 30, "a reward")), flush=True)
     os._exit(0)
 raise SystemExit(os.waitpid(child, 0)[1])
 """
@@ -115,11 +115,11 @@ async def test_what_nobody_waits_for_any_more_is_closed(recwarn: pytest.Warnings
         return kept[-1]
 
     with pytest.raises(OutOfTime):
-        await call_within(returns, 0.01)
+        await call_within(returns, 0.01, "a reward")
     late.set()
     for _ in iter(lambda: [inspect.getcoroutinestate(one) for one in kept], [inspect.CORO_CLOSED]):
         await asyncio.sleep(0)
-    waiting = asyncio.ensure_future(call_within(value, 5))
+    waiting = asyncio.ensure_future(call_within(value, 5, "a reward"))
     while not waiting.done():
         await asyncio.sleep(0)
         waiting.cancel()

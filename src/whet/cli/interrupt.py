@@ -13,6 +13,8 @@ from collections.abc import Coroutine, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
+from whet.watchdog import watching
+
 T = TypeVar("T")
 
 EXIT_INTERRUPTED = 130
@@ -26,7 +28,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     tune()
 
     async def main() -> T:
-        with _stopping():
+        with watching(INTERRUPTED), _stopping():
             return await coroutine
 
     out, err = sys.stdout, sys.stderr

@@ -199,7 +199,10 @@ class _ProgramRun:
         """What the program returned, with all tokens of its calls. Raises what ended the run itself, such as its budget."""
         error, output = None, ""
         try:
-            result = await in_thread(lambda: asyncio.run(self._called()), self.program.seconds, self._own)
+            name = f"{self.program.path.name}: the program for {self.example.place}"
+            result = await in_thread(
+                lambda: asyncio.run(self._called()), self.program.seconds, self._own, name
+            )
             output = _output(result)
         except OutOfTime:
             raise UsageError(

@@ -17,10 +17,13 @@ from typing import Any
 from whet.engine.forecast import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
 from whet.errors import quantity, show_reward
+from whet.user_code import under_way
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
 """When plain lines are written, in seconds; then every 30 s."""
 LIVE_SECONDS, TICK_SECONDS = 0.25, 1.0
+COMPUTING = 3.0
+"""Seconds from which on code of the user that is under way is named."""
 MOST_LINES = 6
 BLOCKS, CURVE, BAR = "▁▂▃▄▅▆▇█", 16, 16
 _STYLE = "white-space: pre-wrap; color: inherit; background: transparent"
@@ -297,6 +300,8 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     if resting:
         long = [(address, seconds) for address, seconds in resting if seconds >= 1]
         parts += [f"{address} asked to wait: {duration(seconds)} to go" for address, seconds in long]
+    elif (computing := under_way())[1] > COMPUTING:
+        parts.append(f"{computing[0]} has been computing for {duration(computing[1])}")
     elif in_flight and pace.still > STALLED:
         parts.append(f"no answer for {duration(pace.still)}, {quantity(in_flight, 'call')} in flight")
     elif progress.planned_calls is None and (left := pace.seconds_left(core)) is not None:

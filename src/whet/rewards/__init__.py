@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -14,7 +15,7 @@ from whet import plugins
 from whet.errors import UsageError, did_you_mean
 from whet.fields import check_options, options_of
 from whet.rewards.asking import RewardOptions
-from whet.rewards.checklist import build_checklist
+from whet.rewards.checklist import Checklist, build_checklist
 from whet.rewards.choose import RewardChoice, choose_reward
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.dates import Date
@@ -230,7 +231,11 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
 
 
 def with_timeout(reward: RewardFunction, seconds: float) -> RewardFunction:
-    """The reward, with a time limit on each call of a user's function in it."""
+    """The reward, with a time limit on each call of a user's function in it, and on each match of a pattern."""
+    if isinstance(reward, Regex | Checklist):
+        limited = copy.copy(reward)
+        object.__setattr__(limited, "timeout", seconds)
+        return limited
     if isinstance(reward, ProgramReward):
         return replace(reward, timeout=seconds)
     if isinstance(reward, Weighted):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,6 +33,7 @@ from whet.rewards.asking import (
     yes_or_no,
 )
 from whet.rewards.checks import CHECKS, Check
+from whet.rewards.patterns import REWARD_TIMEOUT, match_within
 from whet.rewards.reward import JUDGE
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Reward
@@ -82,6 +83,7 @@ class Checklist:
     low: float = 0.0
     high: float = 1.0
     per_row: bool = False
+    timeout: float = field(default=REWARD_TIMEOUT, init=False, compare=False)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -108,7 +110,7 @@ class Checklist:
         lines: list[str] = []
         for item in items:
             if item.check is not None:
-                fault = item.check.fault(completion.text)
+                fault = await self._fault(item.check, example, completion.text)
                 findings = [Finding(not fault, fault)]
             else:
                 place = open_items.index(item)
@@ -120,6 +122,11 @@ class Checklist:
         own = {i.name for i in (self.items if self.per_row else items)}
         parts = {name: share for name, share in shares.items() if name in own}
         return Reward(min(1.0, value), parts, "\n".join(lines) or None)
+
+    async def _fault(self, check: Check, example: Example, answer: str) -> str:
+        if not check.is_pattern:
+            return check.fault(answer)
+        return await match_within(lambda: check.fault(answer), self.timeout, check.argument, example)
 
     async def _extract(self, run: Run) -> tuple[ChecklistItem, ...]:
         rules = f"{_EXTRACT}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"

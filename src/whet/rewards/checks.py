@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from whet.rewards.patterns import compiled
+
 _BLOCK = re.compile(r"\s*```[a-zA-Z]*\n(.*?)\n?```\s*", re.DOTALL)
 
 
@@ -23,6 +25,11 @@ class Check:
         if not takes(self.argument):
             raise ValueError(f"the check {self.kind} takes {_TAKES[takes]}; this is {self.argument!r}")
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the argument is a regular expression, which may take for ever."""
+        return CHECKS[self.kind][0] is _pattern
+
     def fault(self, answer: str) -> str:
         """What is wrong with an answer as a sentence, or ''."""
         return CHECKS[self.kind][1](answer, self.argument)
@@ -34,7 +41,7 @@ def _text(value: Any) -> bool:
 
 def _pattern(value: Any) -> bool:
     try:
-        return _text(value) and bool(re.compile(value))
+        return _text(value) and bool(compiled(value))
     except re.error as error:
         raise ValueError(f"{value!r} is not a regular expression: {error}") from error
 
@@ -69,11 +76,11 @@ def _lacks(answer: str, banned: str) -> str:
 
 
 def _regex(answer: str, pattern: str) -> str:
-    return "" if re.search(pattern, answer) else f"The answer must have the form `{pattern}`."
+    return "" if compiled(pattern).search(answer) else f"The answer must have the form `{pattern}`."
 
 
 def _no_regex(answer: str, pattern: str) -> str:
-    match = re.search(pattern, answer)
+    match = compiled(pattern).search(answer)
     return f"The answer must not have the form `{pattern}`; found {match.group()[:80]!r}." if match else ""
 
 

@@ -214,7 +214,10 @@ class ProgramReward:
     ) -> dict[str, Any]:
         try:
             row, own = copy.deepcopy(dict(example.row)), copy.deepcopy(steps)
-            outcome = self._read(await call_within(lambda: self._called(row, output, own), self.timeout))
+            name = f"{self.path.name}: reward() for {example.place}"
+            outcome = self._read(
+                await call_within(lambda: self._called(row, output, own), self.timeout, name)
+            )
         except OutOfTime:
             raise UsageError(
                 f"{self.path.name}: reward() has not returned after {self.timeout:g} s for {example.place}. Mend it and run "

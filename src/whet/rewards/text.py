@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from whet.errors import UsageError
 from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
+from whet.rewards.patterns import REWARD_TIMEOUT, compiled, match_within
 from whet.rewards.reward import TARGET, RewardFunction
 from whet.rewards.targets import accepted_answers, quote, show_target, targets_of
 from whet.run import Run
@@ -193,28 +194,35 @@ class Regex:
     low: float = 0.0
     high: float = 1.0
     needs: frozenset[str] = frozenset()
+    timeout: float = field(default=REWARD_TIMEOUT, init=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
-            re.compile(self.pattern)
+            compiled(self.pattern)
         except re.error as error:
             raise UsageError(
                 f"the pattern {self.pattern!r} is not a regular expression: {error}. Correct it."
             ) from error
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        matches = list(re.finditer(self.pattern, completion.text))
-        if not matches:
+        answer = await match_within(
+            lambda: self._extracted(completion.text), self.timeout, self.pattern, example
+        )
+        if answer is None:
             return Reward(0.0, critique=f"The answer does not have the form {self.pattern!r}.")
         if example.target is None:
             return Reward(1.0)
-        last = matches[-1]
-        answer = (last.group(1) if last.re.groups else last.group(0)) or ""
         if any(_is_equal(answer, target) for target in accepted_answers(example)):
             return Reward(1.0)
         return Reward(
             0.0, critique=f"The answer says {quote(answer)}; it should be {quote(targets_of(example)[0])}."
         )
+
+    def _extracted(self, text: str) -> str | None:
+        """The first group, or the whole, of the last match; None without a match."""
+        expression = compiled(self.pattern)
+        last = deque(expression.finditer(text), maxlen=1)
+        return last[0].group(1 if expression.groups else 0) or "" if last else None
 
 
 def equals_no_text(reward: RewardFunction, target: Any) -> bool:

@@ -6,6 +6,11 @@ import csv
 import json
 import re
 
+import regex
+
+LITERAL_BRACE = re.compile(r"\\.|\{(?![0-9]+(?:,[0-9]*)?\})", re.DOTALL)
+"""An escape, or a brace that is no repetition: `regex`, whose matches can be ended, would take it for approximate matching."""
+
 
 def texts(value: object) -> list[str]:
     """Each of a list of values as text, or the parts of a text between commas that do not stand in quotes, without empty ones."""
@@ -31,7 +36,8 @@ def holds(kind: str, value: object, output: str) -> bool:
     if kind in ("is-json", "contains-json"):
         return is_json(output if kind == "is-json" else output[output.find("{") : output.rfind("}") + 1])
     if kind == "regex":
-        return re.search(str(value), output) is not None
+        pattern = LITERAL_BRACE.sub(lambda part: "\\{" if part[0] == "{" else part[0], str(value))
+        return regex.search(pattern, output) is not None
     folds = kind.startswith(("icontains", "iequals"))
     name = kind.removeprefix("i") if folds else kind
     answer = output.casefold() if folds else output

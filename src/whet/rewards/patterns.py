@@ -1,0 +1,63 @@
+"""Regular expressions of a task: written as for Python's `re`, matched within a time limit and without holding the interpreter.
+
+`re` keeps the interpreter's lock until a match is through, which may take years. `regex` matches without it. Three things mean
+something else there and are written out: braces that are no repetition (there: approximate matching), brackets in a set (there:
+classes such as `[:alpha:]`), and comments, in which neither counts. `\\w` also matches the marks of letters, as in Hindi.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeVar
+
+import regex
+
+from whet.errors import UsageError
+from whet.rewards.program import REWARD_TIMEOUT
+from whet.types import Example
+from whet.user_code import OutOfTime, call_within
+
+__all__ = ["REWARD_TIMEOUT", "compiled", "match_within"]
+
+T = TypeVar("T")
+
+_PARTS = r"\\N\{[^}]*\}|\\.|\(\?#[^)]*\)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\{(?:[0-9]+|[0-9]*,[0-9]*)\}|(?P<brace>\{)"
+_PLAIN, _VERBOSE = (re.compile(f"{comment}{_PARTS}", re.DOTALL) for comment in ("", r"#[^\n]*|"))
+_IN_SET = re.compile(r"\\.|(?<!^)\[", re.DOTALL)
+
+
+@lru_cache(maxsize=256)
+def compiled(pattern: str) -> regex.Pattern[str]:
+    """The expression, with the meaning that `re` gives to it. Raises re.error for what `re` does not take."""
+    with warnings.catch_warnings():  # of what `[[` may mean some day: here it never will
+        warnings.simplefilter("ignore", FutureWarning)
+        parts = _VERBOSE if re.compile(pattern).flags & re.VERBOSE else _PLAIN
+    try:
+        return regex.compile(parts.sub(_same_in_both, pattern), regex.V0)
+    except regex.error as error:
+        raise re.error(str(error)) from error
+
+
+def _same_in_both(part: re.Match[str]) -> str:
+    if part["brace"]:
+        return r"\{"
+    if part["set"]:
+        return _IN_SET.sub(lambda m: r"\[" if m[0] == "[" else m[0], part["set"])
+    return part[0]
+
+
+async def match_within(match: Callable[[], T], seconds: float, pattern: str, example: Example) -> T:
+    """What `match` finds with a pattern in an answer to the example. Raises UsageError where that takes longer."""
+    name = f"the pattern {pattern!r} for {example.place}"
+    try:
+        result: T = await call_within(match, seconds, name)
+    except OutOfTime:
+        raise UsageError(
+            f"{name}: no match was found or ruled out within {seconds:g} s. A repetition inside of a repetition, such as (a+)+, "
+            "can take years; write it so that a text can match in one way only. To allow more: `reward_timeout: SECONDS` in "
+            "task.yaml, reward_timeout= in Python."
+        ) from None
+    return result
