@@ -275,3 +275,16 @@ async def test_texts_that_stood_in_the_question_are_counted_as_unchanged() -> No
     )
     assert len(await LanguagePolicy().rewrite(run, REVIEW, shown, 3)) == 3
     assert run.logged[0][1]["unchanged"] == 2
+
+
+@pytest.mark.parametrize(("useful", "asked"), [(False, 10), (True, 24)], ids=["never", "once"])
+async def test_a_model_that_never_writes_a_text_of_use_is_asked_no_more(useful: bool, asked: int) -> None:
+    def answer(question: str, sample: int) -> str:
+        return "<PROMPT>Sort {{b}} now.</PROMPT>" if useful and sample == 3 else "No slot."
+
+    model, policy = Answers(answer), LanguagePolicy()
+    run = MemoryRun({"optimizer": model})
+    for number in range(12):
+        policy = policy.adapted()
+        await policy.rewrite(run, START, "Improve it.", 2, sample=2 * number)
+    assert sum(value["asked"] for _, value in run.logged) == asked

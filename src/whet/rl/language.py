@@ -2,15 +2,16 @@
 
 Its replies come through one road. A reply that cannot be read, that repeats the question, or whose text the prompt refuses
 (its slots, its fence, its length), is asked for once more with the reason; after that it is skipped. One that copies the form
-of a reply or the question is asked for in another way: in plain text, without a form. Lines of the prompt around
-the text that a reply repeats, and lines that hold nothing but a slot from there, are left out. So a caller may get fewer
-results than it asked for, but never an empty text, a changed fence or an exception. What was of no use is logged by reason.
-Text from a model is never a template.
+of a reply or the question is asked for in another way: in plain text, without a form. A model that never writes a text of
+use is asked no more after a while. Lines of the prompt around the text that a reply repeats, and lines that hold nothing but a
+slot from there, are left out. So a caller may get fewer results than it asked for, but never an empty text, a changed fence or
+an exception. What was of no use is logged by reason. Text from a model is never a template.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -47,31 +48,48 @@ class CopiedQuestion(EditRejected):
     """A text that repeats the question."""
 
 
+IN_VAIN = 10
+"""Texts that were asked for by different questions, none of them of any use, after which a search asks for no more."""
+
+
 @dataclass
 class FormUse:
-    """How first replies to questions with a form were: `copied` from the form or the question, or `filled` in somehow."""
+    """How replies to questions with a form were. First ones: `copied` from the form or the question, or `filled` in somehow. By
+    tag: `useful` texts, and for each question how many texts it gave up (`vain`)."""
 
     copied: int = 0
     filled: int = 0
+    useful: Counter[str] = field(default_factory=Counter)
+    vain: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether texts of some kind were asked for by several questions, and none of many replies was of use."""
+        return any(
+            len(lost) > 1 and sum(lost) >= IN_VAIN for tag, lost in self.vain.items() if not self.useful[tag]
+        )
 
 
 @dataclass(frozen=True)
 class LanguagePolicy:
     """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply; that of a rewrite may be
     longer where the text is long. `attempts`: how often a text is asked for at most. `charge` is called with the number of
-    calls that each question took. `plain`: texts are asked for without a form of the reply first, for a model that copies it."""
+    calls that each question took. `plain`: texts are asked for without a form of the reply first, for a model that copies it.
+    `silent`: nothing is asked, and no text comes back, for a model that never wrote a useful one."""
 
     temperature: float = 1.0
     max_tokens: int = 1024
     attempts: int = 2
     charge: Callable[[int], None] = lambda calls: None
     plain: bool = False
+    silent: bool = False
     forms: FormUse = field(default_factory=FormUse, compare=False, repr=False)
 
     def adapted(self) -> LanguagePolicy:
-        """The policy for the next round: without a form where most first replies copied it. A search calls this between rounds,
-        never while branches of `run.map` are under way, so that a resumed run asks the same."""
-        return replace(self, plain=self.forms.copied > self.forms.filled)
+        """The policy for the next round: without a form where most first replies copied it, and one that asks nothing where it
+        was asked in vain too often. A search calls this between rounds, never while branches of `run.map` are under way, so
+        that a resumed run asks the same."""
+        return replace(self, plain=self.forms.copied > self.forms.filled, silent=self.forms.hopeless)
 
     async def write(
         self, run: Run, question: str, tag: str, n: int = 1, *, sample: int = 0, many: bool = False
@@ -172,6 +190,8 @@ class LanguagePolicy:
                     plain, note = not plain, ""
             return [], unusable
 
+        if self.silent:
+            return []
         outcomes = await run.map(one, range(sample, sample + n))
         kept = [result for results, _ in outcomes for result in results]
         if not self.plain:
@@ -180,6 +200,9 @@ class LanguagePolicy:
                 self.forms.copied + copied,
                 self.forms.filled + n - copied,
             )
+        self.forms.useful[tag] += len(kept)
+        lost = sum(not results and any(u.reply.strip() for u in why) for results, why in outcomes)
+        self.forms.vain.setdefault(tag, []).extend([lost] if lost else [])
         unchanged = sum(map(is_old, kept))
         self.charge(len(kept) + sum(len(unusable) for _, unusable in outcomes))
         counts = _counts([one for _, unusable in outcomes for one in unusable])
