@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import pytest
 from tests.engine.world import Model, close, open_core, run_of
@@ -17,6 +18,9 @@ from whet.environments.tools import LONGEST, Tool, ToolWorld, final, find_call, 
 from whet.errors import UsageError
 from whet.run import MemoryRun
 from whet.types import Message
+
+if TYPE_CHECKING:
+    from tests.environments.worlds import Lines as Unknown
 
 FILE = '''
 import math
@@ -118,6 +122,94 @@ async def test_a_call_that_stands_alone_on_a_line_counts(world: ToolWorld) -> No
 async def test_an_error_is_an_observation(world: ToolWorld, text: str, said: str) -> None:
     played = await ask(world, text, "I do not know.")
     assert played.turns[1].observation.startswith(said)
+    assert (played.end, played.notes["tool_errors"]) == ("done", 1.0)
+
+
+@dataclass
+class Item:
+    """What somebody orders."""
+
+    name: str
+    count: int
+
+
+def typed(  # type: ignore[no-untyped-def]
+    number: int = 0,
+    part: float = 0.0,
+    text: str = "",
+    word: Literal["m", "k"] = "m",
+    perhaps: Optional[int] = 1,  # noqa: UP045
+    none: str = None,  # type: ignore[assignment]  # noqa: RUF013
+    numbers: list[int] = [],  # noqa: B006
+    item: Item | None = None,
+    path: Path = Path(),
+    later: Unknown = 0,  # type: ignore[assignment]
+    free=0,
+    **more: int,
+) -> str:
+    """What came."""
+    given = [number, part, text, word, perhaps, none, numbers, item, path, later, free, more]
+    defaults = [0, 0.0, "", "m", 1, None, [], None, Path(), 0, 0, {}]
+    return repr([one for one, default in zip(given, defaults, strict=True) if one != default])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "came"),
+    [
+        ("number", 2, "[2]"),
+        ("number", "2", "[2]"),
+        ("number", "-3", "[-3]"),
+        ("part", 2, "[2]"),
+        ("part", "2", "[2]"),
+        ("part", "2.5", "[2.5]"),
+        ("text", "2", "['2']"),
+        ("word", "k", "['k']"),
+        ("perhaps", None, "[None]"),
+        ("perhaps", "7", "[7]"),
+        ("none", None, "[]"),
+        ("numbers", [1, 2], "[[1, 2]]"),
+        ("item", {"name": "tea", "count": 2}, "[Item(name='tea', count=2)]"),
+        ("path", "a.txt", "['a.txt']"),
+        ("later", "x", "['x']"),
+        ("free", "2", "['2']"),
+        ("free", None, "[None]"),
+        ("other", "2", "[{'other': 2}]"),
+    ],
+)
+def test_a_tool_gets_what_its_annotations_say(name: str, value: Any, came: str) -> None:
+    assert Tool.of(typed).call({name: value}) == came
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("number", "two", 'number must be int; this is "two"'),
+        ("number", 2.5, "number must be int; this is 2.5"),
+        ("number", "2.5", 'number must be int; this is "2.5"'),
+        ("number", True, "number must be int; this is true"),
+        ("number", None, "number must be int; this is null"),
+        ("number", "½" * 100, f'number must be int; this is "{"½" * 79}…'),
+        ("part", "nan", 'part must be float; this is "nan"'),
+        ("text", 2, "text must be str; this is 2"),
+        ("word", "z", "word must be Literal['m', 'k']; this is \"z\""),
+        (
+            "numbers",
+            [1, "x"],
+            'numbers must be list[int]; this is [1, "x"] (Expected `int`, got `str` - at `$[1]`)',
+        ),
+        (
+            "item",
+            {"name": "tea"},
+            'item must be Item | None; this is {"name": "tea"} (Object missing required field',
+        ),
+        ("other", "x", 'other must be int; this is "x"'),
+    ],
+)
+async def test_an_argument_that_does_not_fit_its_annotation_is_an_error(
+    name: str, value: Any, said: str
+) -> None:
+    played = await ask(ToolWorld((Tool.of(typed),), 4), call("typed", **{name: value}), "I do not know.")
+    assert played.turns[1].observation.startswith(f"Error: TypeError: the argument {said}")
     assert (played.end, played.notes["tool_errors"]) == ("done", 1.0)
 
 

@@ -16,7 +16,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
+
+import msgspec
 
 from whet.environments.episodes import Conversation, WorldStep
 from whet.errors import UsageError, did_you_mean
@@ -29,6 +32,7 @@ SECONDS = 30.0
 """How long a call may take, unless the task says otherwise."""
 LONGEST = 4000
 """Characters of an observation at most; the rest of it is cut."""
+_QUOTED = 80
 _MANUAL = (
     "You may call tools. To call one, write only a line such as\n"
     '<tool>{"name": "NAME", "arguments": {"ARGUMENT": VALUE}}</tool>\n'
@@ -58,9 +62,11 @@ class Tool:
         return cls(name, f"{name}{inspect.signature(function)}: {' '.join(description.split())}", function)
 
     def call(self, arguments: Mapping[str, Any]) -> str:
-        """What the function returns, as text; a text as it is, anything else as JSON where that works."""
-        inspect.signature(self.function).bind(**arguments)
-        result = self.function(**arguments)
+        """What the function returns, as text; a text as it is, anything else as JSON where that works.
+
+        Raises TypeError for arguments that do not fit its signature and annotations.
+        """
+        result = self.function(**_fit(self.function, arguments))
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
@@ -112,6 +118,66 @@ class ToolWorld:
             return f"Error: the arguments of {name} must be an object; this is {json.dumps(arguments)}."
         result = run_with_timeout(self.seconds, lambda: _call_tool(known[name], arguments))
         return f"Error: {name} took longer than {self.seconds:g} seconds." if result is None else result
+
+
+def _fit(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as the annotations of their parameters want them; without one a parameter takes what was sent.
+
+    Raises TypeError that names the argument, the type that is wanted and the value.
+    """
+    signature = inspect.signature(function)
+    signature.bind(**arguments)
+    rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    fitting = {}
+    for name, value in arguments.items():
+        parameter = signature.parameters.get(name) or rest[0]
+        try:
+            fitting[name] = _convert(value, _json_type(parameter, scope))
+        except msgspec.ValidationError as error:
+            wanted = parameter.annotation
+            wanted = wanted if isinstance(wanted, str) else inspect.formatannotation(wanted)
+            inner = f" ({error})" if isinstance(value, list | dict) else ""
+            raise TypeError(
+                f"the argument {name} must be {wanted}; this is {_quoted(value)}{inner}"
+            ) from None
+    return fitting
+
+
+def _json_type(parameter: inspect.Parameter, scope: dict[str, Any]) -> Any:
+    """The type of a parameter; Any where there is no annotation, or one that says nothing about a value of JSON."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    annotated = SimpleNamespace(__annotations__={"it": parameter.annotation})
+    try:
+        kind = get_type_hints(annotated, scope, include_extras=True)["it"]
+        kind = kind | None if parameter.default is None else kind
+        msgspec.json.schema(kind)
+    except Exception:  # a name that only type checkers import, or a class that no JSON stands for
+        return Any
+    return kind
+
+
+def _convert(value: Any, kind: Any) -> Any:
+    """A value of JSON as a type; a text that is a number of JSON is one where a text does not fit, and a whole number is
+    a float as it is. Raises ValidationError.
+    """
+    try:
+        fitting = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        try:
+            number = msgspec.json.decode(value, type=int | float) if isinstance(value, str) else None
+        except ValueError:
+            number = None
+        if number is None:
+            raise
+        return _convert(number, kind)
+    return value if isinstance(fitting, float) else fitting
+
+
+def _quoted(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
 
 
 def run_with_timeout(seconds: float, work: Callable[[], str]) -> str | None:
