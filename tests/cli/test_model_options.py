@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.live.reader import answer as read
+from whet.cli.commands import WATCH
 from whet.cli.main import cli
 from whet.errors import UsageError
 from whet.prompt import Prompt
@@ -44,7 +45,8 @@ ROLES: dict[str, tuple[dict[str, str], ...]] = {
     "compare": (TASK, OPTIMIZER, JUDGE, TRANSFER),
     "advise": (TASK, OPTIMIZER, JUDGE),
     "transfer": (TASK, JUDGE),
-    "learn": (TASK, OPTIMIZER, JUDGE),
+    "learn": (OPTIMIZER,),
+    WATCH: (TASK, OPTIMIZER, JUDGE),
     "serve": (TASK, OPTIMIZER, JUDGE),
     "doctor": (TASK, OPTIMIZER, JUDGE),
 }
@@ -54,7 +56,7 @@ CANARY = "canary-51c07a"
 
 def all_commands() -> dict[str, click.Command]:
     context = click.Context(cli)
-    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    found = {name: cli.get_command(context, name) for name in [*cli.list_commands(context), WATCH]}
     return {name: command for name, command in found.items() if command is not None}
 
 
