@@ -35,6 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "random_search": {"n": 20, "space": "phrases"},
     "pdo": {"duels": 4, "pool": 3},
     "simba": {"steps": 2, "minibatch": 8},
+    "sprig": {"rounds": 2, "beam": 2, "candidates": 4},
     "skillopt": {"steps": 3, "batch": 12},
     "tips": {"rounds": 2, "batch": 12},
     "training_free_grpo": {"steps": 1, "queries": 8, "group": 2},
