@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from whet.errors import UsageError, parameter
 from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl.token_policy import TokenBackbone
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.clusters import representatives
@@ -51,6 +50,9 @@ from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leade
 from whet.search.population import Individual, fittest, graded, population_size
 from whet.search.vocabulary import vocabulary
 from whet.types import JSON, Example
+
+if TYPE_CHECKING:
+    from whet.rl.token_policy import TokenBackbone
 
 ENTRY = MethodEntry(
     "claps",
