@@ -31,6 +31,8 @@ def answer(request: Request) -> str:
         return (
             f"<REFLECTION>{json.dumps({'insights': [wording], 'helped': [], 'harmed': ['L1']})}</REFLECTION>"
         )
+    if "<LESSON>" in text:
+        return f"<LESSON>{wording}</LESSON>"
     if '"op": "add"' in text:
         return f"<OPERATIONS>{json.dumps([{'op': 'add', 'text': wording}])}</OPERATIONS>"
     if '"op": "append"' in text:

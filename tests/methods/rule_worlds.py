@@ -15,6 +15,7 @@ from tests.methods.readers import FAILED_INPUT, TOPICS, Blinded, TopicModel, let
 
 import whet
 from whet.environments.environment import Environment
+from whet.methods.ace import REWRITE
 from whet.models.scripted import Scripted, chance, luck, request_text, shuffle
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
@@ -144,6 +145,8 @@ def playbook(writer: RuleWriter, question: str, phrases: list[str]) -> str:
     ]
     if "<OPERATIONS>" in question:
         return f"<OPERATIONS>{json.dumps([{'op': 'add', 'text': text} for text in new])}</OPERATIONS>"
+    if REWRITE not in question:
+        return "".join(f"<LESSON>{text}</LESSON>\n" for text in new)
     forgets = writer.option_float("forgets")
     old = [text for key, text in lessons.items() if chance(writer.seed, draw, key, "kept") >= forgets]
     return "".join(f"<LESSON>{text}</LESSON>\n" for text in [*old, *new])

@@ -37,8 +37,7 @@ def answer(insights: list[str], harmed: tuple[str, ...] = ()) -> Callable[[str, 
     def write(question: str, sample: int) -> str:
         if "<REFLECTION>" in question:
             return f"<REFLECTION>{json.dumps({'insights': insights, 'helped': [], 'harmed': harmed})}</REFLECTION>"
-        new = [{"op": "add", "text": text} for text in insights]
-        return f"<OPERATIONS>{json.dumps([*new, {'op': 'delete', 'id': 'L1'}])}</OPERATIONS>"
+        return "".join(f"<LESSON>{text}</LESSON>\n" for text in insights)
 
     return write
 
@@ -100,7 +99,8 @@ async def test_an_answer_is_read_once_and_wrong_ones_first() -> None:
         ('{"insights": ["A."], "helped": ["L1"], "harmed": []}', Reflection(["A."], ["L1"], [])),
         ('So: {"insights": ["A."]}', Reflection(["A."], [], [])),
         ('{"insights": "A."}', Reflection()),
-        ("nothing", Reflection()),
+        ("Read twice.", Reflection(["Read twice."])),
+        ("- Read twice.\n- Be brief.", Reflection(["Read twice.", "Be brief."])),
         ("[1, 2]", Reflection()),
     ],
 )

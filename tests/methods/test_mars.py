@@ -90,6 +90,11 @@ async def test_a_question_that_the_critic_refuses_is_asked_once_more(verdict: st
     assert all("Ask about the tone." in q for q in asked if ADVICE in q)
 
 
+async def test_teacher_and_student_see_what_failed() -> None:
+    _, model, _ = await search(school(), rounds=1, steps=1)
+    assert all("Reward: 0" in q for q in model.questions if STUDENT in q or "<QUESTION>" in q)
+
+
 async def test_without_a_critic_nobody_judges() -> None:
     _, model, _ = await search(school(), critic=False)
     assert not any("<VERDICT>" in q for q in model.questions) and students(model)

@@ -98,6 +98,11 @@ async def test_an_edit_without_its_anchor_is_dropped_and_counted() -> None:
     assert best.prompt.region_text().strip() == "Say what the review is like."
 
 
+async def test_a_reply_in_plain_lines_is_read_as_texts_to_append() -> None:
+    best, _, _ = await search(lambda q, s: "<EDITS>\n- Look carefully.\n- Mind the tone.\n</EDITS>", steps=1)
+    assert best.prompt.region_text().strip().endswith("\nLook carefully.\nMind the tone.")
+
+
 async def test_an_edit_that_copies_an_input_or_holds_a_secret_is_dropped() -> None:
     env = review_world()
     rows = tuple(

@@ -75,6 +75,15 @@ async def test_operations_without_an_effect_are_counted_and_change_nothing() -> 
     assert {v["dropped"] for name, v in run.logged if name == "operations"} == {2}  # type: ignore[index, call-overload]
 
 
+async def test_a_reply_in_plain_lines_is_read_as_additions() -> None:
+    def write(question: str, sample: int) -> str:
+        lines = f"<OPERATIONS>\n- {SOFT}\n- Weigh the evidence.\n</OPERATIONS>"
+        return lines if "<OPERATIONS>" in question else learner()(question, sample)
+
+    best, _, _ = await search(write)
+    assert best.prompt.region_text().strip().endswith(f"- {SOFT}\n- Weigh the evidence.")
+
+
 async def test_a_deletion_needs_no_text() -> None:
     def write(question: str, sample: int) -> str:
         operation = {"op": "delete", "id": "L1"} if "[L1]" in question else {"op": "add", "text": "Guess."}

@@ -41,9 +41,8 @@ from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.replies import json_values
+from whet.replies import json_values, list_items
 from whet.rl import LanguagePolicy, setting
-from whet.rl.principles import operations_in
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
@@ -147,8 +146,10 @@ class Reflection:
 
     @classmethod
     def read(cls, reply: str) -> Reflection:
-        """The reflection in a reply: the first JSON object with one of its three lists."""
-        for value in json_values(reply):
+        """The reflection in a reply: the first JSON object with one of its three lists; without JSON, items as insights."""
+        if not (values := json_values(reply)):
+            return cls(list_items(reply) or [reply])
+        for value in values:
             lists = [
                 value.get(name) if isinstance(value, dict) else None
                 for name in ("insights", "helped", "harmed")
@@ -199,8 +200,8 @@ async def curate(
         for text in texts:
             new = new.add(text)
         return new if new.lessons else playbook
-    replies = await policy.write(run, f"{question}\n\n{CURATE}", "OPERATIONS", sample=step)
-    additions = [one for reply in replies for one in operations_in(reply) if one.get("op") == "add"]
+    texts = await policy.write(run, f"{question}\n\n{CURATE}", "LESSON", sample=step, many=True)
+    additions = [{"op": "add", "text": text} for text in texts]
     playbook, dropped = playbook.edited(additions)
     run.log("operations", {"proposed": len(additions), "dropped": dropped, "lessons": len(playbook.lessons)})
     return playbook
@@ -225,7 +226,7 @@ REFLECT = (
 )
 INSIGHTS = "New insights:"
 CURATE = (
-    "Add what is new in these insights and in none of the lessons, one thing a lesson, with all details that matter. Write a "
-    'JSON list: [{"op": "add", "text": "..."}].'
+    "Add what is new in these insights and in none of the lessons, one thing a lesson, with all details that matter. Write "
+    "the new lessons only."
 )
 REWRITE = "Write the whole list of lessons anew, with the new insights in it. Keep every lesson that is still needed."

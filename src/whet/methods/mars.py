@@ -15,7 +15,7 @@ Differences from the paper:
 1. The target scores the prompt after each step, and a step that lowers the score is not built on. The code scores after all steps
    and has no acceptance test, so that one bad step stays under all that follow.
 2. The result is chosen on validation examples among the start and the best few. The code chooses on the rows that it reports.
-3. The teacher sees failed answers of the prompt as it is, with critiques. In the code it sees the prompt alone.
+3. Teacher and student see failed answers of the prompt as it is, with critiques. In the code they see the prompt alone.
 4. The search does not stop when the score changes little: which prompt is last decides nothing here.
 5. A text that copies 32 characters in a row from the input of a single example is dropped.
 6. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
@@ -139,7 +139,9 @@ class Dialogue:
             questions = await self.teach(run, step, shown, advice) or questions
         if not questions:
             return []
-        about = "\n\n".join([self.about(), f"{STEP} {step}", f"{TEACHER}\n{questions[0]}", STUDENT])
+        about = "\n\n".join(
+            [self.about(), FAILED, *shown, f"{STEP} {step}", f"{TEACHER}\n{questions[0]}", STUDENT]
+        )
         prompts = await self.policy.rewrite(run, self.start, about, sample=self.number, text=self.text)
         return [
             one

@@ -42,9 +42,9 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
-from whet.rl.principles import operations_in
+from whet.rl.principles import operations_or_lines
 from whet.run import Run
-from whet.search.anchored_edits import AnchoredEdit, ranked, read_edit
+from whet.search.anchored_edits import APPEND, AnchoredEdit, ranked, read_edit
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
 from whet.search.edits import replace_region, text_in
@@ -183,7 +183,7 @@ class SkillTraining:
             shown = [show_rollout(rows[rollout.example_id], rollout) for rollout in group]
             question = "\n\n".join([*self.about(), heading, *shown, REQUEST + str(limit), SCHEMA])
             replies = await self.policy.write(branch, question, "EDITS", sample=number * 100 + at)
-            read = [read_edit(one) for reply in replies for one in operations_in(reply)]
+            read = [read_edit(one) for reply in replies for one in operations_or_lines(reply, APPEND)]
             return [edit for edit in read if edit is not None and self.admits(edit)][:limit]
 
         proposals = await run.map(analyse, range(len(groups)))

@@ -38,7 +38,7 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
-from whet.rl.principles import operations_in
+from whet.rl.principles import operations_or_lines
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
@@ -184,7 +184,7 @@ async def update(
     listed = "\n".join([INSIGHTS, *(f"- {' '.join(insight.split())}" for insight in insights)])
     question = "\n\n".join([about(env, experiences), listed, OPERATE])
     replies = await policy.write(run, question, "OPERATIONS", sample=step)
-    operations = [one for reply in replies for one in operations_in(reply)]
+    operations = [one for reply in replies for one in operations_or_lines(reply, "add")]
     experiences, dropped = experiences.edited(operations)
     counts = {"proposed": len(operations), "dropped": dropped, "lessons": len(experiences.lessons)}
     run.log("operations", {**counts})

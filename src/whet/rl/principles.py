@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whet.errors import UsageError
-from whet.replies import json_values
+from whet.replies import json_values, list_items
 from whet.types import JSON
 
 MU, SIGMA = 25.0, 25.0 / 3
@@ -146,6 +146,19 @@ def operations_in(reply: str, *, whole: bool = True) -> list[Operation]:
             ):
                 return operations
     return []
+
+
+def operations_or_lines(reply: str, op: str) -> list[Operation]:
+    """The operations in a reply. In one without any JSON each list item, or else the whole text, is the text of an operation.
+
+    A small model often writes what it was asked for, and not in the form.
+
+    >>> operations_or_lines("- Look twice.\\n- Be brief.", "add")
+    [{'op': 'add', 'text': 'Look twice.'}, {'op': 'add', 'text': 'Be brief.'}]
+    """
+    if json_values(reply):
+        return operations_in(reply)
+    return [{"op": op, "text": text} for text in list_items(reply) or [reply]]
 
 
 def apply_operations(
