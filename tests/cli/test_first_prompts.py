@@ -55,10 +55,11 @@ def test_a_single_brace_is_told_by_every_command_before_anything_is_paid(command
     assert "Did you mean {{input}}?" in command("init other --from few.csv --prompt single.md")[1]
 
 
-def test_a_single_brace_is_told_in_python_too(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"input": {"text": f"q{n}"}, "target": str(n)} for n in range(12)]
-    whet.evaluate("Sort: {text}", data=rows, reward="exact_match", lm="scripted/labels", dry_run=True)
-    assert f"prompt: {MEANT}" in capsys.readouterr().err
+@pytest.mark.parametrize("brace", ["{text}", "{Text}", "{TEXT}"])
+def test_a_single_brace_is_told_in_python_too(brace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"input": {"text": f"q{n}", "other": "x"}, "target": str(n)} for n in range(12)]
+    whet.evaluate(f"Sort: {brace}", data=rows, reward="exact_match", lm="scripted/labels", dry_run=True)
+    assert f"prompt: {MEANT.replace('{text} goes', f'{brace} goes')}" in capsys.readouterr().err
 
 
 def test_a_refusal_of_init_names_the_file_of_the_user(command: Command) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -48,6 +49,20 @@ def test_every_setting_of_every_method_is_described(name: str) -> None:
     assert all(setting["meaning"] for setting in said["settings"])
 
 
+def test_a_method_whose_extra_is_missing_is_shown_without_its_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for module in [name for name in sys.modules if name.startswith(("whet.methods.prewrite", "whet.rl"))]:
+        monkeypatch.delitem(sys.modules, module)
+    shown = CliRunner().invoke(cli, ["methods", "prewrite"])
+    assert shown.exit_code == 0, shown.output
+    assert "needs: a policy, the extra train: pip install 'whet[train]'" in shown.output
+    assert "settings: not shown. The method prewrite needs torch." in shown.output
+    said = json.loads(CliRunner().invoke(cli, ["methods", "prewrite", "--json"]).stdout)
+    assert "settings" not in said and "whet[train]" in said["missing"]
+
+
 def test_an_unknown_method_gets_the_nearest_name() -> None:
-    refused = CliRunner().invoke(cli, ["methods", "opor"])
-    assert 'There is no method "opor". Did you mean "opro"?' in str(refused.exception)
+    refused = CliRunner().invoke(cli, ["methods", "oprro"])
+    assert 'There is no method "oprro". Did you mean "opro"?' in str(refused.exception)

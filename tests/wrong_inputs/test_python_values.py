@@ -14,6 +14,9 @@ import pytest
 
 import whet
 from whet.errors import UsageError
+from whet.methods import opro
+from whet.task import ModelSpec
+from whet.testing import ConstantReward
 
 ROWS = [{"input": f"q{n}", "target": str(n % 2)} for n in range(12)]
 PROMPT = "Answer.\n{{input}}"
@@ -177,6 +180,16 @@ def test_a_wrong_value_is_refused_in_one_line(name: str, folder: Path) -> None:
 
 
 FIELDS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a config": (lambda: opro.Config(step=5), 'Config has no field "step". Did you mean "steps"?'),  # type: ignore[call-arg]
+    "a model's spec": (
+        lambda: ModelSpec(adress="x"),
+        'ModelSpec has no field "adress". Did you mean "address"?',
+    ),  # type: ignore[call-arg]
+    "a task": (lambda: whet.Task(promt="x"), 'Task has no field "promt". Did you mean "prompt"?'),  # type: ignore[call-arg]
+    "a reward for tests": (
+        lambda: ConstantReward(val=1.0),  # type: ignore[call-arg]
+        'ConstantReward has no field "val". Did you mean "value"?',
+    ),
     "max_calls": (lambda: whet.Budget(max_calls=5), 'Budget has no field "max_calls". Did you mean "calls"?'),  # type: ignore[call-arg]
     "max_cost": (lambda: whet.Budget(max_cost=5), 'Did you mean "cost_usd"?'),  # type: ignore[call-arg]
     "max_judge_calls": (lambda: whet.Budget(max_judge_calls=5), 'Did you mean "judge_calls"?'),  # type: ignore[call-arg]

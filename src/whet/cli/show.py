@@ -319,6 +319,9 @@ def method(values: Mapping[str, Any]) -> None:
     for name, text in lines.items():
         if text:
             click.echo(f"  {name}: {text}")
+    if "missing" in values:
+        click.echo(f"settings: not shown. {values['missing']}")
+        return
     click.echo(
         f"settings (--set KEY=VALUE, `settings:` in task.yaml, {values['config']}(KEY=VALUE) in Python):"
         if values["settings"]

@@ -113,18 +113,26 @@ def table() -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
 
 
 def describe_method(name: str) -> dict[str, Any]:
-    """One method: its row of the table, its page and its config where whet brings it, its settings. Raises UsageError for an
-    unknown name and for one whose packages are not installed."""
-    method = get_method(name)
+    """One method: its row of the table, its page where whet brings it, its config and settings; `missing` instead of these where
+    its packages are not installed. Raises UsageError for an unknown name."""
+    try:
+        method = get_method(name)
+    except UsageError as error:
+        if name not in METHODS:
+            raise
+        return {**dataclasses.asdict(METHODS[name]), **_page(name), "missing": str(error)}
     entry, config = method.entry, method.config
     settings = [dataclasses.asdict(setting) for setting in describe_settings(config)]
-    known = {"page": f"docs/methods/{entry.name}.md"} if name in METHODS else {}
     return {
         **dataclasses.asdict(entry),
-        **known,
+        **_page(name),
         "config": f"{config.__module__}.{config.__qualname__}",
         "settings": settings,
     }
+
+
+def _page(name: str) -> dict[str, str]:
+    return {"page": f"docs/methods/{name}.md"} if name in METHODS else {}
 
 
 def register(

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.errors import UsageError, named_fields
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.models.gradients import MARK, MarkedPrompt, MaskStates, Wanted, WordGradients, word_gradients
@@ -69,6 +69,7 @@ ENTRY = MethodEntry(
 LEAST, FEWEST = 16, 8  # examples of a batch and candidates, as far as a limit on calls allows
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of AutoPrompt."""

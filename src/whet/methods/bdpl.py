@@ -41,6 +41,7 @@ import torch
 from torch import Tensor
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -76,6 +77,7 @@ Choice = list[list[int]]
 """For each label the positions of the words that define it."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of BDPL."""

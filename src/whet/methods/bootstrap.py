@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -49,6 +50,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of bootstrap."""

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, named_fields, parameter
 from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -69,6 +69,7 @@ ENTRY = MethodEntry(
 Words = tuple[str, ...]
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of ClaPS."""

@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from whet.environments import Actor
 from whet.environments.environment import Environment, as_environment_type
 from whet.environments.episodes import ActorAction, ActorObservation, Conversation
-from whet.errors import UsageError
+from whet.errors import UsageError, named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -78,6 +78,7 @@ MISS = 0.2
 _WORD = re.compile(r"[^\W_]{3,}", re.UNICODE)
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config(Training):
     """Settings of DSP; the others are those of every training."""

@@ -46,7 +46,7 @@ from typing import Any, Literal
 from whet.environments import play
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
-from whet.errors import UsageError
+from whet.errors import UsageError, named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -93,6 +93,7 @@ LETTERS = "BCDEFGHIJK"  # of the other programs in a question
 CUT = 400  # characters of an input, an answer or a target
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config(MultiTurnTraining):
     """Settings of E-SPL; the others are those of every training."""

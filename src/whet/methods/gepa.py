@@ -51,6 +51,7 @@ from typing import Literal
 
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
+from whet.errors import named_fields
 from whet.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -92,6 +93,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of GEPA."""

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
-from whet.errors import show_size
+from whet.errors import named_fields, show_size
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -59,6 +59,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of MODP."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.errors import UsageError, named_fields
 from whet.methods.method import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, MethodEntry, configure
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
@@ -50,6 +50,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of omni."""

@@ -41,6 +41,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -79,6 +80,7 @@ Edited = Individual[tuple[str, ...]]
 """A text with the phrases that were deleted on the way to it."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of Plum."""

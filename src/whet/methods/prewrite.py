@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -58,6 +59,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config(Training):
     """Settings of PRewrite; the others are those of every training."""

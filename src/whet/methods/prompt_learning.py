@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import collect_critiques, of_people
@@ -59,6 +60,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of prompt learning."""

@@ -43,7 +43,7 @@ from whet.environments import Trajectory, Turn, play
 from whet.environments.advice import STOPS, Consulting
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn, task_model
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, named_fields, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -76,6 +76,7 @@ TOLERANCE = 1e-6
 ASK, ANSWER = "interaction_prompt", "answer"
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config(MultiTurnTraining):
     """Settings of Prompt-R1; the others are those of every training."""

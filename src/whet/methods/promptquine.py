@@ -34,6 +34,7 @@ from statistics import fmean
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -62,6 +63,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of PromptQuine."""

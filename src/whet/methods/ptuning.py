@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.soft_prompt import SoftPromptConfig, deploy_soft_prompt, train_soft_prompt
@@ -47,6 +48,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config(SoftPromptConfig):
     """Settings of p-tuning."""

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -52,6 +53,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of random search."""

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from whet.environments.environment import Environment, as_environment_type
-from whet.errors import UsageError
+from whet.errors import UsageError, named_fields
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import LABEL_SCORES, Method, MethodEntry, configure
 from whet.prompt import Prompt
@@ -59,6 +59,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of ReAnchor."""

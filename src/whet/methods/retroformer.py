@@ -41,7 +41,7 @@ from typing import Any
 from whet.environments.environment import Environment, as_environment_type
 from whet.environments.episodes import Actor, ActorObservation, Return
 from whet.environments.multiturn import MultiTurn, attempts
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, named_fields, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -70,6 +70,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config(Training):
     """Settings of Retroformer; the others are those of every training."""

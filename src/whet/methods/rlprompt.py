@@ -50,7 +50,7 @@ from typing import Any, Literal
 import numpy as np
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, named_fields, parameter
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -82,6 +82,7 @@ GAIN, DAMPING = 1.0, 10.0  # of the temperature's controller
 COLDEST, WARMEST = 0.1, 10.0
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of RLPrompt."""

@@ -34,6 +34,7 @@ from statistics import fmean, quantiles
 
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
+from whet.errors import named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -73,6 +74,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of SIMBA."""

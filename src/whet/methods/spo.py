@@ -33,6 +33,7 @@ from functools import partial
 from statistics import fmean
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -59,6 +60,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of SPO."""

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from whet.environments.environment import Environment, as_environment_type
-from whet.errors import UsageError
+from whet.errors import UsageError, named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -82,6 +82,7 @@ GAP = Gap(wrong=1.8, right=2.0)
 """The score of an answer: gap of the label probabilities, weighed by whether it is right (TEMPERA, section 3.3)."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of TEMPERA."""

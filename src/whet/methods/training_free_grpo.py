@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -61,6 +62,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of Training-Free GRPO."""

@@ -36,6 +36,7 @@ from typing import Literal
 import numpy as np
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import PositiveFloat, PositiveInt
 from whet.instructions.guard import secrets
 from whet.instructions.neighbours import trigrams
@@ -65,6 +66,7 @@ ENTRY = MethodEntry(
 )
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of ZOPO."""

@@ -88,7 +88,7 @@ def foreign_slots(
 ) -> list[str]:
     """A warning for the first marker that is none, piece of another template language, or slot that is none; in a single
     brace, or in braces that are not closed, only `fields` and `usual` names are meant."""
-    names = {*fields, *usual}
+    names = {name.casefold(): name for name in (*usual, *fields)}
     text = read_text(path) if path.is_file() else "\n".join(m.content for m in prompt.messages)
     for match in _MARKER.finditer(text):
         if not text[: match.start()].rstrip().endswith("<!--"):
@@ -100,8 +100,9 @@ def foreign_slots(
     for match in sorted((*_FOREIGN.finditer(text), *_named(text, names)), key=lambda one: one.start()):
         if not SLOT.fullmatch(match[0]):
             slot = next(filter(None, match.groups()), None) or next(
-                (n for n in names if re.search(rf"\b{re.escape(n)}\b", match[0])), "name"
+                (n for n in names.values() if re.search(rf"\b{re.escape(n)}\b", match[0])), "name"
             )
+            slot = names.get(slot.casefold(), slot)
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
             slot = next(iter(fields)) if slot not in fields and len(fields) == 1 else slot
             meant = f"Did you mean {{{{{slot}}}}}?" if slot in fields else "Slots are written {{name}}."
@@ -110,7 +111,7 @@ def foreign_slots(
                 "filters or comments."
             ]
     for match in _NEARLY.finditer(text):
-        if not SLOT.fullmatch(match[0]) and {match[1], match[2]} <= {None, *names}:
+        if not SLOT.fullmatch(match[0]) and {match[1], match[2]} <= {None, *names.values()}:
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
             fields = ", ".join(sorted(fields)) or "none"
             return [
@@ -125,11 +126,12 @@ def _line(text: str, offset: int) -> int:
 
 
 def _named(text: str, names: Collection[str]) -> Iterator[re.Match[str]]:
-    """Names of inputs in the marks of other tools; in angle brackets where no closing tag makes elements of them."""
+    """Names of inputs, whatever their case, in the marks of other tools; in angle brackets where no closing tag makes elements of
+    them."""
     for match in _NAMED.finditer(text):
         name = next(filter(None, match.groups()))
         tag = match[6] is not None and (f"</{name}>" in text or SLOT.search(text) is not None)
-        if name in names and not tag:
+        if name.casefold() in names and not tag:
             yield match
 
 

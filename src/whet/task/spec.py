@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from whet.environments import World
 from whet.environments.program import Program
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, named_fields
 from whet.models.addresses import split_address
 from whet.models.endpoint import check_headers, holds_secret, variables_in
 from whet.models.prices import Price
@@ -39,6 +39,7 @@ REGION_POLICIES = (ROUND_ROBIN, BLAME, ALL)
 """Which regions a search edits, where no region is named."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class ModelSpec:
     """How one role's model is reached and asked. None: the command line or a default decides.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from whet.arguments import checked, describe_keywords, select
+from whet.errors import named_fields
 from whet.prompt import Prompt
 from whet.task import memory
 from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords, TaskOfKeywords
@@ -17,6 +18,7 @@ from whet.task.save import save_task
 from whet.task.spec import SPLITS, TaskContent, with_gate, with_longest
 
 
+@named_fields
 @dataclass(frozen=True)
 class Task(TaskContent):
     """A task: a prompt, rows in three splits, and a reward. See `TaskContent` for its fields."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, named_fields
 
 
+@named_fields
 @dataclass(frozen=True)
 class Faults:
     """Probabilities (0 to 1, together at most 1) that a request meets a fault, and how the server behaves."""
@@ -119,6 +120,7 @@ _LOGPROBS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@named_fields
 @dataclass(frozen=True)
 class ServerBehaviour:
     """How the server behaves besides its faults.

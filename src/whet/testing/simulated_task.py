@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.models.scripted import choose, load
 from whet.rewards.text import ExactMatch
@@ -53,6 +54,7 @@ def review_world(
     return Environment(model, ExactMatch(), reviews(train), reviews(validation, 1000), labels, scores=scores)
 
 
+@named_fields
 @dataclass(frozen=True)
 class ConstantReward:
     """The same reward for every answer: no signal at all."""
