@@ -343,10 +343,11 @@ async def _test_new_rows(
     sealed = result["improvement"].get("sealed", result["improvement"])
     low, high = task.reward.low, task.reward.high
     baseline, best = ([r for b in done for r in b.answers[side]] for side in (0, 1))
+    examples = [row for b in done for row in b.rows]
     added = {
         "rows": len(baseline),
-        "baseline": summary(baseline, low, high),
-        "best": summary(best, low, high),
+        "baseline": summary(baseline, low, high, examples),
+        "best": summary(best, low, high, examples),
         "usage": usage(core),
     }
     verdict = {**asdict(opinion.verdict), "opening": opening.number, "test": ANYTIME, "rows": len(baseline)}

@@ -14,13 +14,23 @@ from whet.prompt import Prompt
 from whet.types import Message
 
 
+def sample_size(n: int, groups: int | None) -> str:
+    """Over how many rows a mean is, and in how many groups they are where they are not independent.
+
+    >>> sample_size(90, None), sample_size(90, 9)
+    ('n=90', 'n=90 rows in 9 groups')
+    """
+    return f"n={n}" if groups is None else f"n={n} rows in {quantity(groups, 'group')}"
+
+
 @dataclass(frozen=True)
 class MeanEstimate:
     """A mean over n examples with its 95% interval. Only `mean` and `n` are known of a run that an endpoint ended.
 
     `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`. `answered` of `of`
     rows enter the mean: those that neither the provider nor a limit kept an answer from, in a comparison for either prompt.
-    Where none was answered, the mean is not a number.
+    Where none was answered, the mean is not a number. `groups`: how many groups the rows form, over which the interval then is;
+    None where every row is independent.
     """
 
     mean: float
@@ -30,6 +40,7 @@ class MeanEstimate:
     method: str | None = None
     answered: int | None = None
     of: int | None = None
+    groups: int | None = None
 
     def __post_init__(self) -> None:
         """A mean that result.json does not know is not a number here."""
@@ -273,7 +284,8 @@ class Evaluation(JSONResult):
     def __repr__(self) -> str:
         if self.status == "planned":
             return f"Evaluation({self['task']!r}, {self.split}, planned)"
-        return f"Evaluation({self['task']!r}, {self.split}, {self.score}, n={self.score.n}, failed={self.failed})"
+        size = sample_size(self.score.n, self.score.groups)
+        return f"Evaluation({self['task']!r}, {self.split}, {self.score}, {size}, failed={self.failed})"
 
     def _repr_html_(self) -> str:
         from whet.reporting import evaluation_html

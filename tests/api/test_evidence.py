@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,26 @@ def test_rows_of_one_group_stay_in_one_split_and_are_clusters_of_the_gate() -> N
     assert len(set.union(*homes)) == 30 and len(task.train) > len(task.test) > 20
     result = whet.optimize(PROMPT, **words(data=grouped(), group="user"))
     assert result["improvement"]["clusters"] == len(homes[2]) < result["improvement"]["n"]
+    for side in (result.baseline, result.best):
+        assert side.test and side.validation
+        assert (side.test.groups, side.validation.groups) == (len(homes[2]), len(homes[1]))
+
+
+def test_the_interval_of_a_mean_is_over_groups(folder: Path) -> None:
+    """Rows of a user are all right or all wrong: 90 rows of 9 users tell as much as 9 rows."""
+    data = [
+        {"input": f"row {user} {i}", "target": "ab"[user % 2], "user": str(user)}
+        for user in range(30)
+        for i in range(10)
+    ]
+    words: dict[str, Any] = {"data": data, "reward": "exact_match", "lm": lambda m: "a"}
+    alone = whet.evaluate("Say {{input}}", **words).score
+    score = whet.evaluate("Say {{input}}", group="user", **words).score
+    assert alone.groups is None and score.groups == score.n // 10
+    assert score.low is not None and score.high is not None and score.high - score.low > 0.4
+    assert show.interval(asdict(score)).endswith(f"n={score.n} rows in {score.groups} groups")
+    lost = {**asdict(score), "n": score.n - 3, "answered": score.n - 3}
+    assert show.interval(lost).endswith(f"{score.n - 3} of {score.n} answered in {score.groups} groups")
 
 
 def test_bad_groups_are_refused_with_their_place(folder: Path) -> None:

@@ -135,7 +135,7 @@ def test_what_the_model_answered_is_an_answer_with_the_lowest_reward(error: str)
 
 def test_a_mean_is_that_of_the_answered_rows_and_says_of_how_many() -> None:
     before, _ = answers(10, 4)
-    assert summary(before, 0, 1) | {"low": 0, "high": 0} == {
+    assert summary(before, 0, 1, rows(10)) | {"low": 0, "high": 0} == {
         "mean": 0.0,
         "low": 0,
         "high": 0,
@@ -144,7 +144,7 @@ def test_a_mean_is_that_of_the_answered_rows_and_says_of_how_many() -> None:
         "answered": 6,
         "of": 10,
     }
-    assert summary(before[:4], 0, 1)["mean"] is None
+    assert summary(before[:4], 0, 1, rows(10))["mean"] is None
     assert mean_score([*before[:4], Rollout("a", "x", "x", 1.0)]).mean == 1.0
 
 

@@ -107,3 +107,77 @@ def test_the_interval_of_differences_is_students_with_one_more_row_of_no_differe
     assert difference_interval(values) == pytest.approx(expected, abs=0.005)
     low, high = difference_interval([1.0, 1.0])
     assert low < 0 < high, "two rows that agree prove nothing"
+
+
+def test_clusters_of_one_value_change_nothing() -> None:
+    for values in ([1.0, 0.0, 1.0, 1.0], [0.3, 0.9, 1.0, 0.2]):
+        assert interval(values, 0, 1, clusters=[7, 3, 5, 1]) == interval(values, 0, 1)
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0] * 5, [0.2, 0.7] * 5, [1.0] * 10])
+def test_one_cluster_says_nothing_about_others(values: list[float]) -> None:
+    found = interval(values, 0, 1, clusters=[0] * 10)
+    assert (found.low, found.high, found.n, found.groups) == (0, 1, 10, 1)
+
+
+@pytest.mark.parametrize("values", [[1.0, 0.0, 1.0, 1.0, 0.0, 1.0], [0.4, 0.1, 0.9, 1.0, 0.3, 0.8]])
+def test_copies_of_every_value_in_its_own_cluster_are_no_evidence(values: list[float]) -> None:
+    alone = interval(values, 0, 1)
+    copied = interval(
+        [v for v in values for _ in range(10)], 0, 1, clusters=[i for i in range(6) for _ in range(10)]
+    )
+    assert copied.mean == pytest.approx(alone.mean)
+    assert copied.low <= alone.low + 1e-9 and copied.high >= alone.high - 1e-9
+    assert (copied.n, copied.groups, copied.method) == (60, 6, alone.method)
+
+
+def test_a_cluster_number_for_every_value_is_needed() -> None:
+    with pytest.raises(UsageError, match="clusters has 1 numbers for 2 rows"):
+        interval([0.0, 1.0], 0, 1, clusters=[1])
+
+
+COVERAGE = [  # clusters, their sizes, correlation within a cluster, least coverage
+    (30, "equal", 1.0, 0.93),
+    (30, "equal", 0.3, 0.92),
+    (9, "equal", 1.0, 0.93),
+    (5, "equal", 0.5, 0.93),
+    (12, "unequal", 0.5, 0.90),
+]
+
+
+@pytest.mark.parametrize(("k", "sizes", "correlation", "least"), COVERAGE)
+@pytest.mark.parametrize("mean", [0.5, 0.8])
+def test_the_interval_over_clusters_holds_the_mean_about_as_often_as_it_says(
+    k: int, sizes: str, correlation: float, least: float, mean: float
+) -> None:
+    """30 users with 10 equal rows each: Wilson over rows held the mean in 4 of 12 cases."""
+    random = np.random.default_rng(7)
+    held, times = 0, 600
+    for _ in range(times):
+        rows = np.full(k, 10) if sizes == "equal" else random.integers(2, 30, k)
+        own = random.random(k) < mean
+        same_as_cluster = random.random(rows.sum()) < correlation**0.5
+        clusters = np.repeat(np.arange(k), rows)
+        values = np.where(same_as_cluster, own[clusters], random.random(rows.sum()) < mean)
+        found = interval(values.astype(float), 0, 1, clusters=clusters.tolist())
+        held += found.low <= mean <= found.high
+    assert held / times >= least
+
+
+def test_clusters_of_independent_values_cost_little() -> None:
+    random = np.random.default_rng(3)
+    values = (random.random(300) < 0.7).astype(float).tolist()
+    clusters = [i // 10 for i in range(300)]
+    found, alone = interval(values, 0, 1, clusters=clusters), interval(values, 0, 1)
+    assert found.high - found.low < 1.5 * (alone.high - alone.low)
+
+
+def test_graded_clusters_hold_the_mean() -> None:
+    random = np.random.default_rng(5)
+    held = 0
+    for _ in range(100):
+        values = np.repeat(random.beta(1.0, 1.0, 30), 10)
+        found = interval(values.tolist(), 0, 1, clusters=[i // 10 for i in range(300)])
+        held += found.low <= 0.5 <= found.high
+        assert found.method == "confidence sequence"
+    assert held >= 95

@@ -27,6 +27,7 @@ from whet.reporting import (
     start_sentences,
     warnings_of,
 )
+from whet.results import sample_size
 
 CONFUSIONS = 5
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
@@ -56,7 +57,9 @@ def interval(score: Mapping[str, Any] | None) -> str:
     if score is None:
         return "not tested"
     answered, of = score.get("answered"), score.get("of")
-    count = f"n={score['n']}" if answered == of else f"{answered} of {of} answered"
+    count = sample_size(score["n"], score.get("groups"))
+    if answered != of:
+        count = f"{answered} of {of} answered" + count.removeprefix(f"n={score['n']} rows")
     if score["mean"] is None:
         return f"no answer  {count}"
     return (

@@ -12,7 +12,7 @@ import click
 from whet.cli.common import emit, examples, json_option, visible, warn
 from whet.errors import UsageError, did_you_mean, show_size
 from whet.prompt import MASK, Prompt
-from whet.results import Evaluation, MeanEstimate, RunResult
+from whet.results import Evaluation, MeanEstimate, RunResult, sample_size
 from whet.running import find_run, read_result
 from whet.types import Message
 
@@ -152,7 +152,7 @@ def _facts(result: RunResult | Evaluation) -> Iterator[str]:
 
 
 def _score(score: MeanEstimate | None) -> str:
-    return "not measured" if score is None else f"{score} (n={score.n})"
+    return "not measured" if score is None else f"{score} ({sample_size(score.n, score.groups)})"
 
 
 def _doubts(result: RunResult | Evaluation) -> Iterator[str]:

@@ -79,15 +79,16 @@ class Tested:
     validation: Sequence[Rollout]
     test: Sequence[Rollout]
 
-    def as_json(self, low: float, high: float, pairs: Sequence[int]) -> dict[str, Any]:
-        """The prompt, and its two scores with their intervals; of the test, that on `pairs`."""
+    def as_json(self, task: Task, low: float, high: float, pairs: Sequence[int]) -> dict[str, Any]:
+        """The prompt, and its two scores with their intervals on rows of `task`; of the test, that on `pairs`."""
+        test = [self.test[i] for i in pairs]
         return {
             **written_prompt(self.candidate.prompt),
             "id": self.candidate.id,
             "operator": self.candidate.operator,
             **({} if self.candidate.system is None else {"system": self.candidate.system}),
-            "validation": summary(self.validation, low, high),
-            "test": {**summary([self.test[i] for i in pairs], low, high), "of": len(self.test)},
+            "validation": summary(self.validation, low, high, task.validation),
+            "test": {**summary(test, low, high, task.test), "of": len(self.test)},
         }
 
 
@@ -168,8 +169,8 @@ async def final_evaluation(
         "status": "budget_exhausted" if search.reason else "completed",
         "ended_by": search.reason or end_of_method(core, task.prompt.id),
         "tested": True,
-        "baseline": start.as_json(low, high, pairs),
-        "best": best.as_json(low, high, pairs),
+        "baseline": start.as_json(task, low, high, pairs),
+        "best": best.as_json(task, low, high, pairs),
         "improvement": {**asdict(opinion.verdict), "opening": opening.number},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
         **_label_figures(task, start, best),
@@ -483,7 +484,7 @@ async def execute_evaluation(
         "split": split,
         "models": dict(plan.addresses),
         "simulated": core.caller.simulated,
-        "score": summary(rollouts, env.reward.low, env.reward.high),
+        "score": summary(rollouts, env.reward.low, env.reward.high, examples),
         "parts": dict(mean_score(rollouts).parts),
         "failed": sum(r.error is not None for r in rollouts),
         **({} if (by_label := label_figures(task, examples, rollouts)) is None else {"labels": by_label}),

@@ -106,14 +106,21 @@ def answered_pairs(answers: Answers) -> list[int]:
     return [i for i, pair in enumerate(zip(*answers, strict=True)) if all(r.answered for r in pair)]
 
 
-def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, Any]:
+def summary(
+    rollouts: Sequence[Rollout], low: float, high: float, examples: Sequence[Example]
+) -> dict[str, Any]:
     """Mean reward in [low, high] with its 95% interval over the rollouts that were answered, their number, how the interval was
-    made, and of how many rollouts they are. The mean of none is None."""
-    rewards = [r.reward for r in rollouts if r.answered]
-    counts = {"answered": len(rewards), "of": len(rollouts)}
-    if not rewards:
+    made, and of how many rollouts they are. The mean of none is None.
+
+    Where several of them belong to one group of the `examples`, the interval is over groups, and `groups` counts them.
+    """
+    known = [r for r in rollouts if r.answered]
+    counts = {"answered": len(known), "of": len(rollouts)}
+    if not known:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": None, **counts}
-    bounds = interval(rewards, low, high)
+    group = {e.id: e.group for e in examples}
+    clusters = clusters_of(range(len(known)), [group[r.example_id] for r in known])
+    bounds = interval([r.reward for r in known], low, high, clusters=clusters)
     return {
         "mean": bounds.mean,
         "low": bounds.low,
@@ -121,6 +128,7 @@ def summary(rollouts: Sequence[Rollout], low: float, high: float) -> dict[str, A
         "n": bounds.n,
         "method": bounds.method,
         **counts,
+        **({} if bounds.groups is None else {"groups": bounds.groups}),
     }
 
 

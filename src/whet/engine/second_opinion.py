@@ -56,7 +56,7 @@ async def second_opinion(
     second = decide(halves, reward, clusters or range(len(examples)), alpha)
     pairs = answered_pairs(halves)
     means = {
-        side: {**summary([half[i] for i in pairs], reward.low, reward.high), "of": len(half)}
+        side: {**summary([half[i] for i in pairs], reward.low, reward.high, examples), "of": len(half)}
         for side, half in zip(("baseline", "best"), halves, strict=True)
     }
     figures = {"reward": reward.name, "judge": judge, **means, **asdict(second)}

@@ -144,7 +144,7 @@ class TransferTest:
             "split": trial.split,
             "models": dict(trial.addresses),
             "simulated": core.caller.simulated,
-            "score": summary(rollouts, low, high),
+            "score": summary(rollouts, low, high, rows),
             "rewards": [r.reward for r in rollouts],
             "failed": sum(r.error is not None for r in rollouts),
             "unanswered": [i for i, rollout in enumerate(rollouts) if not rollout.answered],

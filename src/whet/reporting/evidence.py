@@ -11,7 +11,7 @@ from whet.reporting.examples import fold_text, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
 from whet.reporting.programs import diff_of_each
-from whet.reporting.record import Record, finite_number, side
+from whet.reporting.record import Record, finite_number, in_groups, side
 
 MOST_FAILURES = 100
 
@@ -154,5 +154,6 @@ def _interval(
 ) -> Html:
     """A mean, the ends of its interval, and over how many rows and how that was made."""
     ends = f"{number_format.reward(score.get('low'), digits)} to {number_format.reward(score.get('high'), digits)}"
-    made = ", ".join([f"n = {number_format.count(score.get('n'))}", *filter(None, [score.get("method")])])
+    rows = f"n = {number_format.count(score.get('n'))}{in_groups(score)}"
+    made = ", ".join([rows, *filter(None, [score.get("method")])])
     return join(say(score.get("mean"), digits), el("small", ends), el("small", made))

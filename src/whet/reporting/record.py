@@ -12,6 +12,7 @@ import orjson
 
 from whet.engine.journal import read_events, read_rows
 from whet.engine.run_folder import read_header
+from whet.errors import quantity
 from whet.prompt import Prompt
 from whet.search.over_optimisation import trained_reward
 from whet.types import ROLES, Message
@@ -222,11 +223,19 @@ def rows_of(score: Mapping[str, Any]) -> str:
 
     >>> rows_of({"n": 90}), rows_of({"n": 87, "answered": 87, "of": 90})
     ('90 examples', '87 of 90 examples answered')
+    >>> rows_of({"n": 90, "groups": 9})
+    '90 examples in 9 groups'
     """
     n, answered, of = (finite_number(score.get(key)) for key in ("n", "answered", "of"))
     if answered is not None and of is not None and answered < of:
-        return f"{answered:,.0f} of {of:,.0f} examples answered"
-    return "– examples" if n is None else f"{n:,.0f} example" + ("" if n == 1 else "s")
+        return f"{answered:,.0f} of {of:,.0f} examples answered{in_groups(score)}"
+    return "– examples" if n is None else f"{n:,.0f} example" + ("" if n == 1 else "s") + in_groups(score)
+
+
+def in_groups(score: Mapping[str, Any]) -> str:
+    """What follows the number of rows of a score where they form groups."""
+    groups = finite_number(score.get("groups"))
+    return "" if groups is None else f" in {quantity(int(groups), 'group')}"
 
 
 def finite_number(value: Any) -> float | None:

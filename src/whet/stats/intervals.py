@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from whet.errors import UsageError, show_size
-from whet.stats.betting import confidence_sequence, unit_values
-from whet.stats.rates import wilson
+from whet.stats.betting import ClusterBets, confidence_sequence, unit_values
+from whet.stats.paired import Array, cluster_sums
+from whet.stats.rates import score_interval, student_quantile, wilson
 
 WILSON = "Wilson"
 SEQUENCE = "confidence sequence"
@@ -19,17 +19,26 @@ SEQUENCE = "confidence sequence"
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Mean of n values with the ends of its confidence interval: low <= mean <= high. `method`: `WILSON` or `SEQUENCE`."""
+    """Mean of n values with the ends of its confidence interval: low <= mean <= high. `method`: `WILSON` or `SEQUENCE`.
+    `groups`: how many clusters the values form; None where each is its own."""
 
     mean: float
     low: float
     high: float
     n: int
     method: str
+    groups: int | None = None
 
 
-def interval(values: Sequence[float], low: float, high: float, confidence: float = 0.95) -> Interval:
-    """Confidence interval for the mean of independent values in the declared range [low, high].
+def interval(
+    values: Sequence[float],
+    low: float,
+    high: float,
+    confidence: float = 0.95,
+    clusters: Sequence[int] | None = None,
+) -> Interval:
+    """Confidence interval for the mean of values in the declared range [low, high]: independent ones, or those of independent
+    `clusters`, of which each value has its number.
 
     Values that all sit at the two ends of the range (right or wrong) get the score interval of Wilson
     (1927, JASA 22:209-212): its coverage is close to `confidence` on average over the possible means,
@@ -37,8 +46,12 @@ def interval(values: Sequence[float], low: float, high: float, confidence: float
     present n (`confidence_sequence`): valid for every distribution on the range and every n,
     after any number of looks, and wider than an interval that trusts the normal approximation.
 
-    Raises UsageError for no values, a value outside the range, an empty range, or a confidence outside
-    (0, 1).
+    Of clusters, Wilson's interval is that of as many independent values as the clusters are worth
+    (`_worth`), with Student's quantile in place of the normal one, and the confidence sequence stakes the sums
+    of the clusters (`ClusterBets`). The mean is that over values: a cluster weighs what its values do.
+
+    Raises UsageError for no values, a value outside the range, an empty range, a confidence outside
+    (0, 1), or where `clusters` has not one number for each value.
     """
     if not 0.0 < confidence < 1.0:
         raise UsageError(f"confidence is {confidence}; it must lie in (0, 1).")
@@ -46,12 +59,46 @@ def interval(values: Sequence[float], low: float, high: float, confidence: float
     n = len(unit)
     mean = min(high, max(low, math.fsum(values) / n))
     method = WILSON if np.all((unit == 0.0) | (unit == 1.0)) else SEQUENCE
-    if method == WILSON:
+    sums, sizes = cluster_sums(unit, clusters)
+    groups = len(sums) if len(sums) < n else None
+    if groups is not None:
+        below, above = _clustered(sums, sizes, method, confidence)
+    elif method == WILSON:
         below, above = wilson(int(unit.sum()), n, confidence)
-        below, above = low + (high - low) * below, low + (high - low) * above
     else:
-        below, above = confidence_sequence(values, low, high, 1.0 - confidence)
-    return Interval(mean, min(mean, max(low, below)), max(mean, min(high, above)), n, method)
+        below, above = confidence_sequence(unit, 0.0, 1.0, 1.0 - confidence)
+    below, above = low + (high - low) * below, low + (high - low) * above
+    return Interval(mean, min(mean, max(low, below)), max(mean, min(high, above)), n, method, groups)
+
+
+def _clustered(sums: Array, sizes: Array, method: str, confidence: float) -> tuple[float, float]:
+    """The ends of the interval of `sum sums / sum sizes` over clusters of values in [0, 1]; one cluster tells nothing."""
+    if len(sums) == 1:
+        return 0.0, 1.0
+    if method == SEQUENCE:
+        below, above = ClusterBets(2 * sums - sizes, sizes, sizes.max()).interval(1.0 - confidence)
+        return (1.0 + below) / 2, (1.0 + above) / 2
+    worth = _worth(sums, sizes)
+    share = float(sums.sum() / sizes.sum())
+    return score_interval(share * worth, worth, student_quantile((1.0 + confidence) / 2, len(sums) - 1))
+
+
+def _worth(sums: Array, sizes: Array) -> float:
+    """How many independent right-or-wrong values tell as much as these clusters: between sum^2 / sum of squares of the sizes
+    and their number.
+
+    That is the number of values over the design effect (Kish 1965), estimated from the linearised variance of a ratio. One more
+    cluster of the usual size with equal values is counted in: a few clusters that are alike by chance do not show that their
+    values are independent.
+    """
+    n, k = float(sizes.sum()), len(sizes)
+    usual = float(sizes @ sizes) / n
+    share = float(sums.sum()) / n
+    guess = (share * k + 0.5) / (k + 1)
+    extra = guess * (1.0 - guess) * usual
+    between = float(((sums - share * sizes) ** 2).sum()) * k / (k - 1)
+    effect = (between + extra * usual) / (n * share * (1.0 - share) + extra)
+    return n / min(usual, max(1.0, effect))
 
 
 def difference_interval(differences: Sequence[float]) -> tuple[float, float]:
@@ -61,10 +108,11 @@ def difference_interval(differences: Sequence[float]) -> tuple[float, float]:
     a search may, the gate does not. Needs one difference.
     """
     values = [*differences, 0.0]
-    v, z = len(values) - 1, NormalDist().inv_cdf(0.975)
-    t = z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v * v)
+    v = len(values) - 1
     mean = math.fsum(values) / len(values)
-    half = t * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / v / len(values))
+    half = student_quantile(0.975, v) * math.sqrt(
+        math.fsum((value - mean) ** 2 for value in values) / v / len(values)
+    )
     return mean - half, mean + half
 
 

@@ -14,11 +14,30 @@ def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf((1.0 + confidence) / 2.0)
+    return score_interval(hits, n, NormalDist().inv_cdf((1.0 + confidence) / 2.0))
+
+
+def score_interval(hits: float, n: float, z: float) -> tuple[float, float]:
+    """Wilson's interval of `hits` of `n`, neither of which need be whole, with the quantile `z`."""
     p, z2 = hits / n, z * z
     centre, scale = p + z2 / (2 * n), 1 + z2 / n
     half = z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+
+def student_quantile(level: float, freedom: int) -> float:
+    """Quantile of Student's t: exact for 1 and 2 degrees of freedom, else the expansion of Fisher and Cornish (1960).
+
+    >>> [round(student_quantile(0.975, v), 2) for v in (1, 2, 3, 5, 30)]
+    [12.71, 4.3, 3.16, 2.57, 2.04]
+    """
+    if freedom == 1:
+        return math.tan(math.pi * (level - 0.5))
+    if freedom == 2:
+        return (2 * level - 1) / math.sqrt(2 * level * (1 - level))
+    z, v = NormalDist().inv_cdf(level), freedom
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / v + second / v**2 + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
 
 
 def newcombe(before: tuple[int, int], after: tuple[int, int]) -> tuple[float, float, float]:
