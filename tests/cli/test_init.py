@@ -663,15 +663,22 @@ def test_every_column_reaches_the_model_whatever_it_is_called(column: str) -> No
     assert bool(changed) == (column in ("Price ($)", "2024", "what?"))
 
 
-def test_labels_that_differ_in_case_become_one_and_are_said() -> None:
-    name = write_csv(
-        "t.csv", ("body", body), ("label", lambda n: ("refund", "refund", "Refund ", "other")[n % 4]), rows=40
-    )
+@pytest.mark.parametrize(
+    ("spellings", "kept"),
+    [
+        (("refund", "refund", "Refund ", "other"), "refund"),
+        (("café", "café", "cafe\u0301", "other"), "café"),
+        (("refund", "refund", "re\u200bfund", "other"), "refund"),
+    ],
+)
+def test_labels_that_are_compared_as_equal_become_one_and_are_said(
+    spellings: tuple[str, ...], kept: str
+) -> None:
+    name = write_csv("t.csv", ("body", body), ("label", lambda n: spellings[n % 4]), rows=40)
     values = init("--from", name)
-    assert set(whet.Task.load("mytask").labels) == {"refund", "other"}
-    assert any(
-        "differ only in case or blanks: Refund , refund are refund" in line for line in values["chosen"]
-    )
+    assert set(whet.Task.load("mytask").labels) == {kept, "other"}
+    both = ", ".join(sorted({spellings[0], spellings[2]}))
+    assert any(f"equal where answers are compared: {both} are {kept}" in line for line in values["chosen"])
 
 
 CHATS = {

@@ -130,12 +130,21 @@ SETTINGS = {
     "one label": Case("task.yaml:5", ("at least two", "1", "labels: [positive"), "labels: [a]\n"),
     "labels text": Case("task.yaml:5", ("list", "'a, b'", "labels: ["), "labels: a, b\n"),
     "label twice": Case("task.yaml:7", ('"A" appears twice', "Keep one"), "labels:\n- a\n- A\n"),
+    "label in another form": Case(
+        "task.yaml:7", ('appears twice, for "é" is equal', "Keep one"), 'labels:\n- é\n- "e\\u0301"\n'
+    ),
+    "label with an invisible character": Case(
+        "task.yaml:7", ('appears twice, for "a" is equal', "Keep one"), 'labels:\n- a\n- "a\\u200b"\n'
+    ),
     "verbalizer alone": Case("task.yaml:5", ("needs `labels`", "Add labels"), "verbalizer: {a: b}\n"),
     "verbalizer key": Case(
         "task.yaml:6", ('"yess"', 'Did you mean "yes"'), LABELS + "verbalizer: {yess: a}\n"
     ),
     "word twice": Case(
         "task.yaml:6", ('"ok"', "yes and for no", "own"), LABELS + "verbalizer: {yes: ok, no: OK}\n"
+    ),
+    "word in another form": Case(
+        "task.yaml:6", ("yes and for no", "own"), LABELS + 'verbalizer: {yes: é, no: "e\\u0301"}\n'
     ),
     "word is a label": Case(
         "task.yaml:6", ('"no"', "Give each"), LABELS + "verbalizer: {yes: no, no: never}\n"

@@ -76,7 +76,7 @@ def find_labels(targets: Sequence[Any]) -> list[str]:
         return []
     counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)
     numbers = len(counts) > MOST_NUMBERS and all(_is_number(text) for text in counts)
-    if numbers or not are_few(counts, len(targets)) or len({c.casefold() for c in counts}) < len(counts):
+    if numbers or not are_few(counts, len(targets)) or len({fold(c).strip() for c in counts}) < len(counts):
         return []
     return sorted(counts)
 

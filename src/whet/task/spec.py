@@ -24,6 +24,7 @@ from whet.task.decode import decode, field_names, set_fields
 from whet.task.task_file import BudgetEntry, ModelEntry, ModelsEntry, PolicyEntry, SplitsEntry
 from whet.task.tree import Node
 from whet.types import ROLES, Example
+from whet.words import fold
 
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5
@@ -368,8 +369,8 @@ def read_splits(node: Node | None) -> Fractions:
 def read_labels(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:
     """Label to word, in the order of the file; empty without labels.
 
-    Raises UsageError for fewer than two labels, a repeated label or word (case ignored), a word for no label,
-    or a word that is another label.
+    Raises UsageError for fewer than two labels, labels or words that are equal where answers are compared, a word for no
+    label, or a word that is another label.
     """
     if labels is None:
         if verbalizer is not None:
@@ -382,9 +383,13 @@ def read_labels(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:
         labels.refuse(f"`labels` needs at least two labels; there are {len(items)}. Write {example}.")
     seen: dict[str, str] = {}
     for item in items:
-        if item.raw.strip().casefold() in seen:
-            item.refuse(f'the label "{item.raw}" appears twice (case is ignored). Keep one.')
-        seen[item.raw.strip().casefold()] = item.raw
+        form = fold(item.raw).strip()
+        if form in seen:
+            same = (
+                "" if item.raw == seen[form] else f', for "{seen[form]}" is equal where answers are compared'
+            )
+            item.refuse(f'the label "{item.raw}" appears twice{same}. Keep one.')
+        seen[form] = item.raw
     result = {label: label for label in words}
     owner = verbalizer or labels
     for label, node in (verbalizer.mapping("`verbalizer`") if verbalizer else {}).items():
@@ -394,10 +399,8 @@ def read_labels(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:
             )
         result[label] = node.text(f"the word for {label}", "one word")
     for label, word in result.items():
-        rival = seen.get(word.strip().casefold(), label)
-        others = [
-            k for k, w in result.items() if k != label and w.strip().casefold() == word.strip().casefold()
-        ]
+        rival = seen.get(fold(word).strip(), label)
+        others = [k for k, w in result.items() if k != label and fold(w).strip() == fold(word).strip()]
         if rival != label or others:
             owner.refuse(
                 f'the word "{word}" stands for {label} and for {others[0] if others else rival}. '

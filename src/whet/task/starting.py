@@ -16,7 +16,7 @@ from whet.prompt import Prompt
 from whet.rewards import choose_reward
 from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few, why_no_labels
 from whet.stats import fewest_clusters, opening_alpha
-from whet.task.examples import LEAK, fold_text
+from whet.task.examples import LEAK
 from whet.task.files import read_text
 from whet.task.imported_data import ImportedData
 from whet.task.memory import LONGEST_PATH, names_prompt_file
@@ -26,6 +26,7 @@ from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
 from whet.task.task import Task, load_task
 from whet.task.tree import write_yaml
+from whet.words import fold
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_slot
 
@@ -221,7 +222,7 @@ def _text_of(value: Any) -> str:
 
 
 def _folded(value: Any) -> str:
-    return fold_text(_text_of(value))
+    return fold(" ".join(_text_of(value).split()))
 
 
 def _plain(name: str) -> str:
@@ -327,8 +328,8 @@ def _reason_for(target: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
-    """Write targets that differ only in case and blanks in their most frequent spelling, where that makes labels of them; and
-    whole numbers that are all written with `.0` without it."""
+    """Write targets that are equal where answers are compared in their most frequent spelling, where that makes labels of
+    them; and whole numbers that are all written with `.0` without it."""
     targets = [row.get("target") for row in rows]
     texts = [target for target in targets if isinstance(target, str)]
     if not rows or len(texts) < len(rows):
@@ -350,7 +351,7 @@ def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
     groups = "; ".join(
         f"{', '.join(group)} are {best[_folded(group[0])]}" for group in same if len(group) > 1
     )
-    chosen.append(f"targets that differ only in case or blanks: {groups}")
+    chosen.append(f"targets that are equal where answers are compared: {groups}")
 
 
 def _others(names: Sequence[str], inputs: Sequence[str], target: str | None) -> str:
