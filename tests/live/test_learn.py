@@ -211,6 +211,27 @@ def test_rows_are_learned_once(prompt: Path) -> None:
     assert files(prompt.parent) == before
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("- Use SI units.", "- Use SI units."),
+        ("* Use SI units.", "- Use SI units."),
+        ("- - Use SI units.", "- Use SI units."),
+        ("- Use SI units.\n  Also in tables.", "- Use SI units.\n  Also in tables."),
+        ("- Use units:\n  - metre\n  - gram", "- Use units:\n  - metre\n  - gram"),
+        ("-5 is cold.", "- -5 is cold."),
+        ("- metre\n- gram", "- - metre\n  - gram"),
+    ],
+)
+def test_an_instruction_that_begins_with_a_list_mark_gets_no_second_one(
+    prompt: Path, text: str, line: str
+) -> None:
+    generate_events(prompt, {"id": "r", "instruction": text})
+    assert f"- Be polite.\n{line}\n<!-- whet:end -->" in prompt.read_text()
+    generate_events(prompt, {"id": "c", "comment": "Feet again."}, write=lambda group: f"{text} Always.")
+    assert f"{line}\n{line} Always.\n<!-- whet:end -->" in prompt.read_text()
+
+
 def test_the_same_instruction_supports_the_one_that_stands_there(prompt: Path) -> None:
     generate_events(prompt, ROW)
     text = prompt.read_text()

@@ -370,7 +370,7 @@ def test_without_a_model_a_person_writes_what_is_learned(database: Database, tmp
 def test_a_person_may_say_it_in_other_words_than_the_reader(world: World) -> None:
     world.say("Way too chatty.", "a")
     assert world.step() is None
-    assert world.learner.write("shop/p", "r1", "One sentence is enough.", actor="bob") == "r1"
+    assert world.learner.write("shop/p", "r1", "- One sentence is enough.", actor="bob") == "r1"
     lesson = world.step()
     assert lesson is not None and lesson.outcome == "proposed"
     assert [(d.text, d.author) for d in lesson.requirements] == [("One sentence is enough.", "bob")]

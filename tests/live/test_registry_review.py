@@ -122,7 +122,7 @@ def test_the_author_does_not_approve(registry: Registry) -> None:
     with pytest.raises(UsageError, match="somebody else approves"):
         registry.decide(found.id, APPROVE, actor="bob")
     assert registry.proposal(found.id).state == "open"
-    edit = Decision("edit", "shorter", texts={"i3": "Be very brief."})
+    edit = Decision("edit", "shorter", texts={"i3": "- Be very brief."})
     with pytest.raises(UsageError, match="somebody else approves"):
         registry.decide(found.id, edit, actor="bob")
     assert registry.labels("p") == {"latest": 1, "production": 1}

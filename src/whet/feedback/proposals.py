@@ -39,7 +39,7 @@ from whet.instructions.propose import propose_events as propose_change
 from whet.instructions.questions import Critique
 from whet.models.callable import ModelChoice
 from whet.prompt.events import Event, Merge, Read, Rollback, event_to_json
-from whet.prompt.instructions import Instruction, Ledger, fold_events, reason_to_refuse
+from whet.prompt.instructions import Instruction, Ledger, fold_events, reason_to_refuse, without_list_mark
 from whet.prompt.ledger import Change, changes, render_instructions, write_ledger
 from whet.run import Run
 from whet.types import content_hash
@@ -150,7 +150,9 @@ async def propose_learning(
         opening = document.events(stored, at)
         draft = Draft(document, request.accepted, intake.rows, at, list(opening))
         for row in intake.instructed:
-            draft.write(str(row.instruction), critiques_of(row)[0], [row.id], row.user or HAND)
+            draft.write(
+                without_list_mark(str(row.instruction)), critiques_of(row)[0], [row.id], row.user or HAND
+            )
         groups = await _read_or_grouped(session, draft, intake, request)
     if write is not None:
         groups = tuple(replace(group, instruction=_write_instruction(write, group)) for group in groups)
@@ -310,7 +312,7 @@ def _write_instruction(write: Write, group: Group) -> str:
         raise UsageError(
             f"{parameter('write')} must return a text, empty for no instruction; this is {shown(text)}."
         )
-    text = repair_surrogates(text).strip()
+    text = without_list_mark(repair_surrogates(text).strip())
     reason = reason_to_refuse(text) if text else None
     if reason is not None:
         raise UsageError(f"The instruction {text[:60]!r} cannot be used: {reason}. Write another one.")

@@ -35,6 +35,7 @@ from whet_client.prompt.slots import SLOT
 
 LONGEST = 4000
 
+_LIST_MARK = re.compile(r"[-*•][ \t]+(?=\S)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 
 
@@ -115,6 +116,20 @@ def reason_to_refuse(text: str) -> str | None:
     if _CONTROL.search(text) or any("\ud800" <= c <= "\udfff" for c in text):
         return "the text contains a control character"
     return None
+
+
+def without_list_mark(text: str) -> str:
+    """A text without the list mark that stands before its only item; a list of several items stays as it is.
+
+    >>> without_list_mark("- Use SI units.\\n  Always."), without_list_mark("- one\\n- two")
+    ('Use SI units.\\nAlways.', '- one\\n- two')
+    """
+    mark = _LIST_MARK.match(text)
+    lines = text[mark.end() :].split("\n") if mark else []
+    if mark is None or any(_LIST_MARK.match(line) for line in lines[1:]):
+        return text
+    indent = re.compile(rf"\A[ \t]{{1,{mark.end()}}}")
+    return without_list_mark("\n".join([lines[0], *(indent.sub("", line) for line in lines[1:])]))
 
 
 def fold_events(events: Iterable[Event]) -> Ledger:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.errors import UsageError, WhetError
 from whet.instructions.guard import visible
-from whet.prompt.instructions import reason_to_refuse
+from whet.prompt.instructions import reason_to_refuse, without_list_mark
 from whet_live.database import Database, ListPage, iso
 from whet_live.learner import learner_store
 from whet_live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
@@ -127,7 +127,7 @@ class Learner:
 
         It becomes part of the next update in these words, with the actor as its author.
         """
-        text = text.strip()
+        text = without_list_mark(text.strip())
         if (why := reason_to_refuse(text)) is not None:
             raise UsageError(f"This cannot be an instruction: {why}.")
         requirement = next((one for one in self._requirements(name) if one.key == key), None)

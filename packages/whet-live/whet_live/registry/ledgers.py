@@ -9,7 +9,7 @@ from whet.errors import UsageError, did_you_mean
 from whet.feedback.prompt_file import drawn_fence
 from whet.prompt import Prompt
 from whet.prompt.events import PROPOSED, Add, Decide, Event, Merge, Resolve, Rewrite
-from whet.prompt.instructions import estimate_tokens, fold_events
+from whet.prompt.instructions import estimate_tokens, fold_events, without_list_mark
 from whet.prompt.ledger import changes, newline_of, read_ledger, render_instructions
 from whet.types import Message
 from whet_live.registry.values import Ledgers, ProposalUnit
@@ -114,6 +114,6 @@ def edited_events(new: Sequence[Event], texts: Mapping[str, str], actor: str, at
         Rewrite(
             id=key, text=text, author=actor, at=at, tokens=estimate_tokens(text), reason=f"edited by {actor}"
         )
-        for key, text in texts.items()
+        for key, text in ((key, without_list_mark(text)) for key, text in texts.items())
     ]
     return (*new, *edits)
