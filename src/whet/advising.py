@@ -88,7 +88,7 @@ async def aadvise(
     model = await _model(known, "task", options)
     start = None
     if missing is None and reward["problem"] is None:
-        start = await _measured(known, options, model)
+        start = await _measure_start(known, options, model)
     facts = _facts(known, options, model, reward["critiques"])
     fitting, unfit = _methods(facts)
     named = _spec(known, "task", options).named
@@ -205,7 +205,7 @@ def _spec(task: Task, role: str, options: Options) -> ModelSpec:
     return with_base_url(spec, options.base_url, first)
 
 
-async def _measured(task: Task, options: Options, model: LanguageModel | None) -> dict[str, Any] | None:
+async def _measure_start(task: Task, options: Options, model: LanguageModel | None) -> dict[str, Any] | None:
     """The mean of the start prompt on some validation rows, by models whose calls cost nothing; None where one of them does."""
     models = [model]
     if JUDGE in task.reward.needs and _spec(task, "judge", options).named:
@@ -354,7 +354,7 @@ def _first(
         steps.append("Name the task model: --lm provider/name, or `models: {task: ...}` in task.yaml.")
     elif missing is not None:
         steps.append(f"Before a run: {missing}")
-    steps += [] if plan is None else _unbounded(plan)
+    steps += [] if plan is None else _warn_of_unbounded_cost(plan)
     if model is None or not (model.local or model.simulated):
         steps.append(
             f"Measure the start prompt: whet evaluate {task.folder} ({quantity(len(task.validation), 'row')})."
@@ -362,7 +362,7 @@ def _first(
     return steps
 
 
-def _unbounded(plan: Mapping[str, Any]) -> list[str]:
+def _warn_of_unbounded_cost(plan: Mapping[str, Any]) -> list[str]:
     """What the plan of a run lacks to hold its cost."""
     steps = []
     if plan["output_limit"]:

@@ -140,7 +140,7 @@ def select(group: type[K], keywords: Mapping[str, Any]) -> K:
 
 
 @functools.cache
-def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
+def _declaration_of(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
     hints = typing.get_type_hints(function)
     for group in getattr(function, "__keywords__", ()):
         hints |= typing.get_type_hints(group)
@@ -148,7 +148,7 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[
 
 
 def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
-    signature, hints = _declared(function)
+    signature, hints = _declaration_of(function)
     for name in kwargs:
         if name not in signature.parameters:
             raise UsageError(f'There is no option "{name}".{_meant(name, signature.parameters)}')

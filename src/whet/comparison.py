@@ -336,7 +336,7 @@ def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
         "promoted": sum(r["improvement"]["promoted"] for r in mine),
         "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
         "cost_usd": _mean_cost(mine),
-        "price_unknown": _unpriced(mine),
+        "price_unknown": _roles_without_price(mine),
         **({"objectives": _objectives_summary(mine)} if any(r.get("objectives") for r in mine) else {}),
         "readability": _readability_summary([r["readability"] for r in mine]),
         **({"transfer": _transfer_summary([r["transfer"] for r in mine])} if "transfer" in mine[0] else {}),
@@ -359,7 +359,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _unpriced(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _roles_without_price(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The roles whose calls `cost_usd` lacks."""
     return list(dict.fromkeys(role for row in rows for role in row["usage"].get("price_unknown", ())))
 
@@ -401,5 +401,5 @@ def _transfer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         }
         summary["calls"] = fmean(sum(f["usage"]["calls"].values()) for f in tried)
         summary["cost_usd"] = _mean_cost(tried)
-        summary["price_unknown"] = _unpriced(tried)
+        summary["price_unknown"] = _roles_without_price(tried)
     return summary

@@ -72,7 +72,7 @@ async def atransfer(
     if not models:
         raise UsageError(f"Name at least one model with {parameter('lm', 'provider/name')}.")
     folder = find_run(run, root)
-    result, header = _finished(folder)
+    result, header = _read_finished(folder)
     known = _task(folder, header, task)
     if judge_lm is None and not known.models["judge"].named:
         judge_lm = header["models"].get("judge")
@@ -90,12 +90,12 @@ async def atransfer(
     try:
         with display_progress(progress) as shown:
             trials = _Trials(folder, known, result, assembly, options.budget, split, shown)
-            return TransferResult(await _tried(trials, options, models, on_plan))
+            return TransferResult(await _try_models(trials, options, models, on_plan))
     finally:
         await assembly.close()
 
 
-async def _tried(
+async def _try_models(
     trials: _Trials, options: Options, models: Sequence[ModelChoice | Mapping[str, Any]], on_plan: OnPlan
 ) -> dict[str, Any]:
     """The result of all models, or their plans only. Raises UsageError before anything is paid."""
@@ -117,7 +117,7 @@ async def _tried(
     return {**trials.summary(rows), "status": "planned" if options.dry_run else "completed", "plans": named}
 
 
-def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Result and header of a finished run. Raises UsageError for anything else."""
     result, header = read_result(folder), read_header(folder) or {}
     if "improvement" not in result or result.get("status") == "stopped" or not result.get("tested", True):

@@ -158,11 +158,11 @@ async def call_within(function: Callable[[], Any], seconds: float, name: str) ->
     try:
         async with turns.lock:
             with _SURROUNDINGS, _watched(name, seconds) as watched:
-                returned = _started(function, watched)
+                returned = _start_thread(function, watched)
                 try:
                     result = await _within(asyncio.wrap_future(returned), seconds)
                 except BaseException:
-                    returned.add_done_callback(_unused)
+                    returned.add_done_callback(_ignore)
                     raise
     finally:
         turns.users -= 1
@@ -171,7 +171,7 @@ async def call_within(function: Callable[[], Any], seconds: float, name: str) ->
     if not inspect.isawaitable(result):
         return result
     with _watched(name, seconds):
-        return await awaited(result, seconds)
+        return await await_result(result, seconds)
 
 
 def run_file(function: Callable[[], Any], path: object) -> Any:
@@ -179,7 +179,7 @@ def run_file(function: Callable[[], Any], path: object) -> Any:
     long is named once. Raises OutOfTime after ENDED_AFTER seconds, and leaves the thread behind; and what the function
     raises as `caught` makes it."""
     with _watched(str(path), ENDED_AFTER) as watched:
-        returned = _started(function, watched)
+        returned = _start_thread(function, watched)
         if not concurrent.futures.wait([returned], SAID_AFTER).done:
             _log.warning(
                 "%s is still running, and is given up after %.0f s; Ctrl-C ends it.", path, ENDED_AFTER
@@ -191,10 +191,10 @@ def run_file(function: Callable[[], Any], path: object) -> Any:
 
 async def call_beside(function: Callable[[], Any], seconds: float | None) -> Any:
     """As `call_within`, for functions that run beside each other and print where they like; None: for as long as it takes."""
-    return await awaited(await _within(asyncio.wrap_future(_started(function)), seconds), seconds)
+    return await await_result(await _within(asyncio.wrap_future(_start_thread(function)), seconds), seconds)
 
 
-async def awaited(result: Any, seconds: float | None) -> Any:
+async def await_result(result: Any, seconds: float | None) -> Any:
     """The result, awaited where it can be. Raises OutOfTime, and what it raises as `caught` makes it; Ctrl-C stays itself."""
     if not inspect.isawaitable(result):
         return result
@@ -210,7 +210,7 @@ async def in_thread(
     """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
     to stderr. Raises OutOfTime, and leaves the thread behind. `name` says whose function runs on what."""
     with _SURROUNDINGS, _watched(name, seconds) as watched:
-        future = asyncio.wrap_future(_started(function, watched))
+        future = asyncio.wrap_future(_start_thread(function, watched))
         try:
             while not future.done():
                 if (left := seconds - clock()) <= 0:
@@ -269,7 +269,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_IDLE.clear)
 
 
-def _started(function: Callable[[], Any], watched: Watched | None = None) -> Future[Any]:
+def _start_thread(function: Callable[[], Any], watched: Watched | None = None) -> Future[Any]:
     """What the function will have returned in a thread beside this one; `watched` ends there when it returns."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
@@ -281,7 +281,7 @@ def _started(function: Callable[[], Any], watched: Watched | None = None) -> Fut
     return future
 
 
-def _unused(future: Future[Any]) -> None:
+def _ignore(future: Future[Any]) -> None:
     if future.exception() is None:
         _close(future.result())
 

@@ -92,7 +92,7 @@ def local_files(start: Path, package: str = "") -> list[Path]:
             continue
         files[path] = None
         for name in _imported_names(path, inside):
-            waiting += _located(name, start.parent)
+            waiting += _locate(name, start.parent)
     return sorted(files)
 
 
@@ -101,7 +101,7 @@ def imported_files(name: str, members: Sequence[str] = (), beside: Path | None =
     located = [
         place
         for each in (name, *(f"{name}.{member}" for member in members))
-        for place in _located(each, beside)
+        for place in _locate(each, beside)
     ]
     return sorted({path for file, package in located for path in local_files(file, package)})
 
@@ -144,7 +144,7 @@ def absolute_name(name: str, level: int, package: str) -> str:
     return ".".join([*base, name] if name else base).strip(".")
 
 
-def _located(name: str, beside: Path | None) -> list[tuple[Path, str]]:
+def _locate(name: str, beside: Path | None) -> list[tuple[Path, str]]:
     """The user's files of a module and of the packages around it, each with its package; nothing is imported."""
     top = name.partition(".")[0]
     if not top or top == "__main__":

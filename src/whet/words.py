@@ -42,11 +42,11 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = _INVISIBLE.sub("", _MARKS.sub(r"\1", text))
-    text = _composed(_composed(text).casefold())
+    text = _compose(_compose(text).casefold())
     return str(_DIGIT.sub(lambda match: str(unicodedata.decimal(match.group())), text))
 
 
-def _composed(text: str) -> str:
+def _compose(text: str) -> str:
     pieces, last = [], 0
     for kept in _KEPT.finditer(text):
         pieces += [unicodedata.normalize("NFKC", text[last : kept.start()]), kept.group()]

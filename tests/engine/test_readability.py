@@ -12,7 +12,7 @@ import pytest
 from tests.rl.test_stimulus import Lines, small
 from whet.engine.readability import PASSAGE, PASSAGES, readability, texts_of
 from whet.errors import UsageError
-from whet.methods.dsp import hinted
+from whet.methods.dsp import with_hints
 from whet.prompt import Prompt
 from whet.types import Message, Scores
 
@@ -85,7 +85,7 @@ async def test_weights_beside_the_prompt_as_written_are_no_text() -> None:
 
 async def test_a_hint_is_part_of_the_text_of_its_input() -> None:
     env = small(lambda request: "yes").env
-    system = hinted(env, Lines(lambda conversation: conversation[-1].content.split()[-1]))
+    system = with_hints(env, Lines(lambda conversation: conversation[-1].content.split()[-1]))
     start = Prompt.parse("so")
     texts = await texts_of(system, start, start, "0123", env.validation)
     assert texts == [f"so\nHint: {example.user_text.split()[-1]}" for example in env.validation]

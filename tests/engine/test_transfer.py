@@ -13,7 +13,7 @@ from whet.engine.transfer import check_enough, compare_sides, limits_left
 from whet.environments.environment import Environment, Generation
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import BudgetExceeded
-from whet.methods.dsp import Hinted, hinted
+from whet.methods.dsp import Hinted, with_hints
 from whet.prompt import Prompt
 from whet.run import Budget, MemoryRun
 
@@ -33,7 +33,7 @@ def other(env: Environment, scores: bool = False) -> TransferModel:
 async def test_hints_go_with_their_inputs_to_another_model() -> None:
     home = small(lambda request: "no").env
     elsewhere = small(lambda request: "yes" if "Hint: seen" in request.messages[-1].content else "no").env
-    system = hinted(home, Lines(lambda conversation: "seen"))
+    system = with_hints(home, Lines(lambda conversation: "seen"))
     moved = other(elsewhere).answers(system)
     assert isinstance(moved, Hinted) and moved.adviser is system.adviser
     assert moved.generation == Generation(0.5, 7) and moved.train == home.train

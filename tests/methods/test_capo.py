@@ -18,7 +18,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.search.demonstrations import Demonstration, crossed, mutated
+from whet.search.demonstrations import Demonstration, cross_demonstrations, mutate_demonstrations
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
@@ -33,21 +33,25 @@ DEMOS = [Demonstration(f"row{i}", f"question {i}", str(i)) for i in range(8)]
 
 def test_a_child_has_as_many_demonstrations_as_its_parents_have_on_average() -> None:
     rng = random.Random(0)
-    made = [crossed(rng, DEMOS[:4], DEMOS[3:6]) for _ in range(200)]
+    made = [cross_demonstrations(rng, DEMOS[:4], DEMOS[3:6]) for _ in range(200)]
     assert {len(one) for one in made} == {3}
     assert {demo.row for one in made for demo in one} == {f"row{i}" for i in range(6)}
     assert all(len({demo.row for demo in one}) == 3 for one in made)
-    assert crossed(rng, [], DEMOS[:1]) == []
+    assert cross_demonstrations(rng, [], DEMOS[:1]) == []
 
 
 def test_a_demonstration_comes_goes_or_none_does_each_in_a_third_of_the_draws() -> None:
     """In the paper's repository a later branch undoes the first one: none ever came."""
     rng = random.Random(0)
-    sizes = Counter(len(mutated(rng, DEMOS[:2], DEMOS, 5)) for _ in range(3000))
+    sizes = Counter(len(mutate_demonstrations(rng, DEMOS[:2], DEMOS, 5)) for _ in range(3000))
     assert [sizes[n] / 3000 for n in (1, 2, 3)] == pytest.approx([1 / 3] * 3, abs=0.04)
-    assert {len(mutated(rng, DEMOS[:5], DEMOS, 5)) for _ in range(99)} == {4, 5}
-    assert {len(mutated(rng, [], DEMOS, 5)) for _ in range(99)} == {0, 1}
-    orders = {tuple(d.row for d in one) for _ in range(99) if len(one := mutated(rng, DEMOS[:3], [], 3)) == 3}
+    assert {len(mutate_demonstrations(rng, DEMOS[:5], DEMOS, 5)) for _ in range(99)} == {4, 5}
+    assert {len(mutate_demonstrations(rng, [], DEMOS, 5)) for _ in range(99)} == {0, 1}
+    orders = {
+        tuple(d.row for d in one)
+        for _ in range(99)
+        if len(one := mutate_demonstrations(rng, DEMOS[:3], [], 3)) == 3
+    }
     assert len(orders) == 6
 
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import whet  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
-from whet.methods.claps import Config, check, claps, crossed, influential, mutant  # noqa: E402
+from whet.methods.claps import Config, check, claps, cross, influential, mutant  # noqa: E402
 from whet.models.scripted import LabelSimulator, shuffle, tokenize  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import Budget, MemoryRun  # noqa: E402
@@ -124,7 +124,7 @@ def test_words_above_the_quantile_stay_and_as_many_as_a_prompt_has() -> None:
 def test_a_crossover_mixes_two_parents_and_every_word_may_mutate() -> None:
     """The published code copies one parent whole, and never changes the first and the last word."""
     run = MemoryRun()
-    children = [crossed(run, ("a",) * 5, ("b",) * 5) for _ in range(300)]
+    children = [cross(run, ("a",) * 5, ("b",) * 5) for _ in range(300)]
     assert sum(len(set(child)) == 2 for child in children) > 250
     changed = [
         place for _ in range(2000) for place, word in enumerate(mutant(run, ("a",) * 5, ["z"])) if word == "z"

@@ -24,7 +24,7 @@ from whet.methods.minstrel import (
     Config,
     minstrel,
     named_faults,
-    selected,
+    selected_modules,
 )
 from whet.models.scripted import Scripted, choose, request_text
 from whet.prompt import Prompt
@@ -135,7 +135,7 @@ async def test_a_module_that_the_prompt_refuses_is_left_out() -> None:
     ],
 )
 def test_selections_are_read(reply: str, names: list[str]) -> None:
-    assert selected(reply) == names
+    assert selected_modules(reply) == names
 
 
 def test_faults_are_read() -> None:

@@ -17,7 +17,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Archive, Candidate
-from whet.search.phrase_search import joined, segments
+from whet.search.phrase_search import join_pieces, segments
 from whet.search.population import Individual
 from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
@@ -132,7 +132,7 @@ def test_segments_cover_the_text() -> None:
         assert "".join(segments(text, k)) == text
     assert segments(text, 2) == ["Read it. Sort it, ", "then say so. Done."]
     assert segments("{{input}}", 3) == ["{{input}}"]
-    assert joined(["One.", "Two. ", "Three"]) == "One. Two. Three"
+    assert join_pieces(["One.", "Two. ", "Three"]) == "One. Two. Three"
 
 
 async def test_substitutes_come_from_the_optimizer() -> None:

@@ -22,7 +22,7 @@ from whet.prompt import Prompt
 from whet.rewards.text import F1, ExactMatch
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.search.label_weights import Reweighted, WeightFit, candidates, deal, weighted
+from whet.search.label_weights import Reweighted, WeightFit, candidates, deal, weigh
 from whet.testing.paired_benchmark import compare_pairs
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, review_world
@@ -51,7 +51,7 @@ def test_candidates_survive_certainty_and_are_not_too_many() -> None:
 
 
 def test_weights_turn_answers() -> None:
-    assert weighted(np.array([0.4, 0.6]), np.array([3.0, 1.0])) == pytest.approx([2 / 3, 1 / 3])
+    assert weigh(np.array([0.4, 0.6]), np.array([3.0, 1.0])) == pytest.approx([2 / 3, 1 / 3])
 
 
 def test_rows_of_one_group_and_of_one_input_come_to_one_fold() -> None:
@@ -87,7 +87,7 @@ def fitted(seed: int, n: int, offset: float, folds: int = 5) -> NDArray[np.float
 def accuracy(weights: NDArray[np.float64], offset: float) -> float:
     """On many rows that nothing was fitted to."""
     probs, right = draws(999, 20_000, offset)
-    return float(score(weighted(probs, weights), right).mean())
+    return float(score(weigh(probs, weights), right).mean())
 
 
 @pytest.mark.parametrize("offset", [1.5, -1.5])

@@ -18,7 +18,7 @@ from whet.prompt import Prompt
 from whet.rewards.composite import Weighted
 from whet.rewards.program import program_of_function
 from whet.run import Budget, MemoryRun
-from whet.search.regions import blamed, changed_regions, shared, turns
+from whet.search.regions import blamed, changed_regions, share_of, turns
 from whet.types import Message, Rollout, TraceStep
 
 PROGRAM = Prompt.of_parts(PROMPTS)
@@ -195,7 +195,7 @@ def test_the_budget_is_shared_out() -> None:
     assert [(t.region, t.share) for t in turns(PROGRAM, "round_robin")] == [("plan", 0.5), ("answer", 1.0)]
     assert [(t.region, t.share) for t in turns(PROGRAM, "blame", blamed)] == [("answer", 0.8), ("plan", 1.0)]
     assert [(t.region, t.share) for t in turns(PROGRAM, "answer")] == [("answer", 1.0)]
-    assert shared(Budget(calls=101, cost_usd=1.0), 0.5) == Budget(calls=50, cost_usd=0.5)
+    assert share_of(Budget(calls=101, cost_usd=1.0), 0.5) == Budget(calls=50, cost_usd=0.5)
 
 
 def test_the_region_in_turn_gives_way_to_those_that_are_blamed() -> None:

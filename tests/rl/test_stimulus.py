@@ -13,11 +13,11 @@ from whet.errors import UsageError
 from whet.methods.dsp import (
     attach_hint,
     common_words,
-    hinted,
     keyword_reward,
     keywords_in,
     keywords_of,
     question,
+    with_hints,
 )
 from whet.prompt import Prompt
 from whet.run import MemoryRun
@@ -85,7 +85,7 @@ def test_a_hint_stands_behind_the_input() -> None:
 async def test_every_input_is_hinted_at_in_one_batch() -> None:
     made = small(lambda request: "yes" if "Hint: question" in request.messages[-1].content else "no")
     adviser = Lines(lambda conversation: conversation[-1].content.removeprefix("Extract the keywords: "))
-    system = hinted(made.env, adviser)
+    system = with_hints(made.env, adviser)
     run, prompt = MeteredRun({"task": made.model}), Prompt.parse("so")
     assert (await made.env.score(run, [prompt], made.env.validation))[0].mean == 0.0
     (score,) = await system.score(run, [prompt], made.env.validation)
@@ -106,7 +106,7 @@ async def test_without_an_adviser_it_is_the_plain_environment() -> None:
     made = small(answer)
     model: Scripted = made.model
     (score,) = await dataclasses.replace(
-        hinted(made.env, Lines(lambda conversation: "")), adviser=None
+        with_hints(made.env, Lines(lambda conversation: "")), adviser=None
     ).score(MemoryRun({"task": model}), [Prompt.parse("so")], made.env.train)
     assert score.mean == 1.0 and not any("Hint:" in text for text in seen)
 
@@ -115,4 +115,4 @@ async def test_a_task_of_several_turns_is_refused() -> None:
     made = small(lambda request: "yes")
     episodes = multiturn(made.env, actor=Lines(lambda conversation: "yes"))
     with pytest.raises(UsageError, match="several turns"):
-        hinted(episodes, Lines(lambda conversation: "yes"))
+        with_hints(episodes, Lines(lambda conversation: "yes"))

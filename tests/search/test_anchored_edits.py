@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whet.search.anchored_edits import AnchoredEdit, ranked, read_edit
+from whet.search.anchored_edits import AnchoredEdit, rank_edits, read_edit
 
 TEXT = "One.\nTwo, two.\nThree."
 
@@ -59,6 +59,6 @@ def test_operations_are_read_or_dropped(operation: dict[str, Any], read: Anchore
 def test_edits_with_most_support_come_first_and_equal_ones_count_together() -> None:
     a, b, c = (AnchoredEdit("append", text) for text in ("A b.", "B", "C"))
     again = AnchoredEdit("append", "a  B.")
-    assert ranked([[a, b], [c, c], [again]]) == [a, b, c]
-    assert ranked([[b, c], [c], []]) == [c, b]
-    assert ranked([]) == []
+    assert rank_edits([[a, b], [c, c], [again]]) == [a, b, c]
+    assert rank_edits([[b, c], [c], []]) == [c, b]
+    assert rank_edits([]) == []

@@ -14,7 +14,7 @@ from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
     editable,
-    labelled,
+    label_rows,
     with_demonstrations,
 )
 from whet.testing.simulated_task import SOURCE, review_world
@@ -69,7 +69,7 @@ LONG = "The parcel for Ms Amsel at the mill by the river came broken."
 def test_a_row_that_gives_validation_away_or_cannot_stand_in_a_prompt_is_refused(text: str) -> None:
     env = world([row("a", text), row("b", "Two.")], [row("v", "Four."), row("w", LONG)])
     assert [d.row for d in demonstrations(env, START, rolled(env, 1.0, 1.0))] == ["b"]
-    assert [d.row for d in labelled(env, START, env.train)] == ["b"]
+    assert [d.row for d in label_rows(env, START, env.train)] == ["b"]
 
 
 def test_what_several_training_rows_have_in_common_is_no_leak() -> None:

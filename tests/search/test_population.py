@@ -15,7 +15,7 @@ from whet.search.population import (
     Individual,
     draw_parents,
     fittest,
-    graded,
+    grade_new,
     one_to_one,
     population_size,
     roulette,
@@ -70,15 +70,15 @@ async def test_no_prompt_is_scored_twice() -> None:
     env, archive = review_world(train=20), Archive()
     run = MeteredRun({"task": env.model})
     made = [Individual(Candidate(Prompt.parse(text + " {{input}}")), text) for text in ("a", "b", "a")]
-    assert [m.genome for m in await graded(run, env, archive, made, env.train)] == ["a", "b"]
-    assert await graded(run, env, archive, made, env.train) == []
+    assert [m.genome for m in await grade_new(run, env, archive, made, env.train)] == ["a", "b"]
+    assert await grade_new(run, env, archive, made, env.train) == []
     assert run.spent["task"] == 40
 
 
 async def test_fitness_may_be_the_sum_of_parts_of_the_score() -> None:
     env = review_world(train=20, scores=True)
     run, made = MeteredRun({"task": env.model}), [Individual(Candidate(Prompt.parse("a {{input}}")), "a")]
-    (one,) = await graded(run, env, Archive(), made, env.train, ("accuracy", "gap"))
+    (one,) = await grade_new(run, env, Archive(), made, env.train, ("accuracy", "gap"))
     assert one.candidate.score is not None
     assert one.fitness == one.candidate.score.parts["accuracy"] + one.candidate.score.parts["gap"]
 

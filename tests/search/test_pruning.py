@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from whet.prompt import Prompt
 from whet.search.demonstrations import Demonstration, with_demonstrations
-from whet.search.pruning import PrunableText, dropped
+from whet.search.pruning import PrunableText, drop_words
 
 START = Prompt.parse(
     "Sort it.\n<!-- whet:begin -->\nRead it, then answer (briefly): {{input}} good or bad.\n<!-- whet:end -->\nGo."
@@ -61,6 +61,6 @@ def test_any_words_may_be_kept(kept: set[int]) -> None:
 
 def test_a_random_drop_keeps_the_order_and_a_word() -> None:
     rng = random.Random(0)
-    made = {dropped(rng, (1, 4, 5, 9), 2) for _ in range(200)}
+    made = {drop_words(rng, (1, 4, 5, 9), 2) for _ in range(200)}
     assert len(made) == 6 and all(tuple(sorted(one)) == one and len(one) == 2 for one in made)
-    assert len(dropped(rng, (1, 4), 9)) == 1
+    assert len(drop_words(rng, (1, 4), 9)) == 1

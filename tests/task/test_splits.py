@@ -8,7 +8,7 @@ import random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from whet.task.dataset import partition, ranked
+from whet.task.dataset import partition, rank_groups
 from whet.task.examples import input_hash
 from whet.types import Example
 
@@ -52,8 +52,8 @@ def test_shares_are_exact_without_repetition_when_none_is_below_one_row(
 
 @given(INPUTS, INPUTS, st.integers(0, 5))
 def test_added_rows_move_none_past_another(old: list[str], new: list[str], seed: int) -> None:
-    before = [e.id for group in ranked(rows(old), seed) for e in group]
-    after = [e.id for group in ranked(rows(old + new), seed) for e in group]
+    before = [e.id for group in rank_groups(rows(old), seed) for e in group]
+    after = [e.id for group in rank_groups(rows(old + new), seed) for e in group]
     assert [name for name in after if name in set(before)] == before
 
 

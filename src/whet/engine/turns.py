@@ -14,7 +14,7 @@ from whet.engine.run_folder import RunPlan
 from whet.prompt import Prompt
 from whet.run import Budget
 from whet.search.archive import Candidate, candidate_of, describe
-from whet.search.regions import RegionTurn, shared, turns
+from whet.search.regions import RegionTurn, share_of, turns
 from whet.task.spec import REGION_POLICIES
 from whet.types import Rollout
 
@@ -48,7 +48,7 @@ async def search_in_turns(
         root = DurableRun(core, f"/turn/{turn.region}", Budget())
         left = await searchable(root.branch("limits"), core)
         ended = root.branch("end")
-        own = shared(left, turn.share)
+        own = share_of(left, turn.share)
         if f"{ended.path}/1" not in core.effects:
             if policy_state is not None:
                 policy.load(core.blobs.read(policy_state))

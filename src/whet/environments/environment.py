@@ -151,7 +151,7 @@ class Environment:
         async def compute() -> Any:
             assert isinstance(model, BatchModel)
             batch = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
-            return [_written(separate_thought(completions[0])) for completions in batch]
+            return [_texts_of(separate_thought(completions[0])) for completions in batch]
 
         ids = [[p.id, e.id] for p, e in pairs]
         schema = None if g.schema is None else dict(g.schema)
@@ -318,7 +318,7 @@ def as_environment_type(env: Environment, kind: type[E], **changes: Any) -> E:
     return kind(**{**kept, **changes})
 
 
-def _written(completion: Completion) -> list[Any]:
+def _texts_of(completion: Completion) -> list[Any]:
     usage = completion.usage
     row = [completion.text, completion.finish, usage.input_tokens, usage.output_tokens, completion.error]
     return [*row, completion.thought] if completion.thought else row

@@ -138,9 +138,7 @@ def _fit(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str
             wanted = parameter.annotation
             wanted = wanted if isinstance(wanted, str) else inspect.formatannotation(wanted)
             inner = f" ({error})" if isinstance(value, list | dict) else ""
-            raise TypeError(
-                f"the argument {name} must be {wanted}; this is {_quoted(value)}{inner}"
-            ) from None
+            raise TypeError(f"the argument {name} must be {wanted}; this is {_quote(value)}{inner}") from None
     return fitting
 
 
@@ -175,7 +173,7 @@ def _convert(value: Any, kind: Any) -> Any:
     return value if isinstance(fitting, float) else fitting
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
 

@@ -224,7 +224,7 @@ class InstructionManager:
         there is any."""
         known, failing = self.known(), self._failing()
         self.lines = {k.id: k.text for k in known if not k.managed}
-        hindered = _hindered(failing) if most is None or most > 1 else set()
+        hindered = _find_hindered(failing) if most is None or most > 1 else set()
         due = bool(hindered) or (self.settled and self._uncompared and most != 1)
         anew = hindered.union(self.fresh)
         fresh, others = [k for k in known if k.id in anew], [k for k in known if k.id not in anew]
@@ -304,7 +304,7 @@ class InstructionManager:
         is violated in other words as well, so that another one may hinder it, or where reading brings little new and most
         instructions were never compared. A draft is repaired by the next one."""
         failing = [] if self.drafting else self._failing()
-        comparing = bool(_hindered(failing)) or (self.settled and self._uncompared)
+        comparing = bool(_find_hindered(failing)) or (self.settled and self._uncompared)
         return bool(failing) + (self.consolidates and comparing)
 
     @property
@@ -548,6 +548,6 @@ class InstructionManager:
         self._fit(run, at)
 
 
-def _hindered(failing: Sequence[Failing]) -> set[str]:
+def _find_hindered(failing: Sequence[Failing]) -> set[str]:
     """The ids of what is violated in other words as well: another instruction may stand against it."""
     return {one.id for one in failing if len(one.tried) > 1}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from whet.instructions.answers import EXAMPLE, TAGS, Known
 from whet.replies import array, closed_object
-from whet.search.minibatch import shortened
+from whet.search.minibatch import shorten
 from whet.types import JSON
 
 LONGEST_SHOWN = 3000
@@ -49,7 +49,7 @@ def question(critiques: Sequence[Critique], known: Sequence[Known], around: str,
     rows = mostly_rows(critiques)
     parts = [_ROWS if rows else _COMMENTS]
     if around.strip():
-        parts.append(f"{_AROUND}\n<context>\n{shortened(around, _SURROUNDINGS)}\n</context>")
+        parts.append(f"{_AROUND}\n<context>\n{shorten(around, _SURROUNDINGS)}\n</context>")
     standing = "\n".join(f"[{k.id}] {one_line(k.text)}" for k in known)
     parts.append(f"Current instructions:\n{standing}" if known else "There are no current instructions yet.")
     if out := [k.id for k in known if not k.in_force]:
@@ -70,7 +70,7 @@ def _block(critique: Critique) -> str:
 
 def indent(text: str) -> str:
     """A text, cut, on lines of its own of which all but the first are indented."""
-    return _INDENT.join(shortened(text, LONGEST_SHOWN).splitlines())
+    return _INDENT.join(shorten(text, LONGEST_SHOWN).splitlines())
 
 
 def confusions(critiques: Sequence[Critique]) -> str:
@@ -107,14 +107,14 @@ def plain_question(critiques: Sequence[Critique], known: Sequence[Known], around
     """
     if mostly_rows(critiques):
         blocks = [
-            shortened(c.text, LONGEST_SHOWN) if c.row else f"Critique: {one_line(c.text)}" for c in critiques
+            shorten(c.text, LONGEST_SHOWN) if c.row else f"Critique: {one_line(c.text)}" for c in critiques
         ]
         labels = labels_of_rows(critiques)
         blocks += [f"{_ALL_ANSWERS} {quote(labels)}."] if labels else []
         present = "\n".join(k.text for k in known if k.in_force)
         first = f"{_TOLD}\n{present}\n\nIt {_FAILED}" if present else f"A language model {_FAILED}"
         return "\n\n".join([first, *blocks, _BETTER_LABELS if labels else _BETTER])
-    context = f"{_AROUND}\n{shortened(around, _SURROUNDINGS)}\n\n" if around.strip() else ""
+    context = f"{_AROUND}\n{shorten(around, _SURROUNDINGS)}\n\n" if around.strip() else ""
     listed = number_lines(c.text for c in critiques)
     return f"{context}Critiques of the answers of a language model:\n{listed}\n\n{_PLAIN}"
 
@@ -126,7 +126,7 @@ def mostly_rows(critiques: Sequence[Critique]) -> bool:
 
 def one_line(text: str) -> str:
     """A text on one line, cut, so that no line of it passes for another item."""
-    return shortened(" ".join(text.split()), LONGEST_SHOWN)
+    return shorten(" ".join(text.split()), LONGEST_SHOWN)
 
 
 _INTEGERS: JSON = {"type": "array", "items": {"type": "integer"}}

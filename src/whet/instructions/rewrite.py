@@ -11,7 +11,7 @@ from whet.instructions.questions import indent, one_line
 from whet.instructions.reader import ask_model, is_copy, make_packs
 from whet.replies import array, closed_object, json_values, records
 from whet.run import Run
-from whet.search.minibatch import shortened
+from whet.search.minibatch import shorten
 from whet.types import Completion
 
 PACK = 10
@@ -48,7 +48,7 @@ def _question(items: Sequence[Failing], around: str) -> str:
         lines += [f"   tried before: {one_line(text)}" for text in item.tried[-3:] if text != item.text]
         lines += [f"   a critique: {indent(text)}" for text in item.critiques[:_CRITIQUES]]
         shown.append("\n".join(lines))
-    context = f"\n\n<context>\n{shortened(around, 1500)}\n</context>" if around.strip() else ""
+    context = f"\n\n<context>\n{shorten(around, 1500)}\n</context>" if around.strip() else ""
     return f"{_TASK}{context}\n\nInstructions that are still violated:\n" + "\n\n".join([*shown, _FORM])
 
 

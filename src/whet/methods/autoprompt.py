@@ -96,7 +96,7 @@ class Config:
 async def autoprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """HotFlip on the words of the editable text; see the module. `policy` is not used."""
     model = word_gradients(env.model)
-    allowed = _allowed(model, env)
+    allowed = _allowed_positions(model, env)
     if not 1 <= config.length <= len(allowed) or config.k < 1:
         raise UsageError(f"length must be 1 to {len(allowed)} and k 1 or more: {config.length}, {config.k}.")
     share = share_out(run, env, config.iterations, config.finalists, writes=False)
@@ -105,10 +105,10 @@ async def autoprompt(run: Run, env: Environment, policy: object, start: Prompt, 
     system, payable = None, share.rollouts
     if config.label_words:
         chosen = await _label_words(run, env, model, start, config.label_words)
-        system, env = await run.keep(chosen), _labelled(env, chosen)
-        share = replace(share, env=_labelled(share.env, chosen))
+        system, env = await run.keep(chosen), _with_label_words(env, chosen)
+        share = replace(share, env=_with_label_words(share.env, chosen))
         payable = None if payable is None else max(0, payable - len(env.train))
-        allowed = _allowed(model, env)
+        allowed = _allowed_positions(model, env)
         await validate_leader(run, share, archive, Candidate(start, (), "label words", system=system))
     iterations, k, size = sizes(config, len(env.train), payable)
     words = [model.words[w] for w in run.rng.sample(list(allowed), config.length)]
@@ -143,10 +143,10 @@ def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Lab
     """The environment in which the words that were found stand for the labels."""
     from whet.rl.label_words import LabelWords
 
-    return _labelled(env, LabelWords.restored(blob))
+    return _with_label_words(env, LabelWords.restored(blob))
 
 
-def _labelled(env: Environment, label_words: LabelWords) -> LabelWordsEnvironment:
+def _with_label_words(env: Environment, label_words: LabelWords) -> LabelWordsEnvironment:
     from whet.rl.label_words import with_label_words
 
     return with_label_words(env, label_words)
@@ -224,7 +224,7 @@ def _searched_words(env: Environment) -> Mapping[str, Sequence[str]]:
     return words
 
 
-def _allowed(model: WordGradients, env: Environment) -> Any:
+def _allowed_positions(model: WordGradients, env: Environment) -> Any:
     """Positions of the words that may stand in a prompt."""
     answers = _answers(env)
     return np.array([w for w, word in enumerate(model.words) if word not in answers])

@@ -33,7 +33,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.demonstrations import demonstrations, labelled, random_set, with_demonstrations
+from whet.search.demonstrations import demonstrations, label_rows, random_set, with_demonstrations
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists
 from whet.types import mean_score
@@ -83,7 +83,7 @@ async def bootstrap(
     tried = await run.map(lambda branch, part: env.evaluate(branch, start, part), [held, shown])
     archive.add(run, Candidate(start, score=mean_score(tried[0])))
     pool = demonstrations(env, start, tried[1], config.threshold, secrets)
-    targets = [demo for demo in labelled(env, start, shown) if not secrets(demo.text)]
+    targets = [demo for demo in label_rows(env, start, shown) if not secrets(demo.text)]
     drawn = [pool[: config.k], targets[: config.k]]
     drawn += [random_set(run.rng, pool, config.k) for _ in range(config.sets) if pool]
     prompts = {p.id: p for demos in drawn if (p := with_demonstrations(start, demos)) and p not in archive}

@@ -47,14 +47,14 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.demonstrations import (
     Demonstration,
-    crossed,
+    cross_demonstrations,
     demonstrations,
-    instructed,
-    labelled,
-    mutated,
+    instruction_regions,
+    label_rows,
+    mutate_demonstrations,
     with_demonstrations,
 )
-from whet.search.edits import moved, text_in
+from whet.search.edits import move_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.labels import right_answers
 from whet.search.minibatch import minibatch, show_example
@@ -184,7 +184,7 @@ async def split_rows(
     shown = order[:held]
     number = 0 if right_answers(env) else held if left is None else min(held, left // 10)
     good = demonstrations(env, start, await env.evaluate(run, start, shown[:number]), 1.0, secrets)
-    targets = [demo for demo in labelled(env, start, shown) if not secrets(demo.text)]
+    targets = [demo for demo in label_rows(env, start, shown) if not secrets(demo.text)]
     pool = {demo.row: demo for demo in [*targets, *good]}
     return rows, list(pool.values()), None if left is None else left - number
 
@@ -237,8 +237,8 @@ class Operator:
         texts = [self.tagged(one.instruction, region) for one in (first, second)]
         joined = await self.write(run, texts, CROSS, 2 * place, first.instruction, region)
         text = await self.write(run, [self.tagged(joined, region)], REWORD, 2 * place + 1, joined, region)
-        demos = crossed(run.rng, first.demos, second.demos)
-        demos = mutated(run.rng, demos, self.pool, self.config.shots)
+        demos = cross_demonstrations(run.rng, first.demos, second.demos)
+        demos = mutate_demonstrations(run.rng, demos, self.pool, self.config.shots)
         return self.combination(text, demos, (first.prompt.id, second.prompt.id), "crossover")
 
     def combination(
@@ -250,7 +250,7 @@ class Operator:
 
     def region(self, run: Run) -> str | None:
         """One of the regions that hold instructions; None where there is none."""
-        regions = instructed(self.start)
+        regions = instruction_regions(self.start)
         return run.rng.choice(regions) if regions else None
 
     def tagged(self, instruction: Prompt, region: str | None) -> str:
@@ -271,7 +271,7 @@ class Operator:
             run, self.start, question, sample=sample, text=text, region=region
         ):
             if not copied_input(text_in(focused, prompt), self.env.train, self.start.source):
-                return moved(self.start, base, region, prompt)
+                return move_region(self.start, base, region, prompt)
         return base
 
 

@@ -47,7 +47,7 @@ from whet.search.edits import with_words
 from whet.search.label_signal import Signal, label_signal
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
-from whet.search.population import Individual, fittest, graded, population_size
+from whet.search.population import Individual, fittest, grade_new, population_size
 from whet.search.vocabulary import vocabulary
 from whet.types import JSON, Example
 
@@ -109,7 +109,7 @@ async def claps(run: Run, env: Environment, policy: object, start: Prompt, confi
     words: Any = vocabulary(env, config.vocabulary)
     if 0 < config.clusters < len(words):
         draws = [run.rng.random() for _ in range(config.clusters)]
-        words = await run.effect("words", lambda: clustered(env, words, draws))
+        words = await run.effect("words", lambda: cluster_words(env, words, draws))
     payable = plan.payable(len(words) + rounds * size, plan.examples)
     pruned = len(words) if plan.rollouts is None else min(len(words), payable // 3)
     if config.quantile > 0:
@@ -135,7 +135,7 @@ def mutant(run: Run, parent: Words, words: Sequence[str]) -> Words:
     return tuple(run.rng.choice(words) if run.rng.random() < MUTATION else word for word in parent)
 
 
-def crossed(run: Run, first: Words, second: Words) -> Words:
+def cross(run: Run, first: Words, second: Words) -> Words:
     """A prompt with each word from either parent."""
     return tuple(run.rng.choice(pair) for pair in zip(first, second, strict=True))
 
@@ -156,7 +156,7 @@ class WordSearch:
         """Score the prompts that are new."""
         parents, prompts = (self.start.id,), [(with_words(self.start, words), words) for words in made]
         new = [Individual(Candidate(p, parents, "words"), words) for p, words in prompts if p is not None]
-        scored = await graded(run, self.env, self.archive, new, self.rows, self.signal)
+        scored = await grade_new(run, self.env, self.archive, new, self.rows, self.signal)
         self.scored += scored
         return scored
 
@@ -173,7 +173,7 @@ class WordSearch:
             made = [tuple(run.rng.choices(words, k=length)) for _ in range(0 if number else size)]
             for place in range(size if elite else 0):
                 first, second = (run.rng.choice(elite).genome for _ in range(2))
-                made.append(mutant(run, first, words) if place % 2 else crossed(run, first, second))
+                made.append(mutant(run, first, words) if place % 2 else cross(run, first, second))
             population = [*elite, *await self.grade(run, made)]
             await self.lead(run)
 
@@ -191,7 +191,7 @@ class WordSearch:
             await self.lead(run)
 
 
-async def clustered(env: Environment, words: Sequence[str], draws: Sequence[float]) -> JSON:
+async def cluster_words(env: Environment, words: Sequence[str], draws: Sequence[float]) -> JSON:
     """The words that stand for the clusters of words, one cluster for each draw."""
     body = _lender(env)()
     vectors = np.asarray(body.embeddings[body.ids(words)], dtype=np.float64)

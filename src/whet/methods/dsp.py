@@ -206,7 +206,7 @@ def adapt_weight(weight: float, divergence: float, target: float) -> float:
 
 def hinted_environment(env: Environment, policy: PolicyModel, config: Config) -> Environment:
     """The system: a greedy hint for every input."""
-    return hinted(env, PolicyActor(policy, 0.0, config.max_tokens))
+    return with_hints(env, PolicyActor(policy, 0.0, config.max_tokens))
 
 
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
@@ -263,7 +263,7 @@ class Hinted(Environment):
         return [attach_hint(e, written_hint(one)) for e, one in zip(examples, hints, strict=True)]
 
 
-def hinted(env: Environment, adviser: Actor) -> Hinted:
+def with_hints(env: Environment, adviser: Actor) -> Hinted:
     """The environment with a hint for every input. Raises UsageError for a task of several turns."""
     if type(env) is not Environment:
         raise UsageError("dsp hints at one question with one answer; this task is made of several turns.")

@@ -53,7 +53,7 @@ from whet.search.population import (
     Parents,
     draw_parents,
     fittest,
-    graded,
+    grade_new,
     one_to_one,
     population_size,
 )
@@ -102,17 +102,17 @@ async def evoprompt(
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     rows = minibatch(run.rng, env.train, plan.examples, balanced=True)
-    population = await graded(run, env, archive, [Individual(Candidate(start), None)], rows)
+    population = await grade_new(run, env, archive, [Individual(Candidate(start), None)], rows)
     plan, firsts = await leave_zero(run, plan, archive, start, secrets, rows)
     population += [Individual(first.candidate, None, first.candidate.mean) for first in firsts]
     operator = _Operator(env, policy, start, config)
     written = await run.map(operator.first, range(plan.width if plan.rounds else 0))
-    population += await graded(run, env, archive, [one for one in written if one], rows)
+    population += await grade_new(run, env, archive, [one for one in written if one], rows)
     population = fittest(population, max(1, plan.width))
     for step in range(1, plan.rounds):
         operator = _Operator(env, policy.adapted(), start, config, step * plan.width)
         written = await operator.breed(run, population, plan.width)
-        children = await graded(run, env, archive, [one for one in written if one], rows)
+        children = await grade_new(run, env, archive, [one for one in written if one], rows)
         if config.algorithm == "de":
             new = {child.candidate.id: child for child in children}
             own = [new.pop(one.candidate.id, None) if one else None for one in written]
@@ -159,7 +159,7 @@ class _Operator:
         """The child that the model makes of a team; None where the reply is of no use."""
         place, team = job
         texts = [text_in(self.start, prompt) for prompt in team]
-        shown = [f"Instruction {name}:\n{_tagged(text)}" for name, text in zip("ABCD", texts, strict=False)]
+        shown = [f"Instruction {name}:\n{_in_tags(text)}" for name, text in zip("ABCD", texts, strict=False)]
         request = CROSS if self.config.algorithm == "ga" else DIFFER
         made = tuple(dict.fromkeys(prompt.id for prompt in team)), self.config.algorithm
         return await self._written(run, shown, request, place, texts[-1], made)
@@ -168,7 +168,9 @@ class _Operator:
         """A prompt of the first generation: a paraphrase of the start, or one induced from examples, by turns."""
         text, parents = text_in(self.start, self.start), (self.start.id,)
         if place % 2 == 0 or not self.config.induced:
-            return await self._written(run, [_tagged(text)], PARAPHRASE, place, text, (parents, "paraphrase"))
+            return await self._written(
+                run, [_in_tags(text)], PARAPHRASE, place, text, (parents, "paraphrase")
+            )
         examples = minibatch(run.rng, self.env.train, self.config.induced, balanced=True)
         shown = [EXAMPLES, *map(show_example, examples)]
         child = await self._written(run, shown, INDUCE, place, text, (parents, "induced"))
@@ -191,7 +193,7 @@ class _Operator:
         return next((Individual(Candidate(prompt, *made), None) for prompt in prompts), None)
 
 
-def _tagged(text: str) -> str:
+def _in_tags(text: str) -> str:
     return f"<{TAG}>\n{text}\n</{TAG}>"
 
 

@@ -62,8 +62,8 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.demonstrations import editable
-from whet.search.edits import moved, text_in
-from whet.search.example_front import contested, front
+from whet.search.edits import move_region, text_in
+from whet.search.example_front import contested_examples, front
 from whet.search.from_zero import TRIED, cost, from_zero
 from whet.search.labels import by_label, confusions, right_answers
 from whet.search.minibatch import (
@@ -358,12 +358,12 @@ async def reflect(
         prompt = parent.prompt
         question = partial(rewritten, pool=pool, policy=policy, parent=parent, rows=rows, sample=sample)
         for region, written in zip(regions, await branch.map(question, regions), strict=True):
-            prompt = prompt if written is None else moved(pool.start, prompt, region, written)
+            prompt = prompt if written is None else move_region(pool.start, prompt, region, written)
         return Child(prompt, f"reflection on {', '.join(regions)}", batch)
 
     children = {child.prompt.id: child for child in await run.map(write, jobs)}
     if groups and len(children) > 1:
-        one = await reduced(run, pool, policy, parent, list(children.values()), whole)
+        one = await reduce_drafts(run, pool, policy, parent, list(children.values()), whole)
         children = {one.prompt.id: one}
     new = [child for child in children.values() if child.prompt not in pool.archive]
     if len(jobs) > 1 and not new:
@@ -371,7 +371,7 @@ async def reflect(
     return new
 
 
-async def reduced(
+async def reduce_drafts(
     run: Run,
     pool: CandidatePool,
     policy: LanguagePolicy,
@@ -395,7 +395,7 @@ async def reduced(
             written = await policy.rewrite(run, base, question, sample=sample, text=old, region=region)
             fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
             source = fit[0] if fit else source
-        prompt = prompt if source is None else moved(pool.start, prompt, region, source)
+        prompt = prompt if source is None else move_region(pool.start, prompt, region, source)
     return Child(prompt, REDUCED, rows)
 
 
@@ -548,7 +548,7 @@ async def merge(run: Run, pool: CandidatePool) -> None:
         if prompt is None or prompt in pool.archive or pool.left < len(rows):
             continue
         pool.merged.add(pair)
-        few = contested(run.rng, *(pool.scores[name] for name in pair))
+        few = contested_examples(run.rng, *(pool.scores[name] for name in pair))
         rest = [i for i in range(len(rows)) if i not in few]
         tried = await pool.env.evaluate(run, prompt, [rows[i] for i in few])
         passed = sum(r.reward for r in tried) >= max(sum(pool.scores[name][i] for i in few) for name in pair)

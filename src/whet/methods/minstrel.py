@@ -142,7 +142,7 @@ class Studio:
         head = "\n\n".join([self.about(), EXAMPLES, *rows])
         listed = "\n".join(f"- {name}: {about}" for name, about in MODULES.items())
         replies = await self.policy.write(run, f"{head}\n\n{LIST}\n{listed}\n\n{SELECT}", "MODULES")
-        names = next((names for reply in replies if (names := selected(reply))), list(DEFAULT))
+        names = next((names for reply in replies if (names := selected_modules(reply))), list(DEFAULT))
         return await self.generate(run, {name: head for name in names[:most]}, 0)
 
     async def repair(
@@ -200,7 +200,7 @@ class Studio:
         return f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{self.base}\n</INSTRUCTION>"
 
 
-def selected(reply: str) -> list[str]:
+def selected_modules(reply: str) -> list[str]:
     """The modules that a reply switches on, in the order of the list: names in a JSON list, or those with true in an object."""
     for value in json_values(reply):
         names = [name for name, on in value.items() if on is True] if isinstance(value, dict) else value

@@ -49,8 +49,8 @@ from whet.search.demonstrations import (
     REGION,
     Demonstration,
     demonstrations,
-    instructed,
-    labelled,
+    instruction_regions,
+    label_rows,
     random_set,
     with_demonstrations,
 )
@@ -107,7 +107,7 @@ async def mipro(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
     """Joint choice of instructions and demonstrations; see the module."""
-    names = instructed(start)
+    names = instruction_regions(start)
     trials = config.trials or wanted_trials(config, len(names))
     texts = (config.instructions - 1) * len(names) + 1
     size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
@@ -241,7 +241,7 @@ async def demonstration_sets(
     if not config.k:
         return [()]
     pool = demonstrations(env, start, await env.evaluate(run, start, rows), 1.0, secrets)
-    targets = [demo for demo in labelled(env, start, rows) if not secrets(demo.text)]
+    targets = [demo for demo in label_rows(env, start, rows) if not secrets(demo.text)]
     sets: list[Sequence[Demonstration]] = [(), *(some[: config.k] for some in (pool, targets) if some)]
     sets += [random_set(run.rng, pool, config.k) for _ in range(config.sets - len(sets)) if pool]
     return sets[: config.sets]

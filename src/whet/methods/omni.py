@@ -65,9 +65,9 @@ class Config:
 
 def check(env: Environment, config: Config, methods: Callable[[str], Method]) -> None:
     """Raises UsageError for a method that there is not, that runs others, or that needs more than models that write."""
-    if not named(config):
+    if not exploring_methods(config):
         raise UsageError("omni: methods names none. Write for example methods=gepa,opro,bootstrap.")
-    for name in dict.fromkeys([*named(config), *([config.last] if config.last else [])]):
+    for name in dict.fromkeys([*exploring_methods(config), *([config.last] if config.last else [])]):
         method = methods(name)
         if (
             method.entry.combines
@@ -81,7 +81,7 @@ def check(env: Environment, config: Config, methods: Callable[[str], Method]) ->
             method.check(env, configure(method, {}))
 
 
-def named(config: Config) -> list[str]:
+def exploring_methods(config: Config) -> list[str]:
     """The methods that explore."""
     return list(dict.fromkeys(name.strip() for name in config.methods.split(",") if name.strip()))
 
@@ -95,7 +95,7 @@ async def omni(
     methods: Callable[[str], Method],
 ) -> Candidate:
     """A portfolio of methods; see the module."""
-    names = named(config)
+    names = exploring_methods(config)
     stages = min(len(names) + config.fresh, max(1, most_stages(run.limits, *LEAST)))
     names = names[: max(1, int(stages) - config.fresh)]
     count = len(names) + (config.fresh and stages > 1)

@@ -37,7 +37,7 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
-from whet.rl.answer_duels import ASKS, duel, ungraded, what_is_wanted
+from whet.rl.answer_duels import ASKS, duel, what_is_wanted, without_reward
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
@@ -146,7 +146,11 @@ class DuelPool:
         """The answers of a prompt to rows; what it has answered it is not asked again."""
         prompt = self.members[place].prompt
         new = [row for row in rows if (prompt.id, row.id) not in self.answers]
-        fresh = {r.example_id: r for r in await ungraded(self.env).evaluate(run, prompt, new)} if new else {}
+        fresh = (
+            {r.example_id: r for r in await without_reward(self.env).evaluate(run, prompt, new)}
+            if new
+            else {}
+        )
         return [fresh.get(row.id) or self.answers[prompt.id, row.id] for row in rows]
 
     async def write(self, run: Run, archive: Archive, parents: Sequence[Candidate]) -> None:

@@ -57,7 +57,7 @@ from whet.search.phrase_search import (
     balanced_score,
     crossed_texts,
     edit_chains,
-    joined,
+    join_pieces,
     remember,
     segments,
 )
@@ -223,7 +223,7 @@ class Search:
                 pieces.append(chain[-1].text if chain else piece)
                 deleted = tuple(dict.fromkeys([*deleted, *remember(member.genome, chain)]))
                 parents.append(member)
-        return self.edited(joined(pieces), deleted, parents)
+        return self.edited(join_pieces(pieces), deleted, parents)
 
     def edited(self, text: str, deleted: tuple[str, ...], parents: Sequence[Edited]) -> Edited | None:
         """A text as a candidate; None where the prompt refuses it."""

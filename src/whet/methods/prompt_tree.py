@@ -106,7 +106,7 @@ async def prompt_tree(
         first, current = growth.number(plan.width), policy.adapted()
         numbers = range(first, first + plan.width)
         jobs = [(n, kinds[n % len(kinds)], node.errors(run, env, config.batch)) for n in numbers]
-        move = partial(moved, env=env, policy=current, start=start, train=train, node=node)
+        move = partial(make_move, env=env, policy=current, start=start, train=train, node=node)
         children = await growth.children(run, node, await run.map(move, jobs))
         await validate_leader(run, plan, archive, archive.top(1)[0])
         return children
@@ -117,7 +117,7 @@ async def prompt_tree(
     )
 
 
-async def moved(
+async def make_move(
     run: Run,
     job: tuple[int, str, Sequence[Rollout]],
     env: Environment,

@@ -42,13 +42,13 @@ from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.demonstrations import labelled, with_demonstrations
+from whet.search.demonstrations import label_rows, with_demonstrations
 from whet.search.label_signal import label_signal
 from whet.search.labels import by_label, right_answers
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
-from whet.search.population import Individual, fittest, graded, population_size, tournament
-from whet.search.pruning import Kept, PrunableText, dropped
+from whet.search.population import Individual, fittest, grade_new, population_size, tournament
+from whet.search.pruning import Kept, PrunableText, drop_words
 from whet.types import Example
 
 ENTRY = MethodEntry(
@@ -101,7 +101,7 @@ async def promptquine(run: Run, env: Environment, policy: object, start: Prompt,
     await archive.validate(run, plan.env, [Candidate(start)])
     order = minibatch(run.rng, env.train, len(env.train), balanced=True)
     shots = min(config.shots * max(1, len(right_answers(env))), len(order) // 4)
-    demos = [demo for demo in labelled(env, start, by_label(order[:shots])) if not secrets(demo.text)]
+    demos = [demo for demo in label_rows(env, start, by_label(order[:shots])) if not secrets(demo.text)]
     text = PrunableText.of(start, with_demonstrations(start, demos) or start)
     search = Pruning(env, archive, plan, text, config, order[shots:][: plan.examples])
     await search.grade(run, [text.whole])
@@ -131,7 +131,7 @@ class Pruning:
         prompts = [(self.text.prompt(kept), kept) for kept in made]
         new = [Individual(Candidate(p, parents, operator), kept) for p, kept in prompts if p is not None]
         signal = label_signal(self.env, self.config.reward, "gap")
-        scored = await graded(run, self.env, self.archive, new, self.rows, signal)
+        scored = await grade_new(run, self.env, self.archive, new, self.rows, signal)
         self.explored += scored
         if scored:
             await validate_leader(run, self.plan, self.archive, fittest(self.explored, 1)[0].candidate)
@@ -158,7 +158,7 @@ class Pruning:
             parent = tournament(run.rng, population, max(1, round(TOURNAMENT * len(population)))).genome
             most = self.config.drops
         most = min(most, len(parent) - self.config.shortest)
-        return dropped(run.rng, parent, run.rng.randint(1, most)) if most > 0 else parent
+        return drop_words(run.rng, parent, run.rng.randint(1, most)) if most > 0 else parent
 
     async def scan(self, run: Run) -> None:
         """Threshold accepting: each word in order is dropped where the score stays near the best so far."""

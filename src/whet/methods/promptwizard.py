@@ -42,7 +42,7 @@ from whet.rl import LanguagePolicy, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate, preference
 from whet.search.copies import copied_input
-from whet.search.demonstrations import Demonstration, labelled, with_demonstrations
+from whet.search.demonstrations import Demonstration, label_rows, with_demonstrations
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import answered, minibatch, mistakes, show_rollout
@@ -142,7 +142,7 @@ class Wizard:
         """The examples that can be shown: training rows with targets that no prompt is scored on."""
         held = {row.id for row in self.train}
         rows = [row for row in self.env.train if row.id not in held]
-        return [one for one in labelled(self.env, self.start, rows) if not secrets(one.text)]
+        return [one for one in label_rows(self.env, self.start, rows) if not secrets(one.text)]
 
     def whole(self, instruction: Prompt) -> Prompt:
         """An instruction with the examples of now; alone where the prompt refuses these."""

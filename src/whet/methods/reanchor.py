@@ -117,7 +117,9 @@ async def reanchor(
     prompt = await archive.validate(run, env, [Candidate(start)])
     train = minibatch(run.rng, env.train, plan.payable(config.rows, 2 if config.method else 1))
     if config.method:
-        found = await searched(run, env, start, config.method, methods, len(train) + 2 * len(env.validation))
+        found = await search_first(
+            run, env, start, config.method, methods, len(train) + 2 * len(env.validation)
+        )
         archive.add(run, found)
         prompt = await archive.validate(run, env, [found])
 
@@ -146,7 +148,7 @@ def score_of(env: Environment) -> Callable[[Any, Any], Any]:
     return lambda probs, right: reward.from_labels(probs[None], right)[0]
 
 
-async def searched(
+async def search_first(
     run: Run, env: Environment, start: Prompt, name: str, methods: Callable[[str], Method], kept: int
 ) -> Candidate:
     """What another method finds with all that is left but `kept` calls."""

@@ -293,7 +293,7 @@ class Retrying(MultiTurn):
                 going, await tries(run, self._plain, prompt, items, sample), strict=True
             ):
                 one.append(attempt)
-        return [_summed(prompt, [attempt.rollout for attempt in one]) for one in trials]
+        return [_sum_attempts(prompt, [attempt.rollout for attempt in one]) for one in trials]
 
     def _solved(self, attempt: Attempt) -> bool:
         return attempt.rollout.reward >= self.reward.high
@@ -307,7 +307,7 @@ class Retrying(MultiTurn):
         return [None if record is None else written_text(Sample.from_json(record)) for record in records]
 
 
-def _summed(prompt: Prompt, trials: Sequence[Rollout]) -> Rollout:
+def _sum_attempts(prompt: Prompt, trials: Sequence[Rollout]) -> Rollout:
     """The last of several attempts, with the tokens of all of them."""
     parts = {**trials[-1].parts, "first": trials[0].reward, "retries": float(len(trials) - 1)}
     usage = sum((one.usage for one in trials), Usage())

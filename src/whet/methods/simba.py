@@ -46,7 +46,7 @@ from whet.search.copies import copied_input
 from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
-    instructed,
+    instruction_regions,
     with_demonstrations,
 )
 from whet.search.edits import replace_region, text_in
@@ -271,7 +271,7 @@ class Changes:
 
     async def ruled(self, run: Run, instruction: Prompt, contrast: Contrast) -> Prompt | None:
         """The instruction with a rule that tells the best from the worst rollout; None where these say nothing."""
-        best, worst, regions = contrast.best, contrast.worst, instructed(self.start)
+        best, worst, regions = contrast.best, contrast.worst, instruction_regions(self.start)
         if (
             not regions
             or best.reward <= worst.reward

@@ -45,7 +45,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.rl.principles import operations_or_lines
 from whet.run import Run
-from whet.search.anchored_edits import APPEND, AnchoredEdit, ranked, read_edit
+from whet.search.anchored_edits import APPEND, AnchoredEdit, rank_edits, read_edit
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
 from whet.search.edits import replace_region, text_in
@@ -189,7 +189,7 @@ class SkillTraining:
             return [edit for edit in read if edit is not None and self.admits(edit)][:limit]
 
         proposals = await run.map(analyse, range(len(groups)))
-        return self.edited(run, ranked(proposals), limit)
+        return self.edited(run, rank_edits(proposals), limit)
 
     def edited(self, run: Run, edits: Sequence[AnchoredEdit], limit: int) -> tuple[Skill, list[AnchoredEdit]]:
         """The skill after the first `limit` of the edits that can be made, and these."""

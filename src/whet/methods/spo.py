@@ -39,12 +39,12 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
-from whet.rl.answer_duels import ASKS, duel, ungraded, what_is_wanted
+from whet.rl.answer_duels import ASKS, duel, what_is_wanted, without_reward
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import infinite_batches, shortened
+from whet.search.minibatch import infinite_batches, shorten
 from whet.search.plan import SearchPlan, share_out, validate_finalists, validate_leader
 from whet.types import Example, Rollout
 
@@ -85,7 +85,7 @@ async def spo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
     plan, firsts = await leave_zero(run, plan, archive, start, secrets)
     winners += [first.candidate for first in firsts[:1]]
     rounds, comparisons = within(config, plan)
-    unseen, silent = infinite_batches(run.rng, env.train), ungraded(env)
+    unseen, silent = infinite_batches(run.rng, env.train), without_reward(env)
     wanted = what_is_wanted(env, start, config.requirements)
     for number in range(rounds):
         best = winners[-1].prompt
@@ -129,7 +129,7 @@ def modification(
     """The question to the optimizer: the task, the requirements, the best prompt, its answers, the request."""
     about = f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}"
     shown = [
-        f"Input: {shortened(row.user_text, LONGEST)}\nAnswered: {shortened(answer.output, LONGEST)}"
+        f"Input: {shorten(row.user_text, LONGEST)}\nAnswered: {shorten(answer.output, LONGEST)}"
         for row, answer in zip(rows, answers, strict=True)
     ]
     required = [f"{REQUIRED}\n{config.requirements.strip()}"] if config.requirements.strip() else []

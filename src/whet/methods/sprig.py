@@ -47,7 +47,7 @@ from whet.search.copies import copied_input
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
-from whet.search.phrase_search import joined, segments
+from whet.search.phrase_search import join_pieces, segments
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.search.population import Individual, fittest, population_size
 from whet.types import Example, Rollout, mean_score
@@ -192,7 +192,9 @@ class ComponentPool:
             gone = parts.pop(first)
             return self.edited(parent, parts, "delete", self.origin.get(gone, gone), -1)
         chosen = rng.randrange(len(parts))
-        wordings = await self.policy.rephrase(run, joined(parts), parts[chosen], sample=self.sample + place)
+        wordings = await self.policy.rephrase(
+            run, join_pieces(parts), parts[chosen], sample=self.sample + place
+        )
         if not wordings:
             return None
         old, parts[chosen] = parts[chosen], wordings[0]
@@ -208,7 +210,7 @@ class ComponentPool:
         sign: int = 0,
     ) -> ComponentEdit | None:
         """An edit as a candidate; None where the prompt refuses it."""
-        prompt = replace_region(self.start, joined(parts))
+        prompt = replace_region(self.start, join_pieces(parts))
         if prompt is None:
             return None
         candidate = Candidate(prompt, (parent.candidate.id,), operator)

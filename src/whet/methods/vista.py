@@ -89,7 +89,7 @@ async def vista(
     """Hypotheses apart from rewrites; see the module."""
     width = 1 + config.hypotheses
     plan = fit(run, env, config.rounds, width, config.minibatch, finalists=config.finalists, least=2)
-    plan = widened(plan)
+    plan = widen(plan)
     tree = TraceTree(plan, start, run.rng.sample(list(CLASSES), len(CLASSES)))
     await tree.archive.validate(run, plan.env, [Candidate(start)])
     plan, firsts = await leave_zero(run, plan, tree.archive, start, secrets)
@@ -115,7 +115,7 @@ async def vista(
     return await validate_finalists(run, plan, tree.archive, tree.ranked())
 
 
-def widened(plan: SearchPlan) -> SearchPlan:
+def widen(plan: SearchPlan) -> SearchPlan:
     """The plan with the minibatches that the rollouts pay for, where a limit on the optimizer's calls leaves some."""
     if plan.rollouts is None or not plan.rounds:
         return plan

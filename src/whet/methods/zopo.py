@@ -51,7 +51,7 @@ from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
-from whet.stats.neural_kernel import Array, NeuralProcess, projected
+from whet.stats.neural_kernel import Array, NeuralProcess, project
 from whet.types import JSON, Example
 
 ENTRY = MethodEntry(
@@ -124,7 +124,7 @@ async def zopo(
     texts = [text_in(start, prompt) for prompt in prompts]
     embed = embedder(config.embedding)
     vectors = trigrams(texts) if embed is None else await embed(run, texts)
-    search = LocalSearch(projected(np.asarray(vectors, float), DIRECTIONS), config)
+    search = LocalSearch(project(np.asarray(vectors, float), DIRECTIONS), config)
     search.scores |= {at: archive.members[p.id].mean for at, p in enumerate(prompts) if p in archive}
 
     async def score(places: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.sources import name_of, source_hash
 from whet.storable import describe_exception
 from whet.types import Completion, Request
-from whet.user_code import OutOfTime, awaited, call_beside
+from whet.user_code import OutOfTime, await_result, call_beside
 from whet_client.storable import shown
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
@@ -88,7 +88,7 @@ class CallableModel(AnswersOnly):
 
     async def _call(self, messages: list[ChatMessage], more: Mapping[str, Any]) -> Any:
         if self._is_async:
-            return await awaited(self._function(messages, **more), self._timeout)
+            return await await_result(self._function(messages, **more), self._timeout)
         return await call_beside(lambda: self._function(messages, **more), self._timeout)
 
     async def close(self) -> None:

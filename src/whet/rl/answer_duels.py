@@ -17,7 +17,7 @@ from whet.prompt import Prompt
 from whet.rewards.asking import RULES, enclose_in_markers
 from whet.rl.language import LanguagePolicy
 from whet.run import Run
-from whet.search.minibatch import shortened
+from whet.search.minibatch import shorten
 from whet.types import Completion, Example, Reward, Rollout
 
 Answered: TypeAlias = tuple[Sequence[Example], Sequence[Rollout], Sequence[Rollout]]
@@ -41,7 +41,7 @@ class Ungraded:
         return Reward(self.low)
 
 
-def ungraded(env: Environment) -> Environment:
+def without_reward(env: Environment) -> Environment:
     """The environment without its reward: answers in it cost their calls and nothing more."""
     return replace(env, reward=Ungraded())
 
@@ -79,9 +79,9 @@ def question_of(
     """The question to the model: what is wanted, the inputs, the two sets of answers, the request."""
     shown = []
     for number, (row, one, other) in enumerate(zip(rows, first, second, strict=True), 1):
-        shown.append(enclose_in_markers(f"Input {number}", shortened(row.user_text, _SHOWN)))
+        shown.append(enclose_in_markers(f"Input {number}", shorten(row.user_text, _SHOWN)))
         for name, rollout in (("1", one), ("2", other)):
-            text = shortened(rollout.output, _SHOWN)
+            text = shorten(rollout.output, _SHOWN)
             shown.append(enclose_in_markers(f"Answer of system {name} to input {number}", text))
     return "\n\n".join([PURPOSE, RULES, about, *shown, REQUEST])
 

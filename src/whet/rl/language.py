@@ -248,7 +248,9 @@ def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bo
         reading = TextReading([text] if text else [], reading.problem)
     whole = completion.text.strip() if not reading.texts else reading.texts[0]
     return (
-        TextReading([whole]) if tag == TAG and completion.finish != "length" and _marked(whole) else reading
+        TextReading([whole])
+        if tag == TAG and completion.finish != "length" and _text_in_markers(whole)
+        else reading
     )
 
 
@@ -259,7 +261,7 @@ def _copies_form(reply: str, tag: str) -> bool:
     return blank or reply.count(f"<{tag}>") == reply.count(_blank_form(tag)) > 0
 
 
-def _marked(text: str) -> str | None:
+def _text_in_markers(text: str) -> str | None:
     """What stands between the markers of a prompt with one fence; None unless the first begins its line and the other ends it."""
     marks = list(MARKER.finditer(text))
     if [mark[1] for mark in marks] != ["begin", "end"]:
@@ -296,7 +298,7 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
     """A written text without what stands around the editable region already: the rest of the prompt around the markers of its
     fence, lines that carry its slots, lines at either end that hold nothing but such a slot. Raises EditRejected for a slot of
     another region elsewhere, and for a text that repeats two lines of the question which stand in no instruction and no task."""
-    text = _marked(text) or text
+    text = _text_in_markers(text) or text
     if start.fenced:
         surroundings = [line.strip() for line in setting("", start).splitlines()]
         around = {line for line in surroundings if slots(line)}
@@ -305,7 +307,9 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
         if extra := (slots(text) - slots(shown)) & start.slots:
             text = _without_slot_lines(text, extra)
         if extra := (slots(text) - slots(shown)) & start.slots:
-            raise EditRejected(f"It has {_listed(extra)}, which stands outside of it already. Leave it out.")
+            raise EditRejected(
+                f"It has {_list_names(extra)}, which stands outside of it already. Leave it out."
+            )
     quoted = [text for tag in (TAG, _TASK_TAG) for text in between(question, f"<{tag}>", f"</{tag}>")] + [
         shown
     ]
@@ -334,7 +338,7 @@ def _without_slot_lines(text: str, extra: Collection[str]) -> str:
     return "\n".join(lines)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join("{{" + name + "}}" for name in sorted(names))
 
 
@@ -359,7 +363,7 @@ def _slot_note(text: str) -> str:
     if not names:
         return "Do not write placeholders in double braces."
     return (
-        f"The text contains placeholders ({_listed(names)}) that are replaced by data later. "
+        f"The text contains placeholders ({_list_names(names)}) that are replaced by data later. "
         "Copy each of them exactly as it stands, braces included, and add no others."
     )
 

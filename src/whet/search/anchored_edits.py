@@ -36,10 +36,10 @@ class AnchoredEdit:
         if self.op == INSERT:
             line, _, rest = after.partition("\n")
             return f"{before}{anchor}{line}\n{self.text}" + (f"\n{rest}" if rest else "")
-        return f"{before}{self.text}{after}" if self.op == REPLACE else _closed(before, after)
+        return f"{before}{self.text}{after}" if self.op == REPLACE else _close_gap(before, after)
 
 
-def _closed(before: str, after: str) -> str:
+def _close_gap(before: str, after: str) -> str:
     """Two pieces of a text; a line of which nothing is left goes with its line break."""
     alone = (not before or before.endswith("\n")) and (not after or after.startswith("\n"))
     return (before + after[1:] if after else before.rstrip("\n")) if alone else before + after
@@ -58,7 +58,7 @@ def read_edit(operation: Mapping[str, Any]) -> AnchoredEdit | None:
     return AnchoredEdit(op, "" if op == DELETE else text, anchor)
 
 
-def ranked(proposals: Sequence[Sequence[AnchoredEdit]]) -> list[AnchoredEdit]:
+def rank_edits(proposals: Sequence[Sequence[AnchoredEdit]]) -> list[AnchoredEdit]:
     """Different edits, those that most proposals hold first, then in the order in which they came."""
     support = Counter(key for edits in proposals for key in {edit.key for edit in edits})
     first = {edit.key: edit for edits in reversed(proposals) for edit in reversed(edits)}

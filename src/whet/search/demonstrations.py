@@ -74,7 +74,7 @@ def demonstrations(
     return [demo for demo in made if not refuse(demo) and not objections(demo.text)]
 
 
-def labelled(env: Environment, known: Prompt, rows: Sequence[Example]) -> list[Demonstration]:
+def label_rows(env: Environment, known: Prompt, rows: Sequence[Example]) -> list[Demonstration]:
     """Demonstrations of rows whose target is a text, with the target as the answer; under the same rules. None of a program:
     a target is its answer, and no prompt's."""
     if known.parts:
@@ -139,11 +139,11 @@ def with_demonstrations(
     for part in [prompt_of_region(start, start.focus)] if start.focus else start.parts or [""]:
         block = "\n\n".join(demo.texts[part] for demo in demos if part in demo.texts)
         if block and prompt is not None:
-            prompt = _shown(start, prompt, part, block)
+            prompt = _with_demonstrations(start, prompt, part, block)
     return prompt
 
 
-def _shown(start: Prompt, prompt: Prompt, part: str, block: str) -> Prompt | None:
+def _with_demonstrations(start: Prompt, prompt: Prompt, part: str, block: str) -> Prompt | None:
     """`prompt` with demonstrations of one of its parts; itself where nothing of that part may be edited."""
     inside = {region.name for region in start.regions if prompt_of_region(start, region.name) == part}
     own = next(
@@ -168,7 +168,7 @@ def holds_demonstrations(start: Prompt, region: str) -> bool:
     return (start.part_of(region)[1] if start.parts else region) == REGION
 
 
-def instructed(start: Prompt) -> list[str]:
+def instruction_regions(start: Prompt) -> list[str]:
     """The names of the `editable` regions that hold instructions; none where all that may be edited are demonstrations."""
     return [name for name in editable(start) if not holds_demonstrations(start, name)]
 
@@ -186,7 +186,7 @@ def random_set(rng: random.Random, pool: Sequence[Demonstration], most: int) -> 
     return rng.sample(list(pool), rng.randint(1, min(most, len(pool))))
 
 
-def crossed(
+def cross_demonstrations(
     rng: random.Random, first: Sequence[Demonstration], second: Sequence[Demonstration]
 ) -> list[Demonstration]:
     """Demonstrations of both parents, as many as they have on average."""
@@ -194,7 +194,7 @@ def crossed(
     return rng.sample(union, min(len(union), (len(first) + len(second)) // 2))
 
 
-def mutated(
+def mutate_demonstrations(
     rng: random.Random, demos: Sequence[Demonstration], pool: Sequence[Demonstration], most: int
 ) -> list[Demonstration]:
     """The demonstrations with one more, one fewer or as many, each by a chance of a third, in a new order."""

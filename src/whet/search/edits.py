@@ -63,21 +63,21 @@ def spans(text: str, level: Level = "phrase") -> list[PhraseSpan]:
 
 def _inside(text: str, sentence: PhraseSpan, level: Level) -> list[PhraseSpan]:
     if level == "sentence":
-        return _trimmed(text, sentence.start, sentence.stop)
+        return _trim_span(text, sentence.start, sentence.stop)
     if level == "word":
         each = _WORD.finditer(text, sentence.start, sentence.stop)
-        return [span for word in each for span in _trimmed(text, word.start(), word.end())]
+        return [span for word in each for span in _trim_span(text, word.start(), word.end())]
     pieces = []
     for clause in _CLAUSE.finditer(text, sentence.start, sentence.stop):
         words = list(_WORD.finditer(text, clause.start(), clause.end()))
         parts = -(-len(words) // PHRASE_WORDS)
         cuts = [round(i * len(words) / parts) for i in range(parts + 1)] if parts else []
         for first, last in pairwise(cuts):
-            pieces += _trimmed(text, words[first].start(), words[last - 1].end())
+            pieces += _trim_span(text, words[first].start(), words[last - 1].end())
     return pieces
 
 
-def _trimmed(text: str, start: int, stop: int) -> list[PhraseSpan]:
+def _trim_span(text: str, start: int, stop: int) -> list[PhraseSpan]:
     inner = text[start:stop].lstrip(_EDGE)
     start = stop - len(inner)
     stop = start + len(inner.rstrip(_EDGE))
@@ -155,7 +155,7 @@ def random_edit(
     return Edit(insert(text, rng.choice([None, *pieces]), phrase), kind, added=phrase)
 
 
-def moved(start: Prompt, prompt: Prompt, region: str, source: Prompt) -> Prompt:
+def move_region(start: Prompt, prompt: Prompt, region: str, source: Prompt) -> Prompt:
     """A prompt with the text that a region has in another one; itself where it refuses that. Both descend from `start`."""
     text = text_in(start.focused(region), source)
     return replace_region(prompt.restored(region, start), text, region) or prompt

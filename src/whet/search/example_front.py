@@ -27,7 +27,7 @@ def front(scores: Mapping[str, Sequence[float]]) -> dict[str, int]:
     return {c: n for c, n in counts.items() if n}
 
 
-def contested(rng: random.Random, first: Sequence[float], second: Sequence[float]) -> list[int]:
+def contested_examples(rng: random.Random, first: Sequence[float], second: Sequence[float]) -> list[int]:
     """Numbers of up to five examples, by the scores of two candidates: two on which each is better, then ties."""
     order = rng.sample(range(len(first)), len(first))
     ahead, behind = [i for i in order if first[i] > second[i]], [i for i in order if first[i] < second[i]]

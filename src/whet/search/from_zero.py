@@ -14,7 +14,7 @@ from whet.prompt import Prompt
 from whet.rewards import JUDGE, LABELS, TARGET_SCORE, RewardFailed
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.demonstrations import Demonstration, instructed, labelled, with_demonstrations
+from whet.search.demonstrations import Demonstration, instruction_regions, label_rows, with_demonstrations
 from whet.search.edits import replace_region, text_in
 from whet.search.labels import by_label, right_answers
 from whet.search.minibatch import minibatch
@@ -134,10 +134,10 @@ def proposals(
     target. None that the prompt refuses, because of a slot, a marker or its length."""
     held, answers = {row.id for row in rows}, right_answers(env)
     order = sorted(env.train, key=lambda row: row.id in held)
-    demos = [demo for demo in labelled(env, start, by_label(order)) if not objections(demo.text)]
+    demos = [demo for demo in label_rows(env, start, by_label(order)) if not objections(demo.text)]
     shown = demos[: min(len(answers), MOST_SHOWN) or FREE_SHOWN][:k]
     made = [(DEMONSTRATED, with_demonstrations(start, shown) if shown else None, shown)]
-    region = next(iter(instructed(start)), None)
+    region = next(iter(instruction_regions(start)), None)
     if answers and region is not None and not objections("\n".join(answers)):
         text = text_in(start.focused(region), start).rstrip()
         listed = f" {', '.join(answers)}" if inline else "".join(f"\n- {answer}" for answer in answers)

@@ -25,7 +25,7 @@ LEAST, LARGEST, BEYOND = 1e-3, 1e3, 4.0
 _CANDIDATES = 40
 
 
-def weighted(probs: Array, weights: Array) -> Array:
+def weigh(probs: Array, weights: Array) -> Array:
     """Probabilities (..., L) times weights (L,), their sum 1 again."""
     raised = probs * weights
     normal: Array = raised / np.maximum(raised.sum(axis=-1, keepdims=True), 1e-300)
@@ -59,7 +59,7 @@ class WeightFit:
 
     def rewards(self, weights: Array) -> Array:
         """The reward of each row under weights."""
-        return self.score(weighted(self.probs, weights), self.right)
+        return self.score(weigh(self.probs, weights), self.right)
 
     def choice(self, weights: Array, label: int) -> Array:
         """The weights with the best one of a label; of equals the old one, then the one that is nearest to it."""
@@ -112,4 +112,4 @@ class Reweighted(Environment):
 
     async def label_probs(self, prompts: Sequence[Prompt], examples: Sequence[Example]) -> Any:
         """The weighted probabilities of the labels, shape (P, E, L)."""
-        return weighted(await super().label_probs(prompts, examples), np.array(self.weights))
+        return weigh(await super().label_probs(prompts, examples), np.array(self.weights))

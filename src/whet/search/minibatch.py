@@ -82,8 +82,8 @@ def better(olds: Sequence[Rollout], news: Sequence[Rollout], span: float, alpha:
 
 def show_example(example: Example, longest: int = _SHOWN) -> str:
     """An example's input and target as text for a meta-prompt; longer texts are cut."""
-    target = "" if example.target is None else f"\nWanted: {shortened(_plain(example.target), longest)}"
-    return f"Input: {shortened(example.user_text, longest)}{target}"
+    target = "" if example.target is None else f"\nWanted: {shorten(_plain(example.target), longest)}"
+    return f"Input: {shorten(example.user_text, longest)}{target}"
 
 
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
@@ -96,18 +96,18 @@ def show_answer(rollout: Rollout, longest: int = _SHOWN) -> str:
     """What the model answered, how it was graded and why, for a meta-prompt."""
     cut = " (cut off at the token limit)" if rollout.cut else ""
     lines = [
-        f"Answered{cut}: {shortened(rollout.output, longest)}",
+        f"Answered{cut}: {shorten(rollout.output, longest)}",
         f"Reward: {show_size(rollout.reward, 3)}",
     ]
     if rollout.error:
-        lines.append(f"Problem: {shortened(rollout.error, longest)}")
+        lines.append(f"Problem: {shorten(rollout.error, longest)}")
     if rollout.addressed:
         lines += [
-            f"Critique{f' of {name}' if name else ''}: {shortened(text, longest)}"
+            f"Critique{f' of {name}' if name else ''}: {shorten(text, longest)}"
             for name, text in rollout.addressed.items()
         ]
     elif rollout.critique:
-        lines.append(f"Critique: {shortened(rollout.critique, longest)}")
+        lines.append(f"Critique: {shorten(rollout.critique, longest)}")
     return "\n".join(lines)
 
 
@@ -115,14 +115,14 @@ def show_step(step: TraceStep, longest: int = _SHOWN) -> str:
     """A step of a program as text for a meta-prompt: what went in, and what came back."""
     inputs = "; ".join(f"{key}: {value}" for key, value in step.inputs.items())
     named = f"Tool {step.prompt}" if step.role == "tool" else f"Prompt {step.prompt or '(none)'}"
-    return f"{named} <- {shortened(inputs, longest)}\n{named} -> {shortened(step.output, longest)}"
+    return f"{named} <- {shorten(inputs, longest)}\n{named} -> {shorten(step.output, longest)}"
 
 
 def _plain(target: object) -> str:
     return target if isinstance(target, str) else str(target)
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten(text: str, longest: int) -> str:
     """A text of at most `longest` characters, with a mark where it was cut."""
     text = text.strip()
     return text if len(text) <= longest else f"{text[:longest]} [...]"

@@ -41,7 +41,7 @@ async def edit_chains(
         edits, now = list[Edit](), text
         for link in range(length):
             if rephrase is not None and branch.rng.random() * (4 if deleted else 3) < 1:
-                edit = await substituted(branch, rephrase, now, level, number * length + link)
+                edit = await substitute_phrase(branch, rephrase, now, level, number * length + link)
             else:
                 edit = random_edit(branch.rng, now, KINDS, deleted, level)
             if edit is not None:
@@ -51,7 +51,9 @@ async def edit_chains(
     return await run.map(chain, numbers)
 
 
-async def substituted(run: Run, rephrase: Rephrase, text: str, level: Level, sample: int) -> Edit | None:
+async def substitute_phrase(
+    run: Run, rephrase: Rephrase, text: str, level: Level, sample: int
+) -> Edit | None:
     """A random phrase replaced by one of several wordings that the optimizer model offers."""
     if not (phrases := spans(text, level)):
         return None
@@ -99,10 +101,10 @@ def crossed_texts(rng: random.Random, first: str, second: str, level: Level = "p
     """One-point crossover: the phrases of one text up to a random place, and those of another one from that place on."""
     heads, tails = (segments(text, len(text), level) for text in (first, second))
     cut = rng.randint(1, max(1, min(len(heads), len(tails)) - 1))
-    return joined([*heads[:cut], *tails[cut:]])
+    return join_pieces([*heads[:cut], *tails[cut:]])
 
 
-def joined(pieces: Sequence[str]) -> str:
+def join_pieces(pieces: Sequence[str]) -> str:
     """Pieces of texts as one text, with a space where one would run into the next."""
     text = ""
     for piece in pieces:

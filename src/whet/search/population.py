@@ -43,7 +43,7 @@ def population_size(run: Run, env: Environment, wanted: int, asks: float = 1.0, 
     return min(wanted, max(least, math.isqrt(max(0, min(prompts)))))
 
 
-async def graded(
+async def grade_new(
     run: Run,
     env: Environment,
     archive: Archive,

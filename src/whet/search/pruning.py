@@ -48,6 +48,6 @@ class PrunableText:
         return prompt
 
 
-def dropped(rng: random.Random, kept: Kept, n: int) -> Kept:
+def drop_words(rng: random.Random, kept: Kept, n: int) -> Kept:
     """The words that are kept, without n random ones; without all but one where there are not as many."""
     return tuple(sorted(rng.sample(kept, max(1, len(kept) - n))))

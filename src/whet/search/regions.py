@@ -54,7 +54,7 @@ def blamed(prompt: Prompt, regions: Sequence[str], turn: str, rollouts: Sequence
     return addressed or [turn]
 
 
-def shared(limits: Budget, share: float) -> Budget:
+def share_of(limits: Budget, share: float) -> Budget:
     """That part of every limit, whole numbers rounded down."""
     amounts = {f.name: getattr(limits, f.name) for f in fields(limits)}
     parts = {n: a * share if isinstance(a, float) else int(a * share) for n, a in amounts.items() if a}

@@ -105,7 +105,7 @@ def kernel(one: Layers, other: Layers) -> Array:
     return total
 
 
-def projected(vectors: Array, size: int) -> Array:
+def project(vectors: Array, size: int) -> Array:
     """Vectors (n, d) in `size` random directions, always the same ones: about as far from each other as before (Johnson and
     Lindenstrauss 1984)."""
     directions = np.random.default_rng(0).normal(size=(vectors.shape[1], size)) / np.sqrt(size)

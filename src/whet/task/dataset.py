@@ -89,7 +89,8 @@ class DataReader:
         seed = self.fractions.seed
         by_split_name = {split: [p.example for p in rows] for split, rows in placed.items()}
         ordered = {
-            split: tuple(e for g in ranked(rows, seed) for e in g) for split, rows in by_split_name.items()
+            split: tuple(e for g in rank_groups(rows, seed) for e in g)
+            for split, rows in by_split_name.items()
         }
         if "validation" not in ordered and "train" in ordered:
             shares = (self.fractions.train, self.fractions.validation)
@@ -107,7 +108,10 @@ def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequenc
     if not empty:
         return
     rows = [e for part in parts for e in part]
-    distinct, what = len(ranked(rows, 0)), "groups" if any(e.group is not None for e in rows) else "inputs"
+    distinct, what = (
+        len(rank_groups(rows, 0)),
+        "groups" if any(e.group is not None for e in rows) else "inputs",
+    )
     there = (
         "there is 1 row" if len(rows) == 1 else f"there are {len(rows)} rows with {distinct} different {what}"
     )
@@ -147,7 +151,7 @@ def _refuse_leaks(placed: Mapping[str, Sequence[PlacedExample]]) -> list[str]:
     return [f"{len(shared)} inputs of one split stand in another with another target (first: {shared[0]})."]
 
 
-def ranked(examples: Sequence[Example], seed: int) -> list[list[Example]]:
+def rank_groups(examples: Sequence[Example], seed: int) -> list[list[Example]]:
     """Examples that stay together, those with the same input and those of one group, in the order of a seeded hash.
 
     The hash is that of the input, or of the first of the group's names. So the order depends on the seed, the inputs and the
@@ -169,7 +173,7 @@ def partition(examples: Sequence[Example], shares: Sequence[float], seed: int) -
     Without repeated inputs each part has its exact share, rounded. Every part gets at least one input when
     there are as many different inputs as parts; otherwise the last parts are empty.
     """
-    groups, total = ranked(examples, seed), math.fsum(shares)
+    groups, total = rank_groups(examples, seed), math.fsum(shares)
     ends = [math.floor(len(examples) * part / total + 0.5) for part in itertools.accumulate(shares)]
     parts: list[list[Example]] = [[] for _ in shares]
     placed, at, last = 0, 0, len(shares) - 1

@@ -84,14 +84,14 @@ def make_examples(
         target, place = targets.setdefault(input_hash(example), (example.target, row.where))
         if rules.needs_target and target != example.target:
             split.append(f"{place} and {row.where}")
-    warnings = _counted(dropped, "row was", "rows were", "dropped as an exact repetition")
+    warnings = _count_places(dropped, "row was", "rows were", "dropped as an exact repetition")
     empty = [p.where for p in examples if not p.example.user_text.strip()]
-    warnings += _counted(
+    warnings += _count_places(
         split, "row has", "rows have", "another target than an earlier row with the same input"
     )
-    warnings += _counted(empty, "row has", "rows have", "an empty input")
+    warnings += _count_places(empty, "row has", "rows have", "an empty input")
     chats = [p.where for p in examples if any(map(_CHAT_TEXT.match, p.example.values.values()))]
-    warnings += _counted(
+    warnings += _count_places(
         chats, "row holds", "rows hold", "messages as JSON text, which the model gets as one text"
     )
     return examples, [*warnings, *(_target_warnings(examples, rules.rewards) if rules.needs_target else ())]
@@ -101,7 +101,7 @@ def _target_warnings(examples: Sequence[PlacedExample], rewards: Sequence[Reward
     """Warnings about targets that no answer equals, and about one that they all are."""
     values = [(p.example.target, p.where) for p in examples]
     never = [where for target, where in values if any(equals_no_text(reward, target) for reward in rewards)]
-    warnings = _counted(
+    warnings = _count_places(
         never, "row has", "rows have", "a target that no answer equals (nothing, or an object)"
     )
     warnings += _leaks(examples)
@@ -141,7 +141,7 @@ def input_hash(example: Example) -> str:
     return content_hash(example.text if example.text is not None else dict(example.values))
 
 
-def _counted(places: list[str], one: str, many: str, what: str) -> list[str]:
+def _count_places(places: list[str], one: str, many: str, what: str) -> list[str]:
     if not places:
         return []
     return [f"{len(places)} {one if len(places) == 1 else many} {what} (first: {places[0]})."]

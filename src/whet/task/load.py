@@ -108,7 +108,7 @@ def make_task(
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
-    reward = _timed(_rewards(keys, folder, labels, environment), get("reward_timeout"))
+    reward = _with_limit(_rewards(keys, folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = tuple(r for r in (reward, second) if r is not None and TARGET in r.needs)
     program = read_program(keys, folder, prompt)
@@ -126,7 +126,9 @@ def make_task(
     warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
     if program is None and environment is None:
         warnings += _without_slots(prompt, splits["train"][0])
-    content = _fingerprinted(prompt, splits, labels, (reward, second), _content(keys, environment, program))
+    content = _fingerprint_content(
+        prompt, splits, labels, (reward, second), _content(keys, environment, program)
+    )
     return kind(
         folder=folder,
         prompt=prompt,
@@ -177,7 +179,7 @@ def _words(keys: Mapping[str, Node]) -> dict[str, Any]:
     }
 
 
-def _timed(reward: RewardFunction, node: Node | None) -> RewardFunction:
+def _with_limit(reward: RewardFunction, node: Node | None) -> RewardFunction:
     limit = REWARD_TIMEOUT if node is None else decode_field(node, TaskFile, "reward_timeout")
     return with_timeout(reward, limit)
 
@@ -372,7 +374,7 @@ def _second(
             f"the reward {reward.name} works on the task model's probabilities. Give a second opinion that reads answers, "
             "such as exact_match, judge or reward.py."
         )
-    return _timed(reward, limit)
+    return _with_limit(reward, limit)
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, str]:
@@ -382,7 +384,7 @@ def _parts(content: Mapping[str, Any]) -> dict[str, str]:
     return {name: content_hash(value)[:16] for name, value in known.items()}
 
 
-def _fingerprinted(
+def _fingerprint_content(
     prompt: Prompt,
     splits: Mapping[str, Sequence[Example]],
     labels: Mapping[str, str],

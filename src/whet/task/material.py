@@ -14,7 +14,7 @@ from whet.task.imported_data import ImportedData, read_table
 from whet.task.promptfoo import read_promptfoo
 from whet.task.rows import LINES, TABLES, SourceRow, read_rows, row_of
 from whet.task.sources import load_split
-from whet.task.table import cleaned, tidy_columns
+from whet.task.table import clean_row, tidy_columns
 from whet_client.storable import shown
 
 DATASETS = "datasets:"
@@ -144,7 +144,7 @@ def _datasets(name: str) -> ImportedData:
         )
     config, split = parts[1] if len(parts) == 3 else None, parts[-1] if len(parts) > 1 else None
     chosen, values = load_split(parts[0], config, split, f"{DATASETS}{name}")
-    columns = tidy_columns([cleaned(value) for value in values])
+    columns = tidy_columns([clean_row(value) for value in values])
     rows = [row_of(value, f"{DATASETS}{name}: {chosen}[{at}]") for at, value in enumerate(columns)]
     notes = [f"the split {chosen} of {parts[0]}"]
     return ImportedData({"": [row.value for row in rows]}, notes=notes, places=_places(rows))

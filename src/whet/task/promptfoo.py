@@ -119,8 +119,8 @@ def read_promptfoo(path: Path) -> ImportedData:
         are = "is" if lost == 1 else "are"
         notes.append(f"{quantity(lost, 'test')} without such an assertion {are} left out")
     other = sum(_weight(one) for row in kept for one in row["assert"]) / len(kept)
-    material = _graded(_prompt(prompts[0], path), kept, notes)
-    return replace(_judged(material, rubrics, other) if rubrics else material, settings=settings)
+    material = _with_reward(_prompt(prompts[0], path), kept, notes)
+    return replace(_with_judge(material, rubrics, other) if rubrics else material, settings=settings)
 
 
 def _model(providers: Node | None, notes: list[str]) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[
     return common
 
 
-def _judged(material: ImportedData, rubrics: list[dict[str, Any]], other: float) -> ImportedData:
+def _with_judge(material: ImportedData, rubrics: list[dict[str, Any]], other: float) -> ImportedData:
     """The same with the judge's part of the reward, weighted as in a mean over all assertions; `other` is what those that need no
     judge weigh in a row."""
     total = other + sum(map(_weight, rubrics))
@@ -188,7 +188,7 @@ def _weight(check: Mapping[str, Any]) -> float:
     return float(check.get("weight", 1))
 
 
-def _graded(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> ImportedData:
+def _with_reward(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> ImportedData:
     """A target and a named reward where every row asserts one thing of one kind, else the assertions themselves."""
     if not any(row["assert"] for row in rows):
         return ImportedData(
@@ -274,7 +274,7 @@ def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
 def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
     """A row of a table as a test; columns that are not taken are its keys, so that they are counted."""
     named = {name: cell.strip() for name, cell in cells.items() if name.startswith("__") and cell.strip()}
-    checks = [_expected(cell) for name, cell in named.items() if name.startswith("__expected")]
+    checks = [_expected_assertion(cell) for name, cell in named.items() if name.startswith("__expected")]
     rest = {
         name: cell
         for name, cell in named.items()
@@ -284,7 +284,7 @@ def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
     return {"vars": values, "assert": checks, **rest}
 
 
-def _expected(cell: str) -> dict[str, Any]:
+def _expected_assertion(cell: str) -> dict[str, Any]:
     """The assertion in a cell of `__expected`."""
     if cell.startswith("file://"):
         return {"type": "python" if ".py" in cell else "javascript", "value": cell}
@@ -315,7 +315,7 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
         )
     for chosen in itertools.product(*choices):
         known = {name: fill(text, dict(chosen)) for name, text in chosen}
-        yield {"input": known, "assert": [{**one, **_filled(one, known)} for one in checks]}
+        yield {"input": known, "assert": [{**one, **_fill_variables(one, known)} for one in checks]}
 
 
 def _vars(test: Mapping[str, Node]) -> dict[str, Node]:
@@ -403,7 +403,7 @@ def _number_as_printed(number: float) -> str:
     return f"{sign}{digits[0]}{rest}e{point - 1:+d}"
 
 
-def _filled(check: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+def _fill_variables(check: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
     """The value of an assertion with the variables that it names."""
     value = check.get("value")
     if isinstance(value, list):

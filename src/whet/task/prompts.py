@@ -97,7 +97,7 @@ def foreign_slots(
                 f"{where}: {match[0]} goes to the model as it stands: it is no marker of a fence. Write <!-- whet:begin --> and "
                 "<!-- whet:end -->."
             ]
-    for match in sorted((*_FOREIGN.finditer(text), *_named(text, names)), key=lambda one: one.start()):
+    for match in sorted((*_FOREIGN.finditer(text), *_find_names(text, names)), key=lambda one: one.start()):
         if not SLOT.fullmatch(match[0]):
             slot = next(filter(None, match.groups()), None) or next(
                 (n for n in names.values() if re.search(rf"\b{re.escape(n)}\b", match[0])), "name"
@@ -125,7 +125,7 @@ def _line(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
-def _named(text: str, names: Collection[str]) -> Iterator[re.Match[str]]:
+def _find_names(text: str, names: Collection[str]) -> Iterator[re.Match[str]]:
     """Names of inputs, whatever their case, in the marks of other tools; in angle brackets where no closing tag makes elements of
     them."""
     for match in _NAMED.finditer(text):

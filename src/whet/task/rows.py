@@ -268,9 +268,9 @@ def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
 
 def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
     """Rows of `def rows()` in a Python file. What it prints goes to stderr."""
-    where, values = _made(path, named_by)
+    where, values = _make_rows(path, named_by)
     with contextlib.redirect_stderr(io.StringIO()):
-        again = _made(path, named_by)[1]
+        again = _make_rows(path, named_by)[1]
     if len(values) != len(again):
         raise UsageError(
             f"{where}: rows() makes {len(values)} rows, and {len(again)} when it is run again. {_FIXED}"
@@ -282,7 +282,7 @@ def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
         yield row
 
 
-def _made(path: Path, named_by: str) -> tuple[str, list[Any]]:
+def _make_rows(path: Path, named_by: str) -> tuple[str, list[Any]]:
     """The place of `def rows()` and what it makes, in a module that is loaded anew."""
     module = load_module(path, named_by, "Write `def rows()` in it that yields objects such as " + _EXAMPLE)
     function = getattr(module, "rows", None)

@@ -11,7 +11,7 @@ from whet.errors import UsageError, did_you_mean
 from whet.task.decode import decode, set_fields
 from whet.task.rows import KINDS, SourceRow, read_rows
 from whet.task.spec import ALIASES, SPLITS, by_split
-from whet.task.table import Table, as_typed, cleaned, tidy_columns
+from whet.task.table import Table, as_typed, clean_row, tidy_columns
 from whet.task.task_file import DatasetEntry, FileEntry
 from whet.task.tree import Node
 from whet.types import content_hash
@@ -62,7 +62,9 @@ def source_rows(node: Node, folder: Path, slots: frozenset[str]) -> list[SourceR
         name, source.get("config"), source.get("split"), node.where, source.get("revision")
     )
     names = source.get("columns")
-    renamed = [cleaned(row) if names is None else _renamed(cleaned(row), names, node) for row in rows]
+    renamed = [
+        clean_row(row) if names is None else _rename_columns(clean_row(row), names, node) for row in rows
+    ]
     chosen = renamed if "rows" not in source else _subset(renamed, source["rows"], source.get("seed", 0))
     return Table(tidy_columns(chosen), f"{node.where}: {source[DATASETS]}, {split}", True).rows(slots)
 
@@ -100,7 +102,7 @@ def _delimiter(node: Node | None) -> str | None:
     return mark
 
 
-def _renamed(row: dict[str, Any], names: Mapping[str, str], node: Node) -> dict[str, Any]:
+def _rename_columns(row: dict[str, Any], names: Mapping[str, str], node: Node) -> dict[str, Any]:
     """The row with the columns that are named, under the names that they get. Raises UsageError for one that no row has."""
     for key, column in names.items():
         if column not in row and key != "target":

@@ -208,7 +208,7 @@ def read_changes(choice: Mapping[str, Any], role: str) -> dict[str, Any]:
 def _read_fields(node: Node, role: str) -> dict[str, Any]:
     """The fields that an address alone, or a mapping with any of the keys of a role, sets."""
     what, entry, readers = (
-        ("the policy", PolicyEntry, {"address": _stripped})
+        ("the policy", PolicyEntry, {"address": _policy_address})
         if role == POLICY
         else (f"the {role} model", ModelEntry, _READERS)
     )
@@ -232,7 +232,7 @@ def _read_fields(node: Node, role: str) -> dict[str, Any]:
     return {**values, **objects}
 
 
-def _stripped(node: Node, what: str) -> str:
+def _policy_address(node: Node, what: str) -> str:
     return node.text(what, "hf/PATH, embedded/tiny or the folder of a checkpoint").strip()
 
 

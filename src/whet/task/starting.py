@@ -131,7 +131,7 @@ def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, Any]]) 
     if target is None or name == target:
         return None
     pairs = [
-        (_folded(row.get(name)), _folded(row.get(target)))
+        (_fold_value(row.get(name)), _fold_value(row.get(target)))
         for row in rows
         if row.get(target) not in (None, "")
     ]
@@ -221,7 +221,7 @@ def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _folded(value: Any) -> str:
+def _fold_value(value: Any) -> str:
     return fold(" ".join(_text_of(value).split()))
 
 
@@ -342,14 +342,14 @@ def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
     counts = Counter(texts)
     best: dict[str, str] = {}
     for text in sorted(counts, key=lambda one: (-counts[one], one)):
-        best.setdefault(_folded(text), text.strip())
-    if len(best) == len(counts) or not choose_reward([best[_folded(text)] for text in texts]).labels:
+        best.setdefault(_fold_value(text), text.strip())
+    if len(best) == len(counts) or not choose_reward([best[_fold_value(text)] for text in texts]).labels:
         return
-    same = [sorted(t for t in counts if _folded(t) == key) for key in best]
+    same = [sorted(t for t in counts if _fold_value(t) == key) for key in best]
     for row in rows:
-        row["target"] = best[_folded(row["target"])]
+        row["target"] = best[_fold_value(row["target"])]
     groups = "; ".join(
-        f"{', '.join(group)} are {best[_folded(group[0])]}" for group in same if len(group) > 1
+        f"{', '.join(group)} are {best[_fold_value(group[0])]}" for group in same if len(group) > 1
     )
     chosen.append(f"targets that are equal where answers are compared: {groups}")
 

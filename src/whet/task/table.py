@@ -83,7 +83,7 @@ def table_of(data: Any, place: str) -> Table:
     values = tuple(as_typed(row, features or types) for row in data)
     if not columns:
         return Table(tuple(map(_as_dict, values)), place, columns)
-    return Table(tidy_columns([cleaned(row) for row in values]), place, columns)
+    return Table(tidy_columns([clean_row(row) for row in values]), place, columns)
 
 
 def _types_of(data: Any) -> dict[Any, Any] | None:
@@ -109,7 +109,7 @@ def _as_dict(row: Any) -> Any:
     return dict(row) if isinstance(row, Mapping) else row
 
 
-def cleaned(row: Any) -> Any:
+def clean_row(row: Any) -> Any:
     """A row of a table without its missing cells (None, NaN), numbers of other libraries as plain ones."""
     if not isinstance(row, Mapping):
         return row
