@@ -14,11 +14,13 @@ from scipy import stats
 from tests.rewards.judging import FakeJudge, built
 
 from whet.rewards.agreement import (
+    Labelled,
     agreement,
-    human_score,
+    human_scores,
     kappa,
     measure,
     parts_with_humans,
+    select_labelled,
     spearman,
 )
 from whet.run import MemoryRun
@@ -95,15 +97,75 @@ def test_an_agreement_is_always_a_number_in_its_interval(pairs: list[tuple[float
     assert -1.001 <= found.value <= 1.001 and found.n == len(pairs)
 
 
+ON_4_AND_5 = [(0.75, 0.75), (1.0, 1.0)] * 10
+ON_1_AND_2 = [(0.0, 0.0), (0.25, 0.25)] * 10
+
+
 @pytest.mark.parametrize(
-    ("value", "score"),
+    ("pairs", "kind", "value"),
     [
-        (4, 4.0), ("4/5", 4.0), ("Good", 1.0), ("thumbs up", 1.0), ("incorrect", 0.0), (True, 1.0),
-        (None, None), ("", None), ("perhaps", None), (float("nan"), None), ([1], None), ("inf", None),
+        (ON_4_AND_5, "spearman", 1.0),
+        (ON_1_AND_2, "spearman", 1.0),
+        ([(0.75, 4), (1.0, 5)] * 10, "spearman", 1.0),
+        ([(1.75 - judge, human) for judge, human in ON_4_AND_5], "spearman", -1.0),
+        ([(1.0, human) for _, human in ON_4_AND_5], "spearman", 0.0),
+        ([(0.25, 0.0), (0.5, 0.5)] * 10, "kappa", 1.0),
+        ([(0.25, 0.25), (1.0, 1.0)] * 10, "kappa", 1.0),
+        ([(0.0, 0), (1.0, 1)] * 10, "kappa", 1.0),
+        ([(0.9, 0.75)] * 20, "undefined", 0.0),
     ],
-)  # fmt: skip
-def test_scores_of_people(value: Any, score: float | None) -> None:
-    assert human_score(value) == score
+)
+def test_two_levels_are_good_and_bad_where_the_middle_lies_between_them(
+    pairs: list[tuple[float, float]], kind: str, value: float
+) -> None:
+    """A judge that gave each answer the person's score, 4 or 5 of 5, had a kappa of 0."""
+    found = agreement(pairs)
+    assert (found.kind, found.value) == (kind, pytest.approx(value))
+    assert found.poor == (value < 0.4 and kind != "undefined")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([(0.1, 0.75), (0.9, 0.75)] * 5, "cannot be told: people gave the same score to all 10 answers."),
+        ([(0.1, 0.75)], "cannot be told: one answer with a person's score is too few."),
+        ([], "cannot be told: no answer has a person's score that is read."),
+    ],
+)
+def test_what_cannot_be_told_is_said(pairs: list[tuple[float, float]], said: str) -> None:
+    assert said in str(agreement(pairs).warning("judge"))
+
+
+@pytest.mark.parametrize(
+    ("values", "scores"),
+    [
+        ([4, 2.5, "3"], [4, 2.5, 3]),
+        (["Good", "bad", "thumbs up", "incorrect", True, False], [1, 0, 1, 0, 1, 0]),
+        (["yes", 1, 0, "no"], [1, 1, 0, 0]),
+        (["good", 3, "bad"], [5, 3, 1]),
+        (["4/5", "5/5", "2/5"], [4, 5, 2]),
+        (["8/10", "4/5", " 5 / 10 "], [4, 4, 2.5]),
+        (["8/10", 6, "1/10"], [4, 3, 0.5]),
+        (["8/10", "4/5", 4], [4, 4, None]),
+        (["good", "4/5"], [5, 4]),
+        (["very good", "👍", "perhaps", "inf", "4/0", "4/5/2024", "4/", [1], float("nan")], [None] * 9),
+    ],
+)
+def test_scores_of_people_are_read_as_one_column(values: list[Any], scores: list[float | None]) -> None:
+    """Of the judge's scale from 1 to 5. `8/10` was read as 8 beside `4/5` as 4."""
+    assert human_scores(values, 1.0, 5.0) == [None if s is None else pytest.approx(s) for s in scores]
+
+
+def test_scores_that_cannot_be_read_are_counted() -> None:
+    reward = built({"judge": {"rubric": "r", "human": "score"}})
+    given = ["4/5", "very good", 3, "👍", "", None]
+    rows: list[dict[str, Any]] = [{"output": "an answer", "score": value} for value in given]
+    rows += [{"score": "unread, but of no answer"}, {"output": "an answer that nobody scored"}]
+    found = select_labelled(reward, [Example(str(n), {}, None, row, "q") for n, row in enumerate(rows)])
+    assert [score for _, _, score in found.rows] == [4, 3]
+    warning = str(found.warning(reward))
+    assert "2 of 4 human scores in the column 'score' cannot be read, such as 'very good'" in warning
+    assert Labelled(found.rows, []).warning(reward) is None
 
 
 async def test_the_judge_is_measured_on_the_answers_that_people_scored() -> None:
@@ -128,11 +190,13 @@ async def test_the_judge_is_measured_on_the_answers_that_people_scored() -> None
     judged = parts_with_humans(reward)
     assert [r.name for r in judged] == ["judge"]
     judge = FakeJudge(answer)
-    found = await measure(MemoryRun({"judge": judge}), judged[0], examples)
+    found = await measure(MemoryRun({"judge": judge}), judged[0], select_labelled(judged[0], examples).rows)
     assert (found.n, found.kind, found.value, found.poor) == (12, "spearman", pytest.approx(1.0), False)
     flipped = [
         Example(e.id, e.values, None, {**e.row, "score": 6 - e.row.get("score", 3)}, "q")
         for e in examples[:12]
     ]
-    poor = await measure(MemoryRun({"judge": judge}), judged[0], flipped, most=10)
+    poor = await measure(
+        MemoryRun({"judge": judge}), judged[0], select_labelled(judged[0], flipped).rows, most=10
+    )
     assert (poor.n, poor.poor) == (10, True) and poor.value < 0

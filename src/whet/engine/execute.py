@@ -39,7 +39,7 @@ from whet.errors import BudgetExceeded, UsageError, parameter
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
-from whet.rewards.agreement import measure, parts_with_humans
+from whet.rewards.agreement import measure, parts_with_humans, select_labelled
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
@@ -246,9 +246,13 @@ async def _judge_agreement(run: DurableRun, plan: RunPlan, env: Environment) -> 
     limit = plan.limits.judge_calls if plan.limits.calls is None else plan.limits.calls
     for part in parts_with_humans(env.reward):
         most = 50 if limit is None else min(50, limit // 10)
-        rows = (*plan.task.train, *plan.task.validation)
+        labelled = select_labelled(part, (*plan.task.train, *plan.task.validation))
+        if (unread := labelled.warning(part)) is not None:
+            warnings.append(unread)
+        if most < 2:
+            continue
         try:
-            agreement = await measure(run.branch(part.name), part, rows, most)
+            agreement = await measure(run.branch(part.name), part, labelled.rows, most)
         except BudgetExceeded as error:
             warnings.append(f"The agreement of {part.name} with people could not be measured: {error}")
             continue

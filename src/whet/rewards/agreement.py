@@ -1,7 +1,7 @@
 """How far a judge agrees with people, and a warning when that is not far.
 
-Cohen's kappa where people's scores have two levels (Cohen 1960), else rank correlation (Spearman 1904). Both are 1 for
-full agreement and about 0 for a judge that knows nothing.
+Cohen's kappa where people's scores have two levels, one on each side of the middle of the scale (Cohen 1960), else rank
+correlation (Spearman 1904). Both are 1 for full agreement and about 0 for a judge that knows nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.errors import show_reward
+from whet.errors import quantity, show_reward
 from whet.rewards.composite import Weighted
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import RewardFunction
 from whet.run import Run
 from whet.types import Completion, Example
+from whet_client.storable import shown
 
 POOR = 0.4
 LEAST = 5
@@ -53,7 +54,16 @@ class Agreement:
     poor: bool
 
     def warning(self, name: str) -> str | None:
-        """What to say when the agreement is poor, else None."""
+        """What to say when the agreement is poor or cannot be told, else None."""
+        if self.kind == UNDEFINED:
+            why = (
+                f"people gave the same score to all {self.n} answers"
+                if self.n > 1
+                else "one answer with a person's score is too few"
+                if self.n
+                else "no answer has a person's score that is read"
+            )
+            return f"How far the reward {name} agrees with the human scores cannot be told: {why}."
         if not self.poor:
             return None
         return (
@@ -66,16 +76,18 @@ class Agreement:
 def agreement(pairs: Sequence[tuple[float, float]]) -> Agreement:
     """Agreement of (judge, human) scores, whose scales may differ.
 
-    Two levels of people's scores (good and bad) are compared with a judge's scores in [0, 1] cut in the middle.
+    Two levels of people's scores are good and bad where both sides' scores are in [0, 1] and the middle lies between the levels:
+    it then cuts the judge's scores too. Two levels on one side of the middle, or on another scale, are compared as ranks.
     """
     n = len(pairs)
     judge, human = np.array([p[0] for p in pairs], dtype=float), np.array([p[1] for p in pairs], dtype=float)
-    levels = len(np.unique(human))
-    if n < 2 or levels < 2:
+    levels = np.unique(human)
+    if n < 2 or len(levels) < 2:
         return Agreement(0.0, UNDEFINED, n, -1.0, 1.0, False)
-    if levels == 2 and judge.min() >= 0.0 and judge.max() <= 1.0:
+    on_unit_scale = min(judge.min(), human.min()) >= 0.0 and max(judge.max(), human.max()) <= 1.0
+    if len(levels) == 2 and on_unit_scale and levels[0] < 0.5 <= levels[1]:
         kind, table = KAPPA, np.zeros((2, 2))
-        np.add.at(table, ((judge >= 0.5).astype(int), (human == human.max()).astype(int)), 1.0)
+        np.add.at(table, ((judge >= 0.5).astype(int), (human >= 0.5).astype(int)), 1.0)
         value, error = kappa(table)
         low, high = max(-1.0, value - _Z * error), min(1.0, value + _Z * error)
     else:
@@ -141,40 +153,102 @@ def parts_with_humans(reward: RewardFunction) -> list[RewardFunction]:
     return [reward] if getattr(reward, "human", None) else []
 
 
-def human_score(value: object) -> float | None:
-    """A person's score as a number: a number, or a word such as good, bad, yes, no, pass, fail; else None."""
+def human_scores(values: Sequence[object], low: float, high: float) -> list[float | None]:
+    """The scores of people in one column as numbers on one scale; None for what is not read.
+
+    `4/5` and `8/10` are the same share of `high`; plain numbers beside them have the one denominator of the column, and are not
+    read where there are several. A word such as good, bad, yes, no, pass or fail is an end of the scale from `low` to
+    `high`; alone, or beside plain numbers that are all 0 or 1, it is 1 or 0.
+    """
+    read = [_parts_of_score(value) for value in values]
+    plain = [score for score, of in read if score is not None and of is None]
+    denominators = {of for _, of in read if of}
+    binary = not denominators and all(score in (0.0, 1.0) for score in plain)
+    bad, good = (0.0, 1.0) if binary else (low, high)
+
+    def on_scale(score: float | None, of: float | None) -> float | None:
+        if score is None:
+            return None
+        if of == _WORD:
+            return good if score else bad
+        if not denominators:
+            return score
+        if of is None and len(denominators) > 1:
+            return None
+        return score / (of or next(iter(denominators))) * high
+
+    return [on_scale(*parts) for parts in read]
+
+
+_WORD = 0.0
+
+
+def _parts_of_score(value: object) -> tuple[float | None, float | None]:
+    """A score and its denominator: `_WORD` of a word that is good (1) or bad (0), None of a plain number. The score is None where
+    nothing is read."""
     if isinstance(value, bool):
-        return float(value)
+        return float(value), _WORD
     if isinstance(value, int | float):
-        return float(value) if math.isfinite(value) else None
+        return (float(value) if math.isfinite(value) else None), None
     if not isinstance(value, str):
-        return None
+        return None, None
     word = value.strip().casefold().replace(" ", "_")
     if word in _GOOD | _BAD:
-        return float(word in _GOOD)
+        return float(word in _GOOD), _WORD
+    number, slash, of = value.partition("/")
     try:
-        score = float(value.partition("/")[0])
+        score, denominator = float(number), float(of) if slash else None
     except ValueError:
-        return None
-    return score if math.isfinite(score) else None
+        return None, None
+    known = math.isfinite(score) and (denominator is None or 0.0 < denominator < math.inf)
+    return (score, denominator) if known else (None, None)
 
 
-def select_labelled(
-    reward: RewardFunction, examples: Sequence[Example], most: int = 50
-) -> list[tuple[Example, str, float]]:
-    """At most `most` examples with the answer that a person scored, and the score."""
+@dataclass(frozen=True)
+class Labelled:
+    """The answers that people scored, each with its row and its score, and the scores that were not read."""
+
+    rows: Sequence[tuple[Example, str, float]]
+    unread: Sequence[object]
+
+    def warning(self, reward: RewardFunction) -> str | None:
+        """What to say of the scores that were not read; None where all were."""
+        if not self.unread:
+            return None
+        column, n = getattr(reward, "human", ""), len(self.unread)
+        return (
+            f"{n} of {quantity(n + len(self.rows), 'human score')} in the column {shown(column)} cannot be read, such as "
+            f"{shown(self.unread[0])}; the agreement of {reward.name} with people is measured without them. Write a number, "
+            "a number with what it is out of (4/5), or a word such as good, bad, yes, no."
+        )
+
+
+def select_labelled(reward: RewardFunction, examples: Sequence[Example]) -> Labelled:
+    """The examples with an answer that a person scored. Scores that are empty are none."""
     column, output = str(getattr(reward, "human", "")), str(getattr(reward, "human_output", "output"))
-    rows: list[tuple[Example, str, float]] = []
-    for example in examples:
-        score, answer = human_score(example.row.get(column)), example.row.get(output)
-        if score is not None and isinstance(answer, str) and len(rows) < most:
-            rows.append((example, answer, score))
-    return rows
+    scored = [
+        (e, e.row[output])
+        for e in examples
+        if isinstance(e.row.get(output), str) and e.row.get(column) not in (None, "")
+    ]
+    values = [example.row[column] for example, _ in scored]
+    scores = human_scores(values, *_scale_of(reward))
+    return Labelled(
+        [(*row, score) for row, score in zip(scored, scores, strict=True) if score is not None],
+        [value for value, score in zip(values, scores, strict=True) if score is None],
+    )
 
 
-async def measure(run: Run, reward: RewardFunction, examples: Sequence[Example], most: int = 50) -> Agreement:
-    """Let a reward grade answers that people have scored, and compare. Costs at most `most` x `judge_calls`
-    calls.
+def _scale_of(reward: RewardFunction) -> tuple[float, float]:
+    scale: tuple[float, float] = getattr(reward, "scale", (0.0, 1.0))
+    return scale
+
+
+async def measure(
+    run: Run, reward: RewardFunction, rows: Sequence[tuple[Example, str, float]], most: int = 50
+) -> Agreement:
+    """Let a reward grade answers that people have scored, the first `most` of `rows`, and compare. Costs at most
+    `most` x `judge_calls` calls.
 
     People's scores that all lie on the reward's `scale` (default [0, 1]) are mapped to [0, 1] as the judge's
     own are.
@@ -187,8 +261,8 @@ async def measure(run: Run, reward: RewardFunction, examples: Sequence[Example],
         except RewardFailed:
             return None
 
-    pairs = [pair for pair in await run.map(one, select_labelled(reward, examples, most)) if pair is not None]
-    low, high = getattr(reward, "scale", (0.0, 1.0))
+    pairs = [pair for pair in await run.map(one, rows[:most]) if pair is not None]
+    low, high = _scale_of(reward)
     if all(low <= human <= high for _, human in pairs):
         pairs = [(judge, (human - low) / (high - low)) for judge, human in pairs]
     return agreement(pairs)
