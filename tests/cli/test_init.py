@@ -760,3 +760,88 @@ def test_the_folder_of_a_task_is_named_with_a_dot_from_inside(monkeypatch: pytes
     assert "there is no such task folder. It is the folder you are in: name it with a dot (.)" in str(
         done.exception
     )
+
+
+MARKED = [
+    (f"Ticket {i}", ["billing", "login"][i % 3 == 0], ["train", "val", "test"][i % 3]) for i in range(36)
+]
+
+
+def marked(
+    name: str = "marked.csv", header: str = "text,team,split", marks: Mapping[str, str] | None = None
+) -> str:
+    lines = [f"{text},{team},{(marks or {}).get(mark, mark)}" for text, team, mark in MARKED]
+    Path(name).write_text("\n".join([header, *lines]) + "\n")
+    return name
+
+
+def ids(rows: Any) -> set[str]:
+    return {example.text for example in rows}
+
+
+@pytest.mark.parametrize(
+    ("header", "marks", "options"),
+    [
+        ("text,team,split", {}, ()),
+        ("text,team,Split", {"train": "Train", "val": "validation", "test": " TEST"}, ()),
+        ("text,team,split", {"val": "dev"}, ()),
+        ("text,team,part", {"val": "valid"}, ("--split", "part")),
+    ],
+)
+def test_a_column_that_marks_the_splits_is_the_split(
+    header: str, marks: dict[str, str], options: tuple[str, ...]
+) -> None:
+    """Rows marked train became sealed test rows."""
+    values = init("--from", marked(header=header, marks=marks), "--target", "team", *options)
+    task = whet.Task.load("mytask")
+    for split, mark in (("train", "train"), ("validation", "val"), ("test", "test")):
+        assert ids(getattr(task, split)) == {text for text, _, own in MARKED if own == mark}
+    assert {"train.jsonl", "validation.jsonl", "test.jsonl"} <= set(values["files"])
+    assert not {"split", "Split", "part"} & set(task.train[0].row), "the files say it"
+    assert task.prompt.slots == {"input"}
+    line = next(line for line in values["chosen"] if line.startswith("splits: "))
+    assert "(12 train, 12 validation, 12 test)" in line and "--split none" in line
+
+
+def test_the_split_of_a_table_can_be_declined_or_be_a_column_like_any_other() -> None:
+    values = init("--from", marked(), "--target", "team", "--split", "none", folder="declined")
+    assert "data.jsonl" in values["files"] and not any("splits:" in line for line in values["chosen"])
+    named = init("--from", marked(), "--target", "split", "--input", "text", folder="target")
+    assert set(whet.Task.load("target").labels) == {"train", "val", "test"} and "data.jsonl" in named["files"]
+    Path("other.csv").write_text(
+        "text,team,split\n" + "".join(f"t {i},{'ab'[i % 2]},{i}\n" for i in range(9))
+    )
+    assert "data.jsonl" in init("--from", "other.csv", "--target", "team", folder="numbers")["files"]
+
+
+def test_a_table_without_validation_rows_has_them_cut_from_train() -> None:
+    values = init("--from", marked(marks={"val": "train"}), "--target", "team")
+    assert any("validation is cut from train" in line for line in values["chosen"])
+    assert values["rows"]["test"] == 12 and values["rows"]["validation"] > 3
+
+
+def test_a_terminal_is_asked_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_on_terminal", lambda: True)
+    source = marked()
+    init("--from", source, typed="\nteam\ntext\n\n\n", folder="taken")
+    assert len(whet.Task.load("taken").test) == 12
+    values = init("--from", source, typed="none\nteam\ntext\n\n\n", folder="anew")
+    assert "data.jsonl" in values["files"]
+
+
+@pytest.mark.parametrize(
+    ("marks", "options", "said"),
+    [
+        ({"val": "holdout"}, (), "marked.csv:3: the column \"split\" has 'holdout', which is no split."),
+        ({"val": ""}, (), "--split none"),
+        ({"test": "train"}, (), 'The column "split" marks no row as test.'),
+        ({"train": "test"}, (), 'The column "split" marks no row as train.'),
+        ({}, ("--split", "splits"), 'There is no column "splits". Did you mean "split"?'),
+    ],
+)
+def test_marks_that_are_no_splits_are_refused_and_nothing_is_written(
+    marks: dict[str, str], options: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        init("--from", marked(marks=marks), "--target", "team", *options)
+    assert said in str(error.value) and not Path("mytask").exists()

@@ -15,11 +15,14 @@ from whet.cli.common import examples, output, visible
 from whet.errors import UsageError
 from whet.task import (
     NO_LABELS,
+    NO_SPLIT,
     ImportedData,
     NewTaskChoices,
     check_folder,
     columns_of,
     describe_columns,
+    divide,
+    find_split,
     guess,
     read_material,
     start_task,
@@ -47,6 +50,11 @@ SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datase
 @click.option("--target", metavar="COLUMN", help="Column with the right answer.")
 @click.option("--labels", metavar="A,B", help='The only right answers ("none": free text).')
 @click.option(
+    "--split",
+    metavar="COLUMN",
+    help='Column that marks each row train, validation or test ("none": whet divides the rows).',
+)
+@click.option(
     "--reward", metavar="NAME", help="A built-in reward, or a Python file with reward(example, output)."
 )
 @click.option("--prompt", metavar="FILE", help="The prompt to begin with: a file, or the text itself.")
@@ -63,7 +71,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     texts = {
         "from": source,
         "input": options["inputs"],
-        **{key: options[key] for key in ("target", "labels", "reward", "lm")},
+        **{key: options[key] for key in ("target", "labels", "split", "reward", "lm")},
     }
     for option, text in texts.items():
         if text is not None and not text.strip(" ,"):
@@ -73,6 +81,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
     labels = _labels_of(options.pop("labels"))
     material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
+    material = _divided(material, options.pop("split"), options, asks)
     if asks and material.columns:
         prompt = starting_prompt(options["prompt"], material)
         filled = frozenset() if prompt is None else prompt.slots
@@ -120,6 +129,21 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         "next": nexts,
     }
     return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
+
+
+def _divided(material: ImportedData, column: str | None, options: dict[str, Any], asks: bool) -> ImportedData:
+    """The rows by the split that the caller's column names, or the one that is found and no other option uses."""
+    if column is None:
+        column = find_split(material)
+        if column in (*(_parse_list(options["inputs"]) or ()), options["target"]):
+            return material
+        prompt = None if column is None else starting_prompt(options["prompt"], material)
+        if prompt is not None and column in prompt.slots:
+            return material
+        if column is not None and asks:
+            question = f'Column with the split of each row ("{NO_SPLIT}": divide the rows anew)'
+            column = click.prompt(question, column, err=True)
+    return material if column is None else divide(material, column)
 
 
 def _column_reader(material: ImportedData) -> Callable[[str], str]:

@@ -3,6 +3,7 @@
 from whet.rewards.choose import find_labels
 from whet.task.imported_data import ImportedData
 from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords
+from whet.task.marked_splits import NO_SPLIT, divide, find_split
 from whet.task.material import read_material
 from whet.task.memory import PROMPT_FILES, prompt_of
 from whet.task.prompts import load_prompt
@@ -22,6 +23,7 @@ from whet.task.task import Task, build_task, load_task, task_of
 
 __all__ = [
     "NO_LABELS",
+    "NO_SPLIT",
     "PROMPT_FILES",
     "SPLITS",
     "AlphaKeywords",
@@ -36,7 +38,9 @@ __all__ = [
     "check_folder",
     "columns_of",
     "describe_columns",
+    "divide",
     "find_labels",
+    "find_split",
     "guess",
     "load_prompt",
     "load_task",
