@@ -132,12 +132,12 @@ def under_way() -> tuple[str, float]:
 def _watched(name: str, seconds: float) -> Iterator[Watched]:
     """What is done meanwhile is `under_way` by its name, and a run in a process of its own ends where it holds the interpreter
     for longer than it may."""
-    said = (
+    sentence = (
         f"whet: {name} has not returned after {seconds:g} s and holds Python's interpreter, as a match of `re` that backtracks "
         "does. Nothing but a kill can end that, and whet has ended so. "
         "What was recorded is kept. Mend it and run the same command again."
     )
-    watched = Watched(said, seconds)
+    watched = Watched(sentence, seconds)
     _UNDER_WAY[watched] = time.monotonic(), name
     try:
         yield watched

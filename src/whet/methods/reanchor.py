@@ -13,7 +13,7 @@ Differences from DSPy's:
 1. The probabilities are those of the model, not numbers that it writes, so the task needs labels and a model that scores them.
 2. Folds keep rows of one group, and rows with the same input, together. DSPy deals by index, so that near copies leak.
 3. The reward is that of the task, whatever it makes of probabilities; DSPy counts right answers.
-4. Weights are one by label; thresholds of yes and no are the case of two labels. Cut points of ordered scores are left out.
+4. LabelWeights are one by label; thresholds of yes and no are the case of two labels. Cut points of ordered scores are left out.
 5. The weighted prompt is compared with the prompt and with the start on validation rows.
 6. `folds` of 0 checks nothing: the control, which over-fits where rows are few.
 
@@ -75,7 +75,7 @@ class Config:
 
 
 @dataclass
-class Weights:
+class LabelWeights:
     """The state that is kept: a weight for each label."""
 
     values: dict[str, float]
@@ -111,17 +111,17 @@ async def reanchor(
     config: Config,
     methods: Callable[[str], Method],
 ) -> Candidate:
-    """Weights of labels after a search; see the module. `policy` is not used."""
+    """LabelWeights of labels after a search; see the module. `policy` is not used."""
     plan = share_out(run, env, 0, finalists=2, writes=False)
     archive, env = Archive(), plan.env
     prompt = await archive.validate(run, env, [Candidate(start)])
     train = minibatch(run.rng, env.train, plan.payable(config.rows, 2 if config.method else 1))
     if config.method:
-        found = await search_first(
+        base = await search_first(
             run, env, start, config.method, methods, len(train) + 2 * len(env.validation)
         )
-        archive.add(run, found)
-        prompt = await archive.validate(run, env, [found])
+        archive.add(run, base)
+        prompt = await archive.validate(run, env, [base])
 
     async def observe() -> JSON:
         rows: JSON = np.round((await env.label_probs([prompt.prompt], train))[0], 6).tolist()
@@ -135,7 +135,7 @@ async def reanchor(
     weights = [round(float(one), 6) for one in fit.fitted(config.passes)]
     run.log("weights", dict(zip(names, weights, strict=True)))
     if set(weights) != {1.0}:
-        system = await run.keep(Weights(dict(zip(names, weights, strict=True))))
+        system = await run.keep(LabelWeights(dict(zip(names, weights, strict=True))))
         candidate = Candidate(prompt.prompt, (prompt.id,), "weights", system=system)
         archive.add(run, candidate)
         await archive.validate(run, as_environment_type(env, Reweighted, weights=tuple(weights)), [candidate])
@@ -162,8 +162,8 @@ async def search_first(
         stage = Stage(branch, share_of(run.limits, spent, kept, 1), leads=True)
         return await method.coroutine(stage, env, None, start, config)
 
-    (found,) = await run.map(search, [configure(method, {})])
-    return Candidate(found.prompt, (start.id,), name)
+    (base,) = await run.map(search, [configure(method, {})])
+    return Candidate(base.prompt, (start.id,), name)
 
 
 def read(blob: bytes) -> dict[str, float]:

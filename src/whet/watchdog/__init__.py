@@ -62,7 +62,7 @@ class Watchdog:
                 os.write(self._pipe, line + b"\n")
 
     def close(self) -> None:
-        """Watch no more."""
+        """ProcessWatch no more."""
         if self._process is None:
             return
         self._closed.set()
@@ -114,11 +114,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class Watched:
-    """A piece of code that is under way from now on until `end`. `said` is what a person reads if it has to be ended."""
+    """A piece of code that is under way from now on until `end`. `sentence` is what a person reads if it has to be ended."""
 
-    def __init__(self, said: str, seconds: float) -> None:
+    def __init__(self, sentence: str, seconds: float) -> None:
         self._watchdog = _ACTIVE[-1] if _ACTIVE else None
-        self._number, self._said = next(_NUMBERS), said
+        self._number, self._sentence = next(_NUMBERS), sentence
         if self._watchdog is not None:
             self._watchdog.start()
         self.allow(seconds)
@@ -126,7 +126,7 @@ class Watched:
     def allow(self, seconds: float) -> None:
         """From now on it may take so long."""
         if self._watchdog is not None:
-            self._watchdog.say(f"{self._number} {seconds:.3f} {self._said}")
+            self._watchdog.say(f"{self._number} {seconds:.3f} {self._sentence}")
 
     def end(self) -> None:
         """It has returned, or Python's own means have ended the wait for it."""

@@ -18,7 +18,7 @@ AFTER_INTERRUPT = 2.0
 _INTERRUPT = b"\x02"
 
 
-class Watch:
+class ProcessWatch:
     """What is known of the other process at second `now`, which counts only while this process is awake."""
 
     def __init__(self, interrupted: str) -> None:
@@ -47,16 +47,16 @@ class Watch:
         late = [(end, text) for end, text in self._ends.values() if end <= self.now]
         if late:
             return min(late)[1]
-        asked = len(self._interrupts) > 1 or (
+        wanted_by_user = len(self._interrupts) > 1 or (
             self._interrupts and self.now - self._interrupts[0] >= AFTER_INTERRUPT
         )
-        return self._interrupted if asked else ""
+        return self._interrupted if wanted_by_user else ""
 
 
 def main() -> None:
-    """Watch until the other process ends, or end it."""
+    """ProcessWatch until the other process ends, or end it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process, watch = int(sys.argv[1]), Watch(sys.argv[2])
+    process, watch = int(sys.argv[1]), ProcessWatch(sys.argv[2])
     while os.getppid() == process:
         began = time.monotonic()
         came = select.select([0], [], [], BEAT)[0]

@@ -20,7 +20,7 @@ from whet_client.records import (
     SOURCES,
     Feedback,
 )
-from whet_live.traffic.scales import STARS, THUMBS, Said
+from whet_live.traffic.scales import STARS, THUMBS, RawFeedback
 
 _ABOUT = {
     "span_id": "inference", "run_id": "inference", "inference_id": "inference", "observation_id": "inference",
@@ -52,7 +52,7 @@ def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def translate_row(row: Mapping[str, Any], where: str) -> list[Said]:
+def translate_row(row: Mapping[str, Any], where: str) -> list[RawFeedback]:
     """One row as feedback of ours, with the scale that it states. Raises UsageError (`where` first) when it says nothing, or
     about nothing."""
     target = target_of(row)
@@ -60,13 +60,13 @@ def translate_row(row: Mapping[str, Any], where: str) -> list[Said]:
         raise UsageError(f"{where}: the row names nothing that it is about. Add inference_id or span_id.")
     content = read_row(row, where)
     scale = content.metadata.get("scale")
-    said = convert_content(content, row, target)
-    return [replace(one, scale=None if scale is None else str(scale)) for one in said]
+    rows = convert_content(content, row, target)
+    return [replace(one, scale=None if scale is None else str(scale)) for one in rows]
 
 
 def convert_content(
     content: FeedbackRow, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
-) -> list[Said]:
+) -> list[RawFeedback]:
     """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
 
     A word such as Good is a thumb. What a number is, all numbers of its column decide. Texts are cut to what is kept. Ids
@@ -90,12 +90,12 @@ def convert_content(
         column = snake_case(metric) or column
     worded = content.liked is not None and (not metric or column in THUMBS | STARS)
     own = own or (content.id if names & {"id", "feedback_id", "row_id"} else "")
-    said = []
+    rows = []
     for number, part in enumerate(_parts(base, content, worded)):
         numbered = part.kind == "score"
         part = replace(part, id=_id(own, part.kind, number))
-        said.append(Said(part, column, content.out_of) if numbered else Said(part))
-    return said
+        rows.append(RawFeedback(part, column, content.out_of) if numbered else RawFeedback(part))
+    return rows
 
 
 def _parts(base: Feedback, content: FeedbackRow, worded: bool) -> list[Feedback]:
@@ -116,7 +116,9 @@ def _parts(base: Feedback, content: FeedbackRow, worded: bool) -> list[Feedback]
     return parts
 
 
-def read_evaluation(fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int) -> Said | None:
+def read_evaluation(
+    fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int
+) -> RawFeedback | None:
     """The result of an evaluation as feedback: `name`, `score`, `label`, `explanation`, `source`, `user`, `scale`.
 
     Numbers for thumbs or stars come from a user unless `source` says otherwise; else the source is a model. None when
@@ -145,7 +147,9 @@ def read_evaluation(fields: Mapping[str, Any], target: tuple[str, str], id: str,
         time=time,
     )
     scale = fields.get("scale")
-    return Said(feedback, metric if kind == "score" else "", scale=None if scale is None else str(scale))
+    return RawFeedback(
+        feedback, metric if kind == "score" else "", scale=None if scale is None else str(scale)
+    )
 
 
 def _field(fields: Mapping[str, Any], name: str, most: int) -> str | None:

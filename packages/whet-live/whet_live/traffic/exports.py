@@ -22,7 +22,7 @@ from whet_live.traffic.adapters import SOURCE_OF, as_number, moment, read_evalua
 from whet_live.traffic.otlp.content import as_text, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
 from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer, seconds_between
-from whet_live.traffic.scales import Said
+from whet_live.traffic.scales import RawFeedback
 
 UNNAMED = ""
 """The prompt of an inference whose row names none."""
@@ -34,7 +34,7 @@ class ExportedRow:
     answers that end before they start."""
 
     inferences: list[Inference] = field(default_factory=list)
-    feedback: list[Said] = field(default_factory=list)
+    feedback: list[RawFeedback] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
 
 
@@ -152,7 +152,7 @@ def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
     )
 
 
-def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Said | None:
+def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> RawFeedback | None:
     if named.get("observation_id"):
         target = ("inference", str(named["observation_id"]))
     elif not target[1] and named.get("session_id"):
@@ -169,10 +169,10 @@ def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> Said |
         "user": named.get("author_user_id"),
     }
     time = moment(named.get("timestamp") or named.get("created_at"))
-    said = read_evaluation(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
-    if said is not None and said.feedback.text and kind == "CORRECTION":
-        return replace(said, feedback=replace(said.feedback, kind="correction"))
-    return said
+    score = read_evaluation(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
+    if score is not None and score.feedback.text and kind == "CORRECTION":
+        return replace(score, feedback=replace(score.feedback, kind="correction"))
+    return score
 
 
 def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
@@ -213,7 +213,7 @@ def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
 
 def _phoenix_annotation(
     one: Mapping[str, Any], target: tuple[str, str], key: str, nanoseconds: int
-) -> Said | None:
+) -> RawFeedback | None:
     result = {**one, **_mapping(one.get("result"))}
     source = SOURCE_OF.get(str(one.get("annotator_kind") or "").casefold(), "model")
     fields = {**result, "source": source, "user": one.get("user_id")}

@@ -41,7 +41,7 @@ from whet_live.traffic.exports import (
     phoenix_span,
     short,
 )
-from whet_live.traffic.scales import Said, parse_scale, settle
+from whet_live.traffic.scales import RawFeedback, parse_scale, settle
 from whet_live.traffic.traffic_store import Traffic
 from whet_live.traffic.write import Clash, IdConflict, chunks
 
@@ -118,7 +118,7 @@ def read_files(
     """
     inferences: dict[str, Inference] = {}
     stated = {snake_case(name): parse_scale(text, f"--scale {name}") for name, text in (scales or {}).items()}
-    feedback: list[tuple[str, Said]] = []
+    feedback: list[tuple[str, RawFeedback]] = []
     backwards: list[tuple[str, str]] = []
     naming = _Naming(prompt, version, earlier or {})
     skipped: list[tuple[str, str]] = []
@@ -131,8 +131,8 @@ def read_files(
                 exported = _read(row.value, row.where, naming)
                 named = [_name_inference(one, naming, row.where) for one in exported.inferences]
                 kept = [checked_inference(one, row.where) for one in named]
-                for said in exported.feedback:
-                    checked_feedback(said.feedback, row.where)
+                for raw in exported.feedback:
+                    checked_feedback(raw.feedback, row.where)
             except _Unusable as error:
                 skipped.append((row.where, str(error)))
                 continue
@@ -281,26 +281,28 @@ def _merge_rows(one: Inference, other: Inference) -> Inference:
     return replace(one, **{name: getattr(other, name) for name in empty})
 
 
-def _apart(rows: Sequence[tuple[str, Said]]) -> tuple[list[tuple[str, Said]], list[str], list[str]]:
+def _apart(
+    rows: Sequence[tuple[str, RawFeedback]],
+) -> tuple[list[tuple[str, RawFeedback]], list[str], list[str]]:
     """Feedback with its place: equal feedback once, of a changed one the latest; other feedback with the same id under an id of
     its own. And the places of what was said again, and of what was changed later."""
-    kept: dict[str, tuple[str, Said]] = {}
+    kept: dict[str, tuple[str, RawFeedback]] = {}
     again, replaced = [], []
-    for where, said in rows:
-        one = said.feedback
-        place, other = kept.get(one.id, (where, said))
+    for where, raw in rows:
+        one = raw.feedback
+        place, other = kept.get(one.id, (where, raw))
         again_there = where != place or one.kind != "comment"
-        if again_there and _subject(other.feedback) == _subject(one) and not _same(other, said):
+        if again_there and _subject(other.feedback) == _subject(one) and not _same(other, raw):
             late = one.time >= other.feedback.time
             replaced.append(place if late else where)
-            kept[one.id] = (where, said) if late else (place, other)
+            kept[one.id] = (where, raw) if late else (place, other)
             continue
-        if not _same(other, said):
+        if not _same(other, raw):
             mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
             one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
         if one.id in kept:
             again.append(where)
-        kept.setdefault(one.id, (where, replace(said, feedback=one)))
+        kept.setdefault(one.id, (where, replace(raw, feedback=one)))
     return list(kept.values()), list(dict.fromkeys(again)), list(dict.fromkeys(replaced))
 
 
@@ -309,7 +311,7 @@ def _subject(one: Feedback) -> tuple[str | None, ...]:
     return one.target_kind, one.target, one.name, one.source, one.user
 
 
-def _same(one: Said, other: Said) -> bool:
+def _same(one: RawFeedback, other: RawFeedback) -> bool:
     return replace(one.feedback, time=other.feedback.time) == other.feedback
 
 

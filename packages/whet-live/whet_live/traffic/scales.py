@@ -20,7 +20,7 @@ _FORMS = "thumbs, stars, score, or the worst and the best value, as in 1..10"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RawFeedback:
     """Feedback as its row has it, with a number as a score. `column` names the column or metric of the number, `out_of` the
     best value where the row says it (4/5), `scale` is the scale that the row itself states."""
 
@@ -30,7 +30,7 @@ class Said:
     scale: str | None = None
 
 
-class Scale(NamedTuple):
+class RatingScale(NamedTuple):
     """From the worst to the best value of a rating; of thumbs the values of down and up; a score has no bounds."""
 
     kind: str
@@ -43,9 +43,9 @@ class Scale(NamedTuple):
             return value in (-1, 0, 1)
         return self.kind == "score" or min(self[1:]) <= value <= max(self[1:])
 
-    def apply(self, said: Said) -> Feedback:
+    def apply(self, raw: RawFeedback) -> Feedback:
         """The feedback with the kind and the value that its number means."""
-        one, value = said.feedback, said.feedback.value
+        one, value = raw.feedback, raw.feedback.value
         if self.kind == "score" or value is None:
             return one
         if self.kind == "thumb":
@@ -53,8 +53,8 @@ class Scale(NamedTuple):
         if self == _FIVE:
             return replace(one, kind="rating")
         stars = 1 + 4 * (value - self.worst) / (self.best - self.worst)
-        given = {"given": value, "scale": f"{self.worst:g}..{self.best:g}"}
-        return replace(one, kind="rating", value=stars, metadata={**one.metadata, **given})
+        before = {"given": value, "scale": f"{self.worst:g}..{self.best:g}"}
+        return replace(one, kind="rating", value=stars, metadata={**one.metadata, **before})
 
     def __str__(self) -> str:
         if self.kind == "thumb":
@@ -66,27 +66,29 @@ class Scale(NamedTuple):
         return f"a scale from {self.worst:g} (worst) to {self.best:g} (best), kept as stars from 1 to 5"
 
 
-_FIVE = Scale("rating", KINDS["rating"].low, KINDS["rating"].high)
-_NAMED = {"thumbs": Scale("thumb"), "stars": _FIVE, "score": Scale("score")}
+_FIVE = RatingScale("rating", KINDS["rating"].low, KINDS["rating"].high)
+_NAMED = {"thumbs": RatingScale("thumb"), "stars": _FIVE, "score": RatingScale("score")}
 
 
-def parse_scale(text: str, where: str) -> Scale:
+def parse_scale(text: str, where: str) -> RatingScale:
     """`thumbs`, `stars`, `score`, or WORST..BEST as a scale. Raises UsageError (`where` first)."""
     match = _RANGE.fullmatch(text.strip())
     if match is not None and float(match[1]) != float(match[2]):
-        return Scale("rating", float(match[1]), float(match[2]))
+        return RatingScale("rating", float(match[1]), float(match[2]))
     if text.strip() not in _NAMED:
         raise UsageError(f"{where}: {text[:40]!r} is no scale. Write {_FORMS}.")
     return _NAMED[text.strip()]
 
 
-def settle(rows: Sequence[tuple[str, Said]], stated: Mapping[str, Scale]) -> tuple[list[Feedback], list[str]]:
+def settle(
+    rows: Sequence[tuple[str, RawFeedback]], stated: Mapping[str, RatingScale]
+) -> tuple[list[Feedback], list[str]]:
     """Feedback of files, each with its place, and a note about each scale.
 
     `stated` are scales by column or metric; the others follow from all numbers of a column. Raises UsageError for a column
     whose scale its numbers leave open, for a number outside a stated scale, and for a stated column that there is none of.
     """
-    columns: dict[str, list[tuple[str, Said]]] = {}
+    columns: dict[str, list[tuple[str, RawFeedback]]] = {}
     for where, one in rows:
         if one.column and one.feedback.value is not None:
             columns.setdefault(one.column, []).append((where, one))
@@ -95,7 +97,7 @@ def settle(rows: Sequence[tuple[str, Said]], stated: Mapping[str, Scale]) -> tup
             raise UsageError(
                 f'--scale: no column or metric "{name}" has numbers.{did_you_mean(name, columns)}'
             )
-    scales: dict[str, Scale] = {}
+    scales: dict[str, RatingScale] = {}
     notes = []
     for name, members in columns.items():
         if name in stated:
@@ -106,11 +108,11 @@ def settle(rows: Sequence[tuple[str, Said]], stated: Mapping[str, Scale]) -> tup
             continue
         hint = "" if name in stated else f" If that is wrong, import with --scale {name}=WORST..BEST."
         notes.append(f"{name}: {scales[name]}, in {len(members)} row{'s'[: len(members) != 1]}.{hint}")
-    plain = Scale("score")
+    plain = RatingScale("score")
     return [scales.get(one.column, plain).apply(one) for _, one in rows], notes
 
 
-def _checked(name: str, scale: Scale, members: Iterable[tuple[str, Said]]) -> Scale:
+def _checked(name: str, scale: RatingScale, members: Iterable[tuple[str, RawFeedback]]) -> RatingScale:
     seen = set()
     for where, one in members:
         value = one.feedback.value or 0.0
@@ -122,17 +124,17 @@ def _checked(name: str, scale: Scale, members: Iterable[tuple[str, Said]]) -> Sc
     return _thumbs(name, seen, members) if scale.kind == "thumb" else scale
 
 
-def _thumbs(name: str, seen: set[float], members: Iterable[tuple[str, Said]]) -> Scale:
+def _thumbs(name: str, seen: set[float], members: Iterable[tuple[str, RawFeedback]]) -> RatingScale:
     """Thumbs with the value that is down in them."""
     if seen >= {-1.0, 0.0}:
         where = next(where for where, one in members if one.feedback.value == 0)
         raise UsageError(
             f'{where}: "{name}" holds 0 and -1, so 0 is not down. Write --scale {name}=-1..1, where 0 is the middle.'
         )
-    return Scale("thumb", min(seen) if min(seen) < 1 else 0.0)
+    return RatingScale("thumb", min(seen) if min(seen) < 1 else 0.0)
 
 
-def _scale_of(name: str, members: Sequence[tuple[str, Said]]) -> Scale:
+def _scale_of(name: str, members: Sequence[tuple[str, RawFeedback]]) -> RatingScale:
     """The scale that all numbers of a column together show. Raises UsageError when they leave it open."""
     values = {float(one.feedback.value or 0.0) for _, one in members}
     tops = {one.out_of for _, one in members if one.out_of is not None}
@@ -142,28 +144,30 @@ def _scale_of(name: str, members: Sequence[tuple[str, Said]]) -> Scale:
     if len(tops) > 1:
         raise _open(name, members, "have different best values", ("1..5", "1..10"))
     if not tops and sides and name != "stars" and (name in THUMBS or len(values) == 2 or low < 0):
-        return Scale("thumb", low if low < 1 else 0.0)
+        return RatingScale("thumb", low if low < 1 else 0.0)
     if low < 0:
         if low >= -1 and high <= 1:
-            return Scale("rating", -1.0, 1.0)
+            return RatingScale("rating", -1.0, 1.0)
         raise _open(name, members, "leave their scale open", (f"{low:g}..{high:g}",))
     if tops and high > 1:
-        return Scale("rating", first, high)
+        return RatingScale("rating", first, high)
     if high <= 1 and not sides:
-        return Scale("rating", 0.0, 1.0)
+        return RatingScale("rating", 0.0, 1.0)
     if high <= 1 and name != "stars":
         raise _open(name, members, "leave their scale open", ("thumbs", "0..1", f"{first:g}..5"))
     if high <= 5:
-        return Scale("rating", first, 5.0)
+        return RatingScale("rating", first, 5.0)
     if 7 < high <= 10:
-        return Scale("rating", first, 10.0)
+        return RatingScale("rating", first, 10.0)
     if 50 < high <= 100:
-        return Scale("rating", 0.0, 100.0)
+        return RatingScale("rating", 0.0, 100.0)
     more = (f"{first:g}..7", f"{first:g}..10") if high <= 7 else (f"{first:g}..{high:g}", "score")
     raise _open(name, members, "leave their scale open", more)
 
 
-def _open(name: str, members: Sequence[tuple[str, Said]], fault: str, forms: Sequence[str]) -> UsageError:
+def _open(
+    name: str, members: Sequence[tuple[str, RawFeedback]], fault: str, forms: Sequence[str]
+) -> UsageError:
     values = [one.feedback.value or 0.0 for _, one in members]
     span = f"from {min(values):g} to {max(values):g}" if min(values) < max(values) else f"only {values[0]:g}"
     choices = " or ".join(f"--scale {name}={form}" for form in forms)
@@ -172,7 +176,7 @@ def _open(name: str, members: Sequence[tuple[str, Said]], fault: str, forms: Seq
     )
 
 
-def settle_batch(rows: Sequence[tuple[str, Said]]) -> list[Feedback | UsageError]:
+def settle_batch(rows: Sequence[tuple[str, RawFeedback]]) -> list[Feedback | UsageError]:
     """Feedback of one request, each with its place, and in the place of what cannot be used the reason.
 
     A request shows too few numbers to know a scale by. So the name decides: thumbs are 1 and 0 or -1, stars 1 to 5. Where
@@ -185,7 +189,7 @@ def settle_batch(rows: Sequence[tuple[str, Said]]) -> list[Feedback | UsageError
     return [_settle_one(where, one, values.get(one.column, set())) for where, one in rows]
 
 
-def _settle_one(where: str, one: Said, values: set[float]) -> Feedback | UsageError:
+def _settle_one(where: str, one: RawFeedback, values: set[float]) -> Feedback | UsageError:
     if one.feedback.value is None or not one.column:
         return one.feedback
     try:
@@ -193,7 +197,11 @@ def _settle_one(where: str, one: Said, values: set[float]) -> Feedback | UsageEr
             scale, values = parse_scale(one.scale, f"{where}: scale"), {one.feedback.value}
         else:
             scale = (
-                Scale("thumb") if one.column in THUMBS else _FIVE if one.column in STARS else Scale("score")
+                RatingScale("thumb")
+                if one.column in THUMBS
+                else _FIVE
+                if one.column in STARS
+                else RatingScale("score")
             )
     except UsageError as error:
         return error

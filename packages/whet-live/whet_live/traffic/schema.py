@@ -22,7 +22,7 @@ from whet_client.records import (
     thumb_value,
 )
 from whet_live.traffic.adapters import is_foreign, translate_row
-from whet_live.traffic.scales import Said, settle_batch
+from whet_live.traffic.scales import RawFeedback, settle_batch
 
 MOST_ROWS = 1000
 """Rows of one request."""
@@ -77,12 +77,12 @@ def parse_feedback(body: object) -> list[Feedback]:
     The target of a row stands in `target` (with `target_kind`), or in `inference`, `response`, `episode` or
     `session` (also with `_id` behind). Raises as `read_inferences` does.
     """
-    said = _read_each(body, "feedback", _read_feedback)
-    settled = settle_batch([(f"feedback[{index}]", one) for index, one in said])
+    rows = _read_each(body, "feedback", _read_feedback)
+    settled = settle_batch([(f"feedback[{index}]", one) for index, one in rows])
     rows = _rows(body, "feedback")
     refused = [
         _refused(index, rows[index], result)
-        for (index, _), result in zip(said, settled, strict=True)
+        for (index, _), result in zip(rows, settled, strict=True)
         if isinstance(result, UsageError)
     ]
     if refused:
@@ -90,12 +90,12 @@ def parse_feedback(body: object) -> list[Feedback]:
     return [one for one in settled if isinstance(one, Feedback)]
 
 
-def _read_feedback(row: Mapping[str, Any], where: str) -> list[Said]:
+def _read_feedback(row: Mapping[str, Any], where: str) -> list[RawFeedback]:
     if "kind" not in row and is_foreign(row):
-        said = translate_row(row, where)
-        for one in said:
+        rows = translate_row(row, where)
+        for one in rows:
             checked_feedback(one.feedback, where)
-        return said
+        return rows
     values = _fields(_with_target(row, where), where, _FEEDBACK)
     kind = values.get("kind")
     if kind == "thumb" and "value" in values:
@@ -106,7 +106,7 @@ def _read_feedback(row: Mapping[str, Any], where: str) -> list[Said]:
     if missing is not None:
         known = f" Write one of {', '.join(KINDS)}." if missing == "kind" else " Name the inference."
         raise UsageError(f"{where}: {missing} is missing.{known}")
-    return [Said(checked_feedback(Feedback(**values), where))]
+    return [RawFeedback(checked_feedback(Feedback(**values), where))]
 
 
 def _read_each(

@@ -18,7 +18,7 @@ from whet_live.traffic.otlp.decode import (
     media_type,
 )
 from whet_live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
-from whet_live.traffic.scales import Said, settle_batch
+from whet_live.traffic.scales import RawFeedback, settle_batch
 
 __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 
@@ -71,10 +71,10 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     if signal not in SIGNALS:
         raise UsageError(f'"{signal}" is no signal that is read here. Send {" or ".join(SIGNALS)}.')
     spans, logs, reasons = decode_request(body, kind, signal)
-    said: list[tuple[str, Said]] = []
+    rows: list[tuple[str, RawFeedback]] = []
     received = len(spans) + len(logs) + len(reasons)
     answers: dict[SpanKey, Inference] = {}
-    usable: list[tuple[OtlpSpan, list[Said]]] = []
+    usable: list[tuple[OtlpSpan, list[RawFeedback]]] = []
     for span in spans:
         try:
             inference = _answer(span)
@@ -92,7 +92,7 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         whole = merged.get(roots.get(span_key(span), span_key(span)))
         if whole is not answers.get(span_key(span)):
             more = _evaluations(span, whole)
-        said += [(f"span {span.id}", one) for one in more]
+        rows += [(f"span {span.id}", one) for one in more]
     for log in logs:
         if log.name != EVALUATION:
             continue
@@ -103,10 +103,10 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
                     "An evaluation names no span or response, or has no score, label or explanation."
                 )
             checked_feedback(result.feedback, "log record")
-            said.append(("log record", result))
+            rows.append(("log record", result))
         except UsageError as error:
             reasons.append(str(error))
-    settled = settle_batch(said)
+    settled = settle_batch(rows)
     feedback = tuple(one for one in settled if isinstance(one, Feedback))
     reasons += [str(one) for one in settled if isinstance(one, UsageError)]
     return Parsed(
@@ -130,12 +130,12 @@ def _answer(span: OtlpSpan) -> Inference | None:
     return checked_inference(answer_of(span), f"span {span.id}")
 
 
-def _evaluations(span: OtlpSpan, inference: Inference | None) -> list[Said]:
+def _evaluations(span: OtlpSpan, inference: Inference | None) -> list[RawFeedback]:
     """What a span says about itself. Raises UsageError for what cannot be stored."""
-    said = [one for one in evaluations(span, inference) if one.feedback.target]
-    for one in said:
+    rows = [one for one in evaluations(span, inference) if one.feedback.target]
+    for one in rows:
         checked_feedback(one.feedback, f"span {span.id}")
-    return said
+    return rows
 
 
 def _warning(

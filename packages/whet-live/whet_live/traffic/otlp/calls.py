@@ -70,9 +70,9 @@ def _climb(key: SpanKey, by_key: Mapping[SpanKey, OtlpSpan]) -> Iterator[SpanKey
         yield at
 
 
-def _is_one_call(outer: OtlpSpan, asked: Inference, inner: OtlpSpan, below: Inference) -> bool:
-    if asked.response is not None and below.response is not None:
-        return asked.response == below.response
+def _is_one_call(outer: OtlpSpan, above: Inference, inner: OtlpSpan, below: Inference) -> bool:
+    if above.response is not None and below.response is not None:
+        return above.response == below.response
     return outer.start <= inner.start <= inner.end <= outer.end
 
 
@@ -81,22 +81,22 @@ def _merge(key: SpanKey, one: Inference, inner: Mapping[SpanKey, Inference]) -> 
     if not inner:
         return one
     parts: Sequence[Inference] = list(inner.values())
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in _LARGEST:
         amounts = [value for part in parts if (value := getattr(part, name)) is not None]
         if getattr(one, name) is None and amounts:
-            found[name] = min(sum(amounts), _LARGEST[name])
+            values[name] = min(sum(amounts), _LARGEST[name])
     for name in _FILLED:
         if not getattr(one, name):
-            found[name] = next(
+            values[name] = next(
                 (value for part in parts if (value := getattr(part, name))), getattr(one, name)
             )
     if one.prompt.startswith("otlp/"):
         named = next((part for part in parts if not part.prompt.startswith("otlp/")), one)
-        found |= {"prompt": named.prompt, "version": named.version}
+        values |= {"prompt": named.prompt, "version": named.version}
     if one.id == key[1]:
-        found["id"] = next((part.id for below, part in inner.items() if part.id != below[1]), one.id)
+        values["id"] = next((part.id for below, part in inner.items() if part.id != below[1]), one.id)
     if one.episode == key[0]:
-        found["episode"] = next((part.episode for part in parts if part.episode != key[0]), one.episode)
+        values["episode"] = next((part.episode for part in parts if part.episode != key[0]), one.episode)
     ids = [below[1] for below in inner][:_MOST_NAMED]
-    return replace(one, **found, metadata={**one.metadata, "inner_spans": ids})
+    return replace(one, **values, metadata={**one.metadata, "inner_spans": ids})

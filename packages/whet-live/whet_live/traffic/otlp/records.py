@@ -29,7 +29,7 @@ from whet_live.traffic.otlp.content import (
     text_of,
 )
 from whet_live.traffic.otlp.decode import OtelEvent, OtlpSpan
-from whet_live.traffic.scales import Said
+from whet_live.traffic.scales import RawFeedback
 
 EVALUATION = "gen_ai.evaluation.result"
 _OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
@@ -164,7 +164,7 @@ def _tokens(attributes: Mapping[str, Any], *names: str) -> int | None:
     return None if number is None else int(number)
 
 
-def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Said]:
+def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeedback]:
     """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations.
 
     `inference` is the span's own; an evaluation of a span without one counts for its whole trace.
@@ -188,7 +188,7 @@ def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[Said]:
 
 def evaluation(
     event: OtelEvent, target: tuple[str, str], around: Mapping[str, Any], key: Iterable[str]
-) -> Said | None:
+) -> RawFeedback | None:
     """A `gen_ai.evaluation.result` as feedback; None when it has neither score, label nor explanation.
 
     The judge is a model unless `whet.source` says otherwise or the metric is one that only users give.
@@ -206,7 +206,7 @@ def evaluation(
     return read_evaluation(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
 
 
-def log_evaluation(event: OtelEvent) -> Said | None:
+def log_evaluation(event: OtelEvent) -> RawFeedback | None:
     """An evaluation that came as a log record: about the response that it names, else about its span or its trace."""
     response = _short(event.attributes, LONGEST_ID, "gen_ai.response.id")
     spans = (("response", response), ("inference", event.span), ("episode", event.trace))
@@ -227,7 +227,7 @@ def _annotations(attributes: Mapping[str, Any]) -> dict[tuple[str, str], dict[st
 
 def _annotation(
     span: OtlpSpan, fields: Mapping[str, Any], target: tuple[str, str], place: str
-) -> Said | None:
+) -> RawFeedback | None:
     kind = SOURCE_OF.get(str(fields.get("annotator_kind", "")).casefold(), "model")
     user = text_of(span.attributes, *_USER) if kind == "user" else None
     values = {**fields, "source": kind, "user": user}
