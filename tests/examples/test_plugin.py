@@ -38,7 +38,13 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     environment |= {"OMP_NUM_THREADS": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     install = [sys.executable, "-m", "pip", "--python", str(executable), "install", "--quiet"]
-    install += ["--no-deps", "--no-build-isolation", str(ROOT), str(PLUGIN)]
+    install += [
+        "--no-deps",
+        "--no-build-isolation",
+        str(ROOT / "packages" / "whet-client"),
+        str(ROOT),
+        str(PLUGIN),
+    ]
     done = subprocess.run(install, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     shutil.copytree(PLUGIN / "task", folder / "task")
