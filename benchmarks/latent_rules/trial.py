@@ -51,7 +51,7 @@ class Endpoint:
     @property
     def simulated(self) -> bool:
         """Whether pages come from a simulator of this package."""
-        return self.task_lm is None or self.task_lm.startswith("scripted/")
+        return self.task_lm is None or self.task_lm.startswith(("scripted/", "simulated/"))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Trial:
 
 
 def _address(name: str, options: Mapping[str, Any]) -> str:
-    return f"scripted/{name}?{urlencode(options)}"
+    return f"simulated/{name}?{urlencode(options)}"
 
 
 def play(job: Job, root: Path) -> list[Trial]:
