@@ -845,3 +845,20 @@ def test_marks_that_are_no_splits_are_refused_and_nothing_is_written(
     with pytest.raises(UsageError) as error:
         init("--from", marked(marks=marks), "--target", "team", *options)
     assert said in str(error.value) and not Path("mytask").exists()
+
+
+def test_several_columns_that_can_be_the_target_are_named_with_the_command_that_says_which() -> None:
+    lines = [
+        f"{('Hello', 'Help', 'Urgent')[i % 3]},{body},{team}" for i, (_, body, team) in enumerate(QUOTED)
+    ]
+    Path("t.csv").write_text("\n".join(["subject,body,team", *lines]) + "\n")
+    done = CliRunner().invoke(cli, ["init", "np", "--from", "t.csv", "--yes"])
+    assert done.exit_code != 0 and isinstance(done.exception, UsageError)
+    assert str(done.exception) == (
+        "Two columns could be the target: subject (3 values), team (2 values). "
+        "Say which: whet init np --from t.csv --target team"
+    )
+    assert "target: team" in init("--from", "t.csv", "--input", "subject,body")["chosen"]
+
+
+QUOTED = [(subject, f'"{body}"', team) for subject, body, team in TICKETS]

@@ -109,6 +109,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     choices = NewTaskChoices(
         input=_parse_list(options.pop("inputs")) or (),
         labels=labels,
+        source=source,
         **options,
     )
     made = start_task(folder, material, choices)

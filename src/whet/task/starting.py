@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ MOST_COLUMNS = 30
 
 @dataclass(frozen=True)
 class NewTaskChoices:
-    """What the caller says of the new task; None or empty: a rule decides, and says so."""
+    """What the caller says of the new task; None or empty: a rule decides, and says so. `source` is where the caller said that
+    the rows are."""
 
     input: Sequence[str] = ()
     target: str | None = None
@@ -49,6 +51,7 @@ class NewTaskChoices:
     prompt: str | None = None
     lm: str | None = None
     name: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,16 @@ def columns_of(material: ImportedData) -> list[str]:
     return list(dict.fromkeys(name for row in material.all_rows() for name in row))
 
 
+def _counts(material: ImportedData, name: str) -> Counter[str]:
+    return Counter(_text_of(row.get(name)) for row in material.all_rows() if row.get(name) not in (None, ""))
+
+
 def describe_columns(material: ImportedData) -> str:
     """The columns, each with how many different values it has, and the values where they are few and short."""
     rows = material.all_rows()
     parts = []
     for name in columns_of(material):
-        counts = Counter(_text_of(row.get(name)) for row in rows if row.get(name) not in (None, ""))
+        counts = _counts(material, name)
         values = f": {', '.join(sorted(counts))}" if are_few(counts, len(rows)) and len(counts) <= 5 else ""
         parts.append(f"{name} ({len(counts)} different{values})")
     return ", ".join(parts[:MOST_COLUMNS]) + (
@@ -87,6 +94,14 @@ def guess(
     `slots` are those of the prompt, `target` the column that the caller names. Columns that number the rows, and those that
     say the same as the target, are no input unless nothing else is left.
     """
+    inputs, targets = _guess(material, slots, target, ())
+    return inputs, targets[0] if len(targets) == 1 else None
+
+
+def _guess(
+    material: ImportedData, slots: Collection[str], target: str | None, taken: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """The input, and the columns that can be the target; `taken` are those that the caller calls inputs."""
     names, rows = columns_of(material), material.all_rows()
     inputs = [name for name in material.inputs if name in names and name != target]
     by_rank = {_plain(name): name for name in reversed(names)}
@@ -101,14 +116,17 @@ def guess(
         and (name in filled or any(row.get(name) not in (None, "") for row in rows))
     ]
     known = [by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if by_rank.get(n) in rest]
+    targets = [] if target is None else [target]
     if target is None:
-        open_names = [name for name in rest if name not in (inputs or filled or known[:1])]
-        target = _only_target([name for name in open_names if not is_number_of_rows(name, rows)], material)
+        closed = {*(inputs or filled or known[:1]), *taken}
+        open_names = [name for name in rest if name not in closed and not is_number_of_rows(name, rows)]
+        targets = _target_candidates(open_names, material)
+        target = targets[0] if len(targets) == 1 else None
         rest = [name for name in rest if name != target]
     telling = [
         name for name in rest if not is_number_of_rows(name, rows) and find_leak(name, target, rows) is None
     ]
-    return inputs or filled or known[:1] or telling or rest, target
+    return inputs or filled or known[:1] or telling or rest, targets
 
 
 def is_number_of_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -146,14 +164,14 @@ def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, Any]]) 
     return None
 
 
-def _only_target(names: Sequence[str], material: ImportedData) -> str | None:
-    """The target among columns whose names say nothing: the only one, the only one with few values, or the only one of these
-    whose values are words and no numbers or dates."""
+def _target_candidates(names: Sequence[str], material: ImportedData) -> list[str]:
+    """What can be the target among columns whose names say nothing: those with few values, of these only those whose values are
+    words and no numbers or dates where there are any; without one, the only column."""
     rows = material.all_rows()
     few = _few_values(names, rows)
     words = [name for name in few if _holds_words(name, rows)]
-    alone = names if len(names) == 1 and len(columns_of(material)) > 1 else []
-    return next((one[0] for one in (few, words, alone) if len(one) == 1), None)
+    alone = [*names] if len(names) == 1 and len(columns_of(material)) > 1 else []
+    return words or few or alone
 
 
 def _few_values(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -175,7 +193,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     chosen, warnings = list(material.notes), list[str]()
     files = dict(material.files)
     prompt = starting_prompt(choices.prompt, material)
-    rows = _rows(material, choices, prompt, chosen, warnings)
+    rows = _rows(folder, material, choices, prompt, chosen, warnings)
     every = [row for part in rows.values() for row in part]
     if choices.labels is None:
         _unify_spelling(every, chosen)
@@ -255,6 +273,7 @@ def _lines_of(path: Path, written: bytes) -> list[str]:
 
 
 def _rows(
+    folder: str | Path,
     material: ImportedData,
     choices: NewTaskChoices,
     prompt: Prompt | None,
@@ -277,7 +296,10 @@ def _rows(
             f'"{choices.target}" is named as an input and as the target: the model would see the right answer. Name it once.'
         )
     filled = frozenset[str]() if prompt is None else prompt.slots
-    inputs, target = guess(material, filled, choices.target)
+    inputs, targets = _guess(material, filled, choices.target, choices.input)
+    if len(targets) > 1 and choices.reward is None and material.reward is None:
+        raise UsageError(_several_targets(folder, targets, material, choices))
+    target = targets[0] if len(targets) == 1 else None
     target = choices.target or (None if target in choices.input else target)
     inputs = list(choices.input) or [name for name in inputs if name != target]
     if not inputs:
@@ -305,6 +327,20 @@ def _rows(
         split: [_row(row, slot_of, target, keep_names) for row in rows]
         for split, rows in material.rows.items()
     }
+
+
+def _several_targets(
+    folder: str | Path, names: Sequence[str], material: ImportedData, choices: NewTaskChoices
+) -> str:
+    """Which columns can be the target, and the command that names one."""
+    counts = [quantity(len(_counts(material, name)), "value") for name in names]
+    if len(set(counts)) == 1:
+        found = f"{', '.join(names)} ({counts[0]} each)"
+    else:
+        found = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
+    command = ["whet", "init", str(folder), "--from", choices.source or "SOURCE", "--target", names[-1]]
+    number = "Two" if len(names) == 2 else str(len(names))
+    return f"{number} columns could be the target: {found}. Say which: {shlex.join(command)}"
 
 
 def _slot_names(inputs: Sequence[str], filled: Collection[str]) -> dict[str, str]:
