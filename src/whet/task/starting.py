@@ -335,12 +335,12 @@ def _several_targets(
     """Which columns can be the target, and the command that names one."""
     counts = [quantity(len(_counts(material, name)), "value") for name in names]
     if len(set(counts)) == 1:
-        found = f"{', '.join(names)} ({counts[0]} each)"
+        columns = f"{', '.join(names)} ({counts[0]} each)"
     else:
-        found = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
+        columns = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
     command = ["whet", "init", str(folder), "--from", choices.source or "SOURCE", "--target", names[-1]]
     number = "Two" if len(names) == 2 else str(len(names))
-    return f"{number} columns could be the target: {found}. Say which: {shlex.join(command)}"
+    return f"{number} columns could be the target: {columns}. Say which: {shlex.join(command)}"
 
 
 def _slot_names(inputs: Sequence[str], filled: Collection[str]) -> dict[str, str]:
