@@ -177,11 +177,11 @@ def broken(folder: Path) -> Iterator[Any]:
     [
         ("{}", "is empty. Name at least one"),
         ("fast", "`objectives` must be a mapping"),
-        ("{a: {metric: output_token}}", 'metric has no key "output_token". Did you mean "output_tokens"'),
+        ("{a: {metric: output_token}}", 'this is "output_token". Did you mean "output_tokens"'),
         ("{a: {goal: min}}", "neither a reward nor a metric"),
         ("{a: {reward: f1, metric: cost_usd}}", "both a reward and a metric"),
         ("{a: {reward: f2}}", 'there is no reward "f2"'),
-        ("{a: {reward: f1, goal: up}}", 'goal has no key "up"'),
+        ("{a: {reward: f1, goal: up}}", 'goal is one of max, min; this is "up"'),
         ("{a: {metric: cost_usd, at_least: 1}}", "bounded by at_most. Write at_most"),
         (
             "{a: {metric: cost_usd, at_most: 1.1}, b: {metric: cost_usd, at_most: ten}}",

@@ -149,7 +149,7 @@ def test_what_is_advised_first_is_what_optimize_takes(critiques: bool, tmp_path:
     task = whet.Task.of("Answer.", data=rows(), reward=reward)
     models: dict[str, Any] = {"lm": lambda messages: "no", "optimizer_lm": lambda messages: "no"}
     plan = whet.optimize(task, run=tmp_path / "run", dry_run=True, **models)
-    assert next(iter(whet.advise(task, lm="embedded/encoder").methods)) == plan["method"]
+    assert next(iter(whet.advise(task, **models).methods)) == plan["method"]
 
 
 def test_a_model_that_costs_nothing_is_asked_and_no_other(

@@ -71,9 +71,9 @@ def _value_of(node: Node, info: types.Type, what: str) -> Any:
             known = [str(value) for value in values]
             word = node.text(what, f"one of {', '.join(known)}")
             if word not in known:
-                node.refuse(
-                    f'{what} is one of {", ".join(known)}; this is "{word}".{did_you_mean(word, known)}'
-                )
+                near = did_you_mean(word, known)
+                near = near if "Did you mean" in near else ""
+                node.refuse(f'{what} is one of {", ".join(known)}; this is "{word}".{near}')
             return word
         case types.BoolType():
             if not isinstance(node.value, bool):
