@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import whet
+from whet.cli import show
+from whet.cli.common import show_table, warn
 from whet.cli.main import main
+from whet.reporting.progress_display import ProgressScreen
 
 REWARD = """import io, sys
 print("from the module")
@@ -35,3 +40,56 @@ def test_a_reward_that_replaces_the_output_hides_no_result(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0 and json.loads(capsys.readouterr().out)["split"] == "validation"
+
+
+HOSTILE = "a\x00b\x1b[31mred\u202e"
+SHOWN = "a⟨U+0000⟩b⟨U+001B⟩[31mred⟨U+202E⟩"
+
+
+def whet_on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["whet", *arguments])
+    with pytest.raises(SystemExit):
+        main()
+
+
+def test_control_characters_of_a_model_or_a_user_are_shown_by_their_code_point(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warn(HOSTILE)
+    warn(HOSTILE, err=True)
+    show_table(["label"], [[HOSTILE]])
+    ProgressScreen().say(HOSTILE)
+    labels = {"each": {}, "confusions": [{"target": "x", "answer": HOSTILE, "n": 3}]}
+    score = {"mean": 0.5, "low": 0.1, "high": 0.9, "n": 4, "answered": 4, "of": 4}
+    show.evaluation(
+        {
+            "status": "completed", "simulated": False, "task": HOSTILE, "split": "test", "score": score,
+            "parts": {HOSTILE: 0.5}, "usage": {}, "labels": labels, "warnings": [f"the first: {HOSTILE}"],
+        }
+    )  # fmt: skip
+    out, err = capsys.readouterr()
+    assert not any(character in out + err for character in ("\x00", "\x1b", "\u202e"))
+    assert out.count(SHOWN) == 6 and err.count(SHOWN) == 2
+
+
+def test_the_reply_of_a_model_in_a_warning_cannot_steer_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"input": f"row {i}", "target": "ab"[i % 2]} for i in range(24)]
+
+    def judged(example: Any, output: str) -> float:
+        if example["target"] == "b":
+            raise ValueError(HOSTILE)
+        return 1.0
+
+    with pytest.warns(UserWarning) as seen:
+        found = whet.evaluate("Say {{input}}", data=rows, reward=judged, lm=lambda m: "a", progress=False)
+    assert SHOWN in str(seen[0].message)
+    assert any(HOSTILE in warning for warning in found.warnings), "result.json has it as it was"
+    capsys.readouterr()
+    whet_on_terminal(monkeypatch, "show", str(next(Path("runs").glob("*evaluate*"))))
+    out, err = capsys.readouterr()
+    assert SHOWN in out and "\x1b[31m" not in out + err and "\x00" not in out + err
+    whet_on_terminal(monkeypatch, "show", f"absent{HOSTILE[1:]}")
+    assert "\x1b[31m" not in capsys.readouterr().err

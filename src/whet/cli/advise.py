@@ -19,6 +19,7 @@ from whet.cli.common import (
     optimizer_options,
     print_result,
     role_choices,
+    say,
     visible,
     warn,
 )
@@ -59,8 +60,8 @@ def advise(task: str, as_json: bool, **options: Any) -> None:
 
 def show(values: Mapping[str, Any]) -> None:
     """One screen: the verdict, what it rests on, methods, and what to do."""
-    say, test, reward = click.echo, values["test"], values["reward"]
-    say(f"{values['task']}: {click.style(values['verdict'], bold=True)}\n")
+    test, reward = values["test"], values["reward"]
+    click.echo(f"{visible(values['task'])}: {click.style(values['verdict'], bold=True)}\n")
     say("rows     " + ", ".join(f"{n} {name}" for name, n in values["rows"].items()))
     if test["possible"] and test["gain"]["some_worse"] is not None:
         gain, some = (show_reward(test["gain"][key], 2) for key in ("none_worse", "some_worse"))
@@ -95,7 +96,7 @@ def show(values: Mapping[str, Any]) -> None:
         say(f"  need {what}: {', '.join(names)}")
     say("\nbefore a run:")
     for number, step in enumerate(values["first"], 1):
-        say(f"  {number}. {visible(step)}")
+        say(f"  {number}. {step}")
     for warning in values["warnings"]:
         warn(warning)
 

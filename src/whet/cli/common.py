@@ -288,6 +288,12 @@ def visible(text: object) -> str:
     return visible(str(text))
 
 
+def say(text: object, err: bool = False, **style: Any) -> None:
+    """Print what may hold a text of a model or a user: its control characters never reach the terminal as such."""
+    shown = visible(text)
+    click.echo(click.style(shown, **style) if any(style.values()) else shown, err=err)
+
+
 def line(text: object, longest: int = _LONGEST) -> str:
     """A text of somebody on one line, cut."""
     words = " ".join(str(text).split())
@@ -311,19 +317,19 @@ def warn(text: str, err: bool = False) -> None:
     if text in printed:
         return
     printed.add(text)
-    click.echo(click.style(f"warning: {text}", fg="yellow"), err=err)
+    say(f"warning: {text}", err, fg="yellow")
 
 
 def show_diff(text: str) -> None:
     """A unified diff in colours."""
     for one in text.splitlines():
         color = {"+": "green", "-": "red"}.get(one[:1])
-        click.echo(click.style(visible(one), fg=color) if color else visible(one))
+        say(one, fg=color)
 
 
 def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns as wide as their widest cell."""
-    lines = [head, *rows]
+    lines = [[visible(cell) for cell in cells] for cells in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
         click.echo("  ".join(map(str.ljust, cells, widths)).rstrip())

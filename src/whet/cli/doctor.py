@@ -18,6 +18,7 @@ from whet.cli.common import (
     name_options,
     optimizer_options,
     role_choices,
+    say,
     visible,
 )
 from whet.cli.interrupt import run
@@ -97,4 +98,4 @@ def show(symptom: DoctorFinding) -> None:
     status = click.style(f"{symptom.status:<{_WIDTH}}", fg=_COLORS[symptom.status])
     click.echo(f"{status}  {symptom.check}: {visible(symptom.text)}")
     if symptom.remedy:
-        click.echo(f"{' ' * _WIDTH}  -> {symptom.remedy}")
+        say(f"{' ' * _WIDTH}  -> {symptom.remedy}")

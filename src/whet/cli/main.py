@@ -29,6 +29,7 @@ from whet.cli.common import (
     output,
     print_result,
     role_choices,
+    say,
     settings_of,
     with_budget,
 )
@@ -330,5 +331,5 @@ def main() -> None:
 
 
 def _say(message: str, code: int) -> int:
-    click.echo(message, err=True)
+    say(message, err=True)
     return code

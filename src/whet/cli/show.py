@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
 from click.formatting import wrap_text
 
 from whet import api
 from whet.api import MethodComparison, Progress, RunResult
-from whet.cli.common import show_diff, show_table, warn
+from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
 from whet.errors import quantity, show_reward, show_size
@@ -81,7 +80,6 @@ def result(values: Mapping[str, Any]) -> None:
     if values["status"] == "planned":
         return
     simulated = "  (SIMULATED: a scripted model answered)" if values.get("simulated") else ""
-    say = click.echo
     say(f"{values['task']} · {values['method']} · seed {values['seed']}{simulated}")
     _print_recorded(values)
     say("")
@@ -96,7 +94,8 @@ def result(values: Mapping[str, Any]) -> None:
             say(f"{name + ', added rows':<22}{interval(score)}")
     improvement = values["improvement"]
     color = "green" if improvement["promoted"] else None
-    say(f"\n{click.style(improvement['reason'], fg=color, bold=True)}")
+    say("")
+    say(improvement["reason"], fg=color, bold=True)
     _pairs(values)
     if diff := text_diff(values["baseline"]["prompt"], values["best"]["prompt"]):
         say("")
@@ -122,7 +121,7 @@ def result(values: Mapping[str, Any]) -> None:
 def _print_recorded(values: Mapping[str, Any]) -> None:
     """That a result was recorded before, and when."""
     if values.get("recorded"):
-        click.echo(f"finished on {values['ended']}; recorded result, nothing was asked; --fresh asks again")
+        say(f"finished on {values['ended']}; recorded result, nothing was asked; --fresh asks again")
 
 
 def _age(usage: Mapping[str, Any]) -> str:
@@ -145,12 +144,12 @@ def evaluation(values: Mapping[str, Any]) -> None:
     if values["status"] == "planned":
         return
     simulated = "  (SIMULATED)" if values["simulated"] else ""
-    click.echo(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
+    say(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
-        click.echo(f"  {name}: {show_reward(mean, 4)}")
+        say(f"  {name}: {show_reward(mean, 4)}")
     _print_recorded(values)
     if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
-        click.echo(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
+        say(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
     _labels(values.get("labels"))
     for warning in values["warnings"]:
         warn(warning)
@@ -160,7 +159,7 @@ def _labels(figures: Mapping[str, Any] | None) -> None:
     """Accuracy by label, and what was answered instead most often."""
     if figures is None:
         return
-    click.echo("")
+    say("")
     rows = [
         [name, str(one["n"]), _share(one["accuracy"]), str(one["answers"]), _share(one["precision"])]
         for name, one in figures["each"].items()
@@ -168,7 +167,7 @@ def _labels(figures: Mapping[str, Any] | None) -> None:
     show_table(["label", "rows", "accuracy", "answered", "precision"], rows)
     errors = [f"{one['target']} -> {one['answer']} {one['n']}" for one in figures["confusions"][:CONFUSIONS]]
     if errors:
-        click.echo(f"most frequent errors (wanted -> answered): {', '.join(errors)}")
+        say(f"most frequent errors (wanted -> answered): {', '.join(errors)}")
 
 
 def _share(value: float | None) -> str:
@@ -196,42 +195,42 @@ def comparison(values: Mapping[str, Any]) -> None:
     ]
     show_table([*head, "USD a run"], [_rows_of_reached(r) for r in rows])
     if names := list(dict.fromkeys(name for r in rows for name in r.get("objectives", ()))):
-        click.echo("")
+        say("")
         show_table(
             ["method", *names], [[r["method"], *(_objective(r, name) for name in names)] for r in rows]
         )
     _pairs({"pairs": all_pairs(values)})
     if kept := start_sentences(values):
-        click.echo("")
+        say("")
         for text in kept:
-            click.echo(text)
+            say(text)
     other = values.get("transfer")
     head = ["method", "perplexity"]
     if other is not None:
         head += ["transfer", "gain there", "95% interval", "calls there", "USD there"]
     if other is not None or any(r["readability"]["perplexity"] is not None for r in rows):
-        click.echo("")
+        say("")
         show_table(head, [_beside(r) for r in rows])
     if other is not None:
         written = "not measured" if other["test"] is None else interval(other["test"])
-        click.echo(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
+        say(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
     for name in ("readability", "transfer"):
         reasons: dict[str, list[str]] = {}
         for row in rows:
             for reason in row.get(name, {}).get("reasons", ()):
                 reasons.setdefault(reason, []).append(row["method"])
         for reason, methods in reasons.items():
-            click.echo(f"{', '.join(methods)}: {name}: {reason}")
+            say(f"{', '.join(methods)}: {name}: {reason}")
     for warning in warnings_of(values["runs"]):
         warn(warning)
     if "folder" in values:
-        click.echo(f"\nreport: {values['folder']}/comparison.html (also .csv, .md, .tex)")
+        say(f"\nreport: {values['folder']}/comparison.html (also .csv, .md, .tex)")
 
 
 def _pairs(values: Mapping[str, Any]) -> None:
     """Methods in pairs, on the same rows."""
     if pairs := values.get("pairs"):
-        click.echo("")
+        say("")
         head = ["pair", "difference", "interval, all together", "p", "p adjusted"]
         show_table(head, [_pair(pair) for pair in pairs])
 
@@ -303,7 +302,7 @@ def methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         ],
     )
     for row in values["unusable"]:
-        click.echo(f"whet: {row['error']}", err=True)
+        say(f"whet: {row['error']}", err=True)
 
 
 def method(values: Mapping[str, Any]) -> None:
@@ -318,33 +317,29 @@ def method(values: Mapping[str, Any]) -> None:
         "trains": values["trains"],
         "page": values.get("page"),
     }
-    click.echo(f"{values['name']}: {values['title']}")
+    say(f"{values['name']}: {values['title']}")
     for name, text in lines.items():
         if text:
-            click.echo(f"  {name}: {text}")
+            say(f"  {name}: {text}")
     if "missing" in values:
-        click.echo(f"settings: not shown. {values['missing']}")
+        say(f"settings: not shown. {values['missing']}")
         return
-    click.echo(
+    say(
         f"settings (--set KEY=VALUE, `settings:` in task.yaml, {values['config']}(KEY=VALUE) in Python):"
         if values["settings"]
         else "settings: none"
     )
     for setting in values["settings"]:
         takes = [setting["kind"] or ", ".join(setting["choices"]), setting["bounds"]]
-        click.echo(
-            f"  {setting['name']} = {setting['default'] or chr(39) * 2}    {', '.join(filter(None, takes))}"
-        )
+        say(f"  {setting['name']} = {setting['default'] or chr(39) * 2}    {', '.join(filter(None, takes))}")
         if setting["meaning"]:
-            click.echo(
-                wrap_text(setting["meaning"], width=100, initial_indent="      ", subsequent_indent="      ")
-            )
+            say(wrap_text(setting["meaning"], width=100, initial_indent="      ", subsequent_indent="      "))
 
 
 def runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:
     """The table of the runs below a folder."""
     if not rows:
-        click.echo(
+        say(
             f"There are no runs in {Path(root).absolute()}. Start one with: whet optimize TASK. "
             "Runs of another folder: whet runs --root DIR"
         )

@@ -17,6 +17,7 @@ from whet.cli.common import (
     model_options,
     print_result,
     role_choices,
+    say,
     show_table,
     warn,
     with_budget,
@@ -64,7 +65,7 @@ def show(values: Mapping[str, Any]) -> None:
     """Both prompts with each model, the run's own first."""
     if values["status"] == "planned":
         return
-    click.echo(f"{values['task']} · {values['run']} · {values['split']} rows\n")
+    say(f"{values['task']} · {values['run']} · {values['split']} rows\n")
     rows = []
     for row in values["models"]:
         gain = row["gain"]
@@ -80,6 +81,6 @@ def show(values: Mapping[str, Any]) -> None:
     usage = values["usage"]
     cost = dollars(usage)
     cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
-    click.echo(f"\ncalls: {sum(usage['calls'].values())}{cost}")
+    say(f"\ncalls: {sum(usage['calls'].values())}{cost}")
     for warning in values["warnings"]:
         warn(warning)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from whet.cli.common import emit, examples, json_option, visible, warn
+from whet.cli.common import emit, examples, json_option, say, visible, warn
 from whet.errors import UsageError, did_you_mean, show_size
 from whet.prompt import MASK, Prompt
 from whet.results import Evaluation, MeanEstimate, RunResult, sample_size
@@ -52,15 +52,15 @@ def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
         click.echo(prompt.plain, nl=False)
         if isinstance(result, RunResult) and not result.promoted:
             reason = result.improvement.reason.removeprefix("Not promoted: ")
-            click.echo(f"whet: not promoted: {reason}", err=True)
+            say(f"whet: not promoted: {reason}", err=True)
         return
     for line in _facts(result):
-        click.echo(visible(line))
-    click.echo(f"\n{visible(prompt.plain).rstrip()}\n")
+        say(line)
+    say(f"\n{prompt.plain.rstrip()}\n")
     for text in _doubts(result):
         warn(text)
     for line in use_lines(values):
-        click.echo(line)
+        say(line)
 
 
 def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from whet.engine.forecast import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
 from whet.errors import quantity, show_reward
+from whet.instructions import visible
 from whet.user_code import under_way
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
@@ -41,7 +42,7 @@ def display_progress(
     if isinstance(progress, Progress):
         yield progress
     elif progress is False or sys.stderr is None:
-        yield Progress(warn=lambda text: warnings.warn(text, stacklevel=2))
+        yield Progress(warn=lambda text: warnings.warn(visible(text), stacklevel=2))
     else:
         with Display(subject, warn).shown() as own:
             yield own
@@ -200,7 +201,7 @@ class ProgressScreen:
         for display, text in zip(list(self._shown), self.lines(), strict=False):
             share = display.share()
             bar = "" if share is None else ProgressBar(total=1.0, completed=share, width=BAR)
-            grid.add_row(bar, Text(text))
+            grid.add_row(bar, Text(visible(text)))
         return grid
 
 
@@ -237,7 +238,7 @@ def _ipython() -> Any:
 def _write(*lines: str) -> None:
     """Lines on stderr, where there is one."""
     if sys.stderr is not None:
-        sys.stderr.write("".join(f"{text}\n" for text in lines))
+        sys.stderr.write("".join(f"{visible(text)}\n" for text in lines))
         sys.stderr.flush()
 
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import count, examples, json_option, line, options, output, print_result, row, visible
+from whet.cli.common import (
+    count,
+    examples,
+    json_option,
+    line,
+    options,
+    output,
+    print_result,
+    row,
+    visible,
+    warn,
+)
 from whet.errors import UsageError, did_you_mean, show_reward, show_share
 from whet_live.cli.common import DatabaseGroup, actor_of, deletion_options, login, open_here
 
@@ -263,7 +274,7 @@ def _show_weights(model: BehaviourModel) -> None:
     click.echo(f"If the silent differ by odds of 2   {show_reward(low)} to {show_reward(high)}")
     click.echo(f"Explained in answers left out       {show_share(model.explained)} of the variance")
     for warning in model.warnings:
-        click.echo(click.style(f"warning: {warning}", fg="yellow"), err=True)
+        warn(warning, err=True)
 
 
 def _interval(one: Estimate) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import examples, json_option, json_settings, output, print_result, show_diff
+from whet.cli.common import examples, json_option, json_settings, output, print_result, show_diff, warn
 from whet.errors import UsageError
 from whet_live.cli.common import DatabaseGroup, actor_of, actor_option, by_options, every_page, open_here
 from whet_live.cli.prompts_output import (
@@ -273,7 +273,7 @@ def import_(
             done = live.registry.import_folder(path, actor=by, labels=labels)
         for one in done:
             for warning in one.warnings:
-                click.echo(f"warning: {one.name}: {warning}", err=True)
+                warn(f"{one.name}: {warning}", err=True)
         return {"prompts": [one.as_json() for one in done]}
     if name is None:
         raise UsageError(f"Say which prompt {path} is a version of: --name NAME.")
@@ -282,7 +282,7 @@ def import_(
         create = live.registry.create_from_run if is_run else live.registry.create_from_file
         made = create(name, path, author=by, message=reason, label=label)
     for warning in slot_warnings(current, made.prompt):
-        click.echo(f"warning: {warning}", err=True)
+        warn(warning, err=True)
     return made
 
 

@@ -18,6 +18,7 @@ from whet.cli.common import (
     learning_model_options,
     line,
     role_choices,
+    say,
     visible,
     warn,
 )
@@ -85,7 +86,7 @@ def _watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     if as_json:
         emit({"updates": updates, "failed": {name: str(error) for name, error in failed.items()}})
     for name, error in failed.items():
-        click.echo(f"whet: {name}: {error}", err=True)
+        say(f"whet: {name}: {error}", err=True)
     if failed:
         click.get_current_context().exit(max(error.exit_code for error in failed.values()))
 
