@@ -150,6 +150,35 @@ def test_a_server_that_goes_down_changes_nothing_and_is_asked_less_and_less(
     assert prompts.get("p", "production", None).content.version == 2
 
 
+@pytest.mark.parametrize("fallback", [None, "Bundled."])
+def test_a_label_that_is_removed_and_set_again_is_found_as_soon_as_any_change(
+    world: World, prompts: Prompts, clock: Clock, fallback: str | None
+) -> None:
+    key = ("p", "production")
+    if fallback is None:
+        world.put("p", "old", 1)
+    prompts.get(*key, fallback)
+    world.prompts.clear()
+
+    def asked() -> list[int]:
+        return [status for _, path, status in world.requests if path.startswith("/v1/prompts/p?")]
+
+    for _ in range(5):
+        before = asked()
+        clock.time += 59
+        prompts.get(*key, fallback)
+        assert not prompts._entries[key].asking
+        clock.time += 2
+        assert prompts.get(*key, fallback).content.version == (0 if fallback else 1)
+        settled(prompts, key)
+        assert asked() == [*before, 404]
+    world.put("p", "new", 2)
+    clock.time += 61
+    prompts.get(*key, fallback)
+    settled(prompts, key)
+    assert prompts.get(*key, fallback).content.version == 2
+
+
 def test_bundled_copies_work_from_the_first_call_and_give_way(world: World, line: Line, clock: Clock) -> None:
     prompts = Prompts(line, "http://x", {"p": "Bundled {{x}}"}, 60.0, clock)
     line.down = True

@@ -168,8 +168,28 @@ def test_long_texts_are_cut_and_said(world: World) -> None:
         id = client.log("p", "a\x00" * 300_000, metadata={"k": 1})
         client.feedback(id, comment="b" * 40_000)
     assert len(world.inferences[id].output) == 256_000
-    assert world.inferences[id].metadata == {"k": 1, "cut": ["output"]}
-    assert [len(one.text) for one in world.feedback.values()] == [32_000]
+    assert world.inferences[id].metadata == {"k": 1, "cut": ["output"], "cleaned": ["output"]}
+    assert [(len(one.text), one.metadata) for one in world.feedback.values()] == [(32_000, {"cut": ["text"]})]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "marks"),
+    [
+        ("a\x00b", "ab", {"cleaned": ["output"]}),
+        ("a\ud800b", "a\ufffdb", {"cleaned": ["output"]}),
+        ("\ud83d\ude00", "😀", {"cleaned": ["output"]}),
+        ("é?", "é?", {}),
+    ],
+)
+def test_what_no_database_keeps_is_taken_out_and_said(
+    world: World, text: str, kept: str, marks: dict[str, list[str]]
+) -> None:
+    with Client(NOWHERE, spool=None, send=Line(world)) as client:
+        id = client.log("p", text)
+        client.feedback(id, comment=text)
+    assert (world.inferences[id].output, world.inferences[id].metadata) == (kept, marks)
+    (said,) = world.feedback.values()
+    assert (said.text, said.metadata) == (kept, {mark: ["text"] for mark in marks})
 
 
 def test_rows_that_the_server_refuses_do_not_hold_up_the_others(world: World) -> None:

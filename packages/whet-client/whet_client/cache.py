@@ -52,6 +52,10 @@ class _Entry:
     asking: bool = False
 
 
+class NotFound(UsageError):
+    """The server answers that it has no such thing."""
+
+
 class Prompts:
     """Prompts by name and label. Threads may share it.
 
@@ -136,7 +140,18 @@ class Prompts:
         if content is None:
             raise type(error)(f"{error} No copy of {name} is bundled with the app to use instead.") from error
         log.warning("%s Using the bundled copy of %s.", error, name)
-        return _Entry(ServedPrompt(content, label, "fallback"), self._clock() + _FIRST_PAUSE, failures=1)
+        entry = _Entry(ServedPrompt(content, label, "fallback"), 0.0)
+        self._wait(entry, error)
+        return entry
+
+    def _wait(self, entry: _Entry, error: Exception) -> None:
+        """Say when it is worth asking again: after an answer that says no, as after any answer; else later each time."""
+        if isinstance(error, NotFound):
+            entry.failures, pause = 0, self._fresh
+        else:
+            pause = min(_FIRST_PAUSE * 2.0 ** min(entry.failures, 10), _LONGEST_PAUSE)
+            entry.failures += 1
+        entry.due = self._clock() + pause
 
     def _ask_again(self, key: Key, entry: _Entry) -> None:
         entry.asking = True
@@ -152,9 +167,7 @@ class Prompts:
             try:
                 self._fetch(key, entry)
             except Exception as error:  # whatever it was, the app goes on with what it has
-                entry.failures += 1
-                pause = min(_FIRST_PAUSE * 2.0 ** min(entry.failures - 1, 10), _LONGEST_PAUSE)
-                entry.due = self._clock() + pause
+                self._wait(entry, error)
                 log.warning("%s is not refreshed: %s The copy from before stays in use.", key[0], error)
             entry.asking = False
 
@@ -215,7 +228,8 @@ class Prompts:
         if answer.status == 304 and headers:
             return None
         if answer.status != 200:
-            raise UsageError(f"The server {self._url} does not give {path}: {reason_of(answer)}.")
+            kind = NotFound if answer.status == 404 else UsageError
+            raise kind(f"The server {self._url} does not give {path}: {reason_of(answer)}.")
         try:
             value = json.loads(answer.body)
         except ValueError:

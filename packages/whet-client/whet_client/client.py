@@ -31,6 +31,7 @@ from whet_client.records import (
 )
 from whet_client.sender import DeliveryTally, Sender
 from whet_client.spool import Spool, default_folder
+from whet_client.storable import repair_surrogates
 
 URL_VARIABLE, TOKEN_VARIABLE = "WHET_URL", "WHET_TOKEN"
 DEFAULT_URL = "http://127.0.0.1:8321"
@@ -111,7 +112,8 @@ class Client:
 
         `more` are the other fields of `Inference`: inputs, model, cost (dollars), latency (seconds), input_tokens,
         output_tokens, session, user, episode, response, error, metadata, id. Version, experiment and units come from
-        the prompt. Texts that are too long are cut. Raises UsageError for a field that is none or cannot be.
+        the prompt. Texts that are too long are cut, and `metadata.cut` names them; a NUL is left out and half a surrogate
+        pair replaced, and `metadata.cleaned` names those. Raises UsageError for a field that is none or cannot be.
         """
         record_fields: dict[str, Any] = {"output": output}
         if isinstance(prompt, LivePrompt):
@@ -180,7 +182,8 @@ class Client:
 
 
 def inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inference:
-    """An inference from fields; those of `more` go first. Texts that are too long are cut, and `metadata.cut` names them.
+    """An inference from fields; those of `more` go first. Texts that are too long are cut, and those with what no
+    database keeps are cleaned; `metadata.cut` and `metadata.cleaned` name them.
 
     Raises UsageError for a field that is none or cannot be.
     """
@@ -235,16 +238,19 @@ def _refuse_unknown_keys(more: Mapping[str, Any], kind: type[Inference]) -> dict
 
 
 def _fit_texts(values: dict[str, Any]) -> dict[str, Any]:
-    """Texts cut to what is kept, and without what no database keeps; which were cut stands in the metadata."""
-    cut = []
+    """Texts cut to what is kept, and without what no database keeps; the metadata name those that were cut or cleaned."""
+    changed: dict[str, list[str]] = {"cut": [], "cleaned": []}
     for name, most in _CUT.items():
         text = values.get(name)
         if isinstance(text, str):
-            clean = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+            clean = repair_surrogates(text.replace("\x00", ""))
             values[name] = clean[:most]
-            cut += [name] if len(clean) > most else []
-    if cut:
-        values["metadata"] = {**values.get("metadata", {}), "cut": cut}
+            changed["cut"] += [name] if len(clean) > most else []
+            changed["cleaned"] += [name] if clean != text else []
+    marks = {mark: names for mark, names in changed.items() if names}
+    metadata = values.get("metadata", {})
+    if marks and isinstance(metadata, Mapping):
+        values["metadata"] = {**metadata, **marks}
     return values
 
 
