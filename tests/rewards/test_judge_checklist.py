@@ -99,6 +99,15 @@ def test_findings_are_read_tolerantly(reply: str) -> None:
     assert read_findings(reply, 2) == [Finding(True, "r"), Finding(False, "s")]
 
 
+@pytest.mark.parametrize(
+    "line", ["No problem, it is met: yes", "Yes and no", "yes/no", "yes: it is polite, no?"]
+)
+async def test_a_line_that_says_yes_and_no_is_asked_for_once_more(line: str) -> None:
+    judge = FakeJudge([f"1. {line}\n2. yes", "1. yes: there is no insult\n2. yes"])
+    assert (await grade(built({"checklist": {"items": ["a", "b"]}}), judge)).value == 1.0
+    assert len(judge.asked) == 2
+
+
 @given(st.text(max_size=300))
 def test_no_reply_breaks_the_readers(reply: str) -> None:
     read_findings(reply, 2)

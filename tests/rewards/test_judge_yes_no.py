@@ -73,6 +73,41 @@ async def test_an_answer_that_is_neither_is_asked_for_once_more() -> None:
 
 
 @pytest.mark.parametrize(
+    "reply",
+    [
+        "Yes/No",
+        "Yes and no",
+        "yes, but no.",
+        "No, I would say yes",
+        "yes\n\nno",
+        "Yes and no, it depends.",
+        '{"answer": "Yes/No"}',
+    ],
+)
+async def test_an_answer_that_says_both_is_asked_for_once_more(reply: str) -> None:
+    judge = FakeJudge([reply, "no"])
+    assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == 0.0 and len(judge.asked) == 2
+    with pytest.raises(RewardFailed, match="neither yes nor no, twice"):
+        await grade(built({"yes_no": {"question": "q"}}), FakeJudge([reply, reply]))
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ("Yes, no price is missing.", 1.0),
+        ("Yes, no-one is insulted", 1.0),
+        ("Yes - no doubt about it", 1.0),
+        ("No, yes would be too kind", 0.0),
+        ("No. No.", 0.0),
+        ("**Yes**", 1.0),
+    ],
+)
+async def test_the_other_word_inside_a_sentence_is_no_answer(reply: str, value: float) -> None:
+    judge = FakeJudge([reply])
+    assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == value and len(judge.asked) == 1
+
+
+@pytest.mark.parametrize(
     ("tokens", "p"),
     [
         (None, None),

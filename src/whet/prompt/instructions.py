@@ -35,7 +35,7 @@ from whet_client.prompt.slots import SLOT
 
 LONGEST = 4000
 
-_LIST_MARK = re.compile(r"[-*•][ \t]+(?=\S)")
+_LIST_MARKS = re.compile(r"(?:[-*•][ \t]+)+(?=\S)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 
 
@@ -124,12 +124,12 @@ def without_list_mark(text: str) -> str:
     >>> without_list_mark("- Use SI units.\\n  Always."), without_list_mark("- one\\n- two")
     ('Use SI units.\\nAlways.', '- one\\n- two')
     """
-    mark = _LIST_MARK.match(text)
-    lines = text[mark.end() :].split("\n") if mark else []
-    if mark is None or any(_LIST_MARK.match(line) for line in lines[1:]):
+    marks = _LIST_MARKS.match(text)
+    first, *others = text[marks.end() if marks else 0 :].split("\n")
+    if marks is None or any(_LIST_MARKS.match(line) for line in others):
         return text
-    indent = re.compile(rf"\A[ \t]{{1,{mark.end()}}}")
-    return without_list_mark("\n".join([lines[0], *(indent.sub("", line) for line in lines[1:])]))
+    blanks = (min(marks.end(), len(line) - len(line.lstrip(" \t"))) for line in others)
+    return "\n".join([first, *(line[count:] for line, count in zip(others, blanks, strict=True))])
 
 
 def fold_events(events: Iterable[Event]) -> Ledger:

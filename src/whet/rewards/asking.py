@@ -132,16 +132,25 @@ _VERDICT = re.compile(
 )
 
 
-def yes_or_no(value: Any) -> bool | None:
-    """True for yes, False for no, None for anything else.
+_CONCLUDES = re.compile(r"(?<![\w-])(yes|no)(?=[ \t]*(?:[^\w\s]|$))(?!-\w)", re.IGNORECASE | re.MULTILINE)
+"""The word where nothing goes on from it: "no" in "Yes and no.", and not in "Yes, no price is missing"."""
 
-    >>> yes_or_no("Yes, it does."), yes_or_no("**No**"), yes_or_no("Not sure")
-    (True, False, None)
+
+def yes_or_no(value: Any) -> bool | None:
+    """True for yes, False for no, None for anything else, and for a text that says both.
+
+    >>> yes_or_no("Yes, it does."), yes_or_no("**No**"), yes_or_no("Not sure"), yes_or_no("Yes and no")
+    (True, False, None, None)
     """
     if isinstance(value, bool):
         return value
     match = _VERDICT.match(str(value))
-    return match.group(1).casefold() in ("yes", "true", "met", "pass", "passed") if match else None
+    if match is None:
+        return None
+    verdict = match.group(1).casefold() in ("yes", "true", "met", "pass", "passed")
+    other = "no" if verdict else "yes"
+    both = any(word.casefold() == other for word in _CONCLUDES.findall(str(value)))
+    return None if both else verdict
 
 
 def without_verdict(text: str) -> str:
