@@ -189,6 +189,26 @@ class RunResult(JSONResult):
         return int(self["seed"])
 
     @property
+    def ended_by(self) -> str:
+        """What ended the run, in words: a limit, or the method itself with what it had found; empty for a plan."""
+        return str(self.get("ended_by", ""))
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """The address of each model that was named, by its role."""
+        return dict(self.get("models", {}))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a scripted model answered, so that the figures say nothing about a real one."""
+        return bool(self.get("simulated", False))
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """What was said before anything was paid: `calls` by role, `tokens`, `cost_usd`, `limits` (docs/report.md)."""
+        return dict(self.get("plan", {}))
+
+    @property
     def promoted(self) -> bool:
         """Whether the gate lets the best prompt replace the baseline."""
         return bool(self["improvement"]["promoted"])

@@ -56,6 +56,9 @@ def test_every_typed_name_says_what_the_json_says(result: RunResult) -> None:
         and "whet:" not in result.baseline.prompt.text
     )
     assert [point.calls for point in result.history] == [point["calls"] for point in data["history"]]
+    assert (result.ended_by, result.models, result.simulated, result.plan) == tuple(
+        data[key] for key in ("ended_by", "models", "simulated", "plan")
+    )
     assert result.usage.calls == data["usage"]["calls"] and list(result.warnings) == data["warnings"]
 
 

@@ -62,6 +62,27 @@ def refused(*arguments: str) -> str:
     return str(done.exception)
 
 
+def test_no_proposals_and_no_such_prompt_are_said(url: str) -> None:
+    assert said("proposals", "shop/greeting") == "no open proposals of shop/greeting\n"
+    assert said("proposals", "--state", "all") == "no proposals\n"
+    assert refused("proposals", "shop/none").startswith(
+        'There is no prompt "shop/none". Known: shop/greeting'
+    )
+
+
+def test_an_import_onto_a_protected_label_names_the_two_lines_to_write(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "new one.md"
+    file.write_text(TEXT.replace("polite", "kind"))
+    said("protect", "*", "production")
+    why = refused("import", str(file), "--name", "shop/greeting", "--label", "production")
+    assert why.splitlines()[1:] == [
+        f"  whet prompts import '{file}' --name shop/greeting",
+        "  whet prompts promote shop/greeting VERSION --request",
+    ]
+    assert said("import", str(file), "--name", "shop/greeting").split()[0] == "prompts:/shop/greeting/3"
+    assert "move to 3" in said("promote", "shop/greeting", "3", "--request")
+
+
 def proposed(url: str) -> str:
     """The id of a proposal with two instructions, one of which drops another."""
     events = (

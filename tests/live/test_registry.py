@@ -118,8 +118,13 @@ def test_labels_move_and_roll_back_one_step_at_a_time(registry: Registry) -> Non
     assert registry.labels("p") == {"latest": 4, "production": 4}
     assert registry.rollback("p", "production", actor="bob", reason="broken").new == 3
     assert registry.rollback("p", "production", actor="bob").new == 1
-    with pytest.raises(UsageError, match="stood on no other one before"):
+    again = r"history p\. Move it with: whet prompts promote p VERSION --label production"
+    with pytest.raises(UsageError, match=rf"stood on no other one before\. .*{again}\."):
         registry.rollback("p", "production", actor="bob")
+    registry.protect("p", "production", actor="ann")
+    with pytest.raises(UsageError, match=rf"{again} --request\."):
+        registry.rollback("p", "production", actor="bob")
+    registry.unprotect("p", "production", actor="ann")
     registry.move_label("p", "production", 2, actor="ann")
     assert registry.rollback("p", "production", actor="bob").new == 1
     kinds = [(m.kind, m.old, m.new) for m in registry.moves("p").items]

@@ -127,7 +127,9 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
         names = sorted(result.best.prompt.slots - {MASK}) or ["input"]
         slots = ", ".join(f'"{name}": ...' for name in names)
         yield f'Python  messages = whet.Prompt.parse(open("{file}").read()).fill_slots({{{slots}}})'
-    yield f"live    whet prompts import {run} --name NAME --label production, then whet serve"
+    yield (
+        f"live    whet prompts import {run} --name NAME, then whet prompts promote NAME VERSION --request, then whet serve"
+    )
 
 
 def _as_json(result: RunResult | Evaluation, prompt: Prompt) -> dict[str, Any]:

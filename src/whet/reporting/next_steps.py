@@ -52,7 +52,8 @@ def _use(record: Record, promoted: bool) -> Html | None:
     run = shlex.quote(record.place)
     commands = (
         f"whet show {run} --plain > prompt.{'json' if prompt.chat else 'txt'}",
-        f"whet prompts import {run} --name NAME --label production",
+        f"whet prompts import {run} --name NAME",
+        "whet prompts promote NAME VERSION --request",
     )
     caption = note(
         "The prompt without markers. A click marks the whole of it; the commands write it to a file, or into whet's registry."

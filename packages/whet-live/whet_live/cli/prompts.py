@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,7 +158,12 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
         listed = every_page(
             lambda after: registry.proposals(state=wanted, name=name, before=after, limit=100)
         )
+        if name is not None and not listed:
+            registry.labels(name)
     print_result(listed, as_json, show_proposal_lines, "proposals")
+    if not listed and not as_json:
+        kind = "" if wanted is None else f"{state} "
+        click.echo(f"no {kind}proposals" + (f" of {name}" if name else ""))
 
 
 @prompts.command(
@@ -278,6 +284,13 @@ def import_(
     if name is None:
         raise UsageError(f"Say which prompt {path} is a version of: --name NAME.")
     with open_here() as live:
+        if label is not None and live.registry.is_protected(name, label):
+            moved = "" if label == "production" else f" --label {label}"
+            raise UsageError(
+                f'The label "{label}" of {name} is protected: it moves when somebody else approves. Import without it, then '
+                f"request the move:\n  whet prompts import {shlex.quote(str(path))} --name {name}\n"
+                f"  whet prompts promote {name} VERSION{moved} --request"
+            )
         current = live.registry.current(name)
         create = live.registry.create_from_run if is_run else live.registry.create_from_file
         made = create(name, path, author=by, message=reason, label=label)

@@ -165,12 +165,17 @@ def version_before(connection: Connection, name: str, label: str) -> int:
             stack.append(move.new)
     earlier = [version for version in stack[:-1] if version is not None]
     if not stack or stack[-1] is None:
-        raise UsageError(f'{name} has no label "{label}" that could be rolled back.')
+        raise UsageError(
+            f'{name} has no label "{label}" that could be rolled back. See its moves with: whet prompts history {name}.'
+        )
     if stack[:-1] and stack[-2] is not None:
         return stack[-2]
+    request = " --request" if is_protected(connection, name, label) else ""
     raise UsageError(
         f"{label} of {name} stands on version {stack[-1]} and stood on no other one before"
-        + (", but for the time before it was removed; move it." if earlier else ".")
+        + (", but for the time before it was removed. " if earlier else ". ")
+        + f"See the versions with: whet prompts history {name}. "
+        f"Move it with: whet prompts promote {name} VERSION --label {label}{request}."
     )
 
 
