@@ -264,11 +264,11 @@ def _lacks(name: str, facts: _Facts) -> str:
     if facts.program and not entry.trains.startswith(NO_WEIGHTS):
         return "a single prompt: the task has a program"
     for need, there, words in (
-        (OBJECTIVES, facts.objectives, "`objectives:`"),
+        (OBJECTIVES, facts.objectives, "`objectives:` (default: the reward alone)"),
         (OPTIMIZER, facts.optimizer, "a model that writes (--optimizer-lm)"),
         (LABEL_SCORES, facts.scores, "`labels:` and a model in this process that scores them"),
         (LOCAL, facts.local, "a task model in this process (hf/..., embedded/...)"),
-        (POLICY, facts.policy, "a model whose weights are trained (--policy)"),
+        (POLICY, facts.policy, "a model whose weights are trained (--policy; default: embedded/tiny)"),
         (
             POLICY,
             facts.trainable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,23 @@ def test_a_search_that_a_limit_ended_is_told_to_raise_that_limit(tmp_path: Path)
     section = next_steps(Record("run", {}, {**done.to_dict(), **ended}))
     assert section is not None
     assert "<code>--max-optimizer-calls</code>" in section.body and "changes nothing" not in section.body
+
+
+@pytest.mark.parametrize(
+    ("models", "option"),
+    [
+        ({"task": "a", "optimizer": "b"}, "Name a stronger optimizer model (--optimizer-lm), say in"),
+        ({"task": "a", "policy": "b"}, "Name a stronger policy to train (--policy), say in"),
+        ({"task": "a"}, "A larger limit alone changes nothing. Say in"),
+    ],
+)
+def test_a_stronger_model_is_asked_for_in_the_role_that_wrote(
+    tmp_path: Path, models: dict[str, str], option: str
+) -> None:
+    done = search(tmp_path, lambda messages: "<PROMPT>Say something.</PROMPT>")
+    section = next_steps(Record("run", {"models": models}, done.to_dict()))
+    assert section is not None
+    assert option in html.unescape(re.sub("<[^>]*>", "", str(section.body)))
 
 
 def test_a_search_that_found_something_gets_no_such_warning(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def test_methods_fit_by_what_they_need() -> None:
     plain = whet.advise(task_of())
     lacks = {row["name"]: row["lacks"] for row in plain["unfit"]}
     assert set(lacks) | set(plain.methods) == set(whet.methods.METHODS)
-    assert "--policy" in lacks["prewrite"] and "labels" in lacks["tempera"] and "objectives" in lacks["modp"]
+    assert "(--policy; default: embedded/tiny)" in lacks["prewrite"] and "labels" in lacks["tempera"]
+    assert lacks["modp"] == "`objectives:` (default: the reward alone)"
     goals = {
         "right": {"reward": "exact_match", "goal": "max"},
         "length": {"metric": "prompt_tokens", "goal": "min"},

@@ -24,7 +24,7 @@ SHOWN = {
         "Rounds of writing and scoring.",
     ),
     "prewrite": (
-        "needs: a policy, the extra train: pip install 'whet[train]'",
+        "needs: a policy (default: embedded/tiny), the extra train: pip install 'whet[train]'",
         "loss = ppo    ppo, importance",
         "top_p = 1.0    number, above 0, at most 1",
         "examples = 16    whole number or none, 1 or more",
@@ -57,7 +57,9 @@ def test_a_method_whose_extra_is_missing_is_shown_without_its_settings(
         monkeypatch.delitem(sys.modules, module)
     shown = CliRunner().invoke(cli, ["methods", "prewrite"])
     assert shown.exit_code == 0, shown.output
-    assert "needs: a policy, the extra train: pip install 'whet[train]'" in shown.output
+    assert (
+        "needs: a policy (default: embedded/tiny), the extra train: pip install 'whet[train]'" in shown.output
+    )
     assert "settings: not shown. The method prewrite needs torch." in shown.output
     said = json.loads(CliRunner().invoke(cli, ["methods", "prewrite", "--json"]).stdout)
     assert "settings" not in said and "whet[train]" in said["missing"]

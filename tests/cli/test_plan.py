@@ -332,3 +332,16 @@ def test_a_plan_of_one_of_each_says_so_in_the_singular() -> None:
     ):
         assert any(f"1 {noun}" in line for line in lines), noun
         assert not any(f"1 {noun}s" in line for line in lines), noun
+
+
+def test_a_policy_that_nobody_named_is_said_to_be_the_default(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+
+    def said(**more: Any) -> str:
+        planned = whet.optimize(
+            PROMPT, data=rows(), reward=right, lm=Counted(), method="prewrite", dry_run=True, root=tmp_path, **more
+        )  # fmt: skip
+        return plan_lines(planned.plan)[0]
+
+    assert "policy embedded/tiny, the default:" in said()
+    assert "policy embedded/tiny:" in said(policy="embedded/tiny")

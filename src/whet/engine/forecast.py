@@ -235,6 +235,7 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "tokens_by_characters": any(plan.get("tokens_by_characters", False) for plan in plans),
         "tokens_counted": any(plan.get("tokens_counted", True) for plan in plans),
         "default_limit": any(plan["default_limit"] for plan in plans),
+        "default_policy": any(plan.get("default_policy", False) for plan in plans),
         "validation": min((plan["validation"] for plan in plans), key=lambda rows: rows["rows"]),
     }
 
@@ -464,6 +465,8 @@ def _subject(plan: Mapping[str, Any]) -> str:
     models = dict(plan.get("models") or {})
     methods = ", ".join(plan.get("methods", ()))
     on = " on ".join(filter(None, (methods, models.pop("task", ""))))
+    if plan.get("default_policy"):
+        models["policy"] += ", the default"
     parts = [*runs, on, *(f"{role} {address}" for role, address in models.items())]
     return f"{', '.join(filter(None, parts))}: " if any(parts) else ""
 

@@ -21,12 +21,13 @@ WEIGHTS = "adapter.safetensors"
 @dataclass(frozen=True)
 class PolicyChoice:
     """Address or checkpoint folder of a policy, its content hash where it is a folder, dollars per hour of training in
-    one process, and how many processes train it."""
+    one process, how many processes train it, and whether nobody named it."""
 
     address: str
     digest: str = ""
     price_per_hour: float = 0.0
     processes: int = 1
+    default: bool = False
 
     @property
     def pinned(self) -> str:
@@ -55,7 +56,8 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
             )
         return None
     fallback = task_address if task_address.startswith("hf/") else DEFAULT
-    address = options.policy or spec.address or fallback
+    named = options.policy or spec.address
+    address = named or fallback
     folder = Path(address)
     if not folder.is_dir():
         if "/" not in address or address.startswith((".", "/", "~")):
@@ -63,7 +65,7 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
                 f'"{address}" is neither the folder of a checkpoint nor an address. '
                 "Give RUN/checkpoint, hf/PATH or embedded/tiny."
             )
-        return PolicyChoice(address, "", spec.price_per_hour, options.processes)
+        return PolicyChoice(address, "", spec.price_per_hour, options.processes, default=not named)
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UsageError(

@@ -30,9 +30,9 @@ NEEDS_IN_WORDS: Mapping[Need, str] = {
     "optimizer": "an optimizer model",
     "optimizer_optional": "an optimizer model, if there is one",
     "label_scores": "label scores",
-    "policy": "a policy",
+    "policy": "a policy (default: embedded/tiny)",
     "local": "the task model in this process",
-    "objectives": "several objectives",
+    "objectives": "several objectives (default: the reward alone)",
 }
 BLOCKS: Mapping[str, int] = {"instructions": 4, "rl": 3, "search": 3}
 """Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""

@@ -216,9 +216,9 @@ def _more_search(record: Record) -> Iterator[Child]:
             unspent = f", with {most - made:,} of {most:,} calls unspent"
         yield (
             f"The search ended by itself{unspent}, and found nothing better than the baseline. A larger limit alone changes "
-            "nothing. Name a stronger optimizer model (",
-            el("code", "--optimizer-lm"),
-            "), say in ",
+            "nothing. ",
+            *_stronger_writer(record),
+            " in ",
             el("code", "description"),
             " what the task is and which answers are right, or ",
             other,
@@ -233,6 +233,19 @@ def _more_search(record: Record) -> Iterator[Child]:
             el("code", "--optimizer-lm"),
             ".",
         )
+
+
+def _stronger_writer(record: Record) -> Iterator[Child]:
+    """The option that names the model which wrote the prompts, where one did; the beginning of a sentence that goes on."""
+    models = side(record.header, "models")
+    for role, what, option in (
+        ("policy", "policy to train", "--policy"),
+        ("optimizer", "optimizer model", "--optimizer-lm"),
+    ):
+        if role in models:
+            yield from (f"Name a stronger {what} (", el("code", option), "), say")
+            return
+    yield "Say"
 
 
 def _link(anchor: str) -> Html:
