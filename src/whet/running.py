@@ -257,9 +257,7 @@ async def run_task(
         foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known, opening)
         if control is not None:
             foreseen["control"] = {"method": opts.control, "kept": control.as_json()}
-        foreseen |= {"methods": [plan.method.entry.name], "models": dict(plan.addresses)}
-        if plan.policy is not None and plan.policy.default:
-            foreseen["default_policy"] = True
+        foreseen |= plan.subject()
         progress.planned(foreseen)
         if opts.dry_run:
             return _result_of_dry_run(plan, foreseen, progress)

@@ -180,11 +180,12 @@ def test_the_plan_says_which_opening_it_is_and_what_that_can_show(
 
 
 def test_a_new_split_that_unseals_rows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    whet.optimize(PROMPT, **words())
+    begun = whet.optimize(PROMPT, **words())
     moved = whet.optimize(PROMPT, **words(splits={"seed": 1}))
     first, second = [w for w in moved.warnings if "earlier run" in w]
     assert "rows to learn from were sealed test rows" in first and "splits" in first
-    assert "sealed test rows were seen by an earlier run" in second
+    assert "sealed test rows were learned from in an earlier run (" in second and str(begun.run) in second
+    assert moved["test_rows_seen"] == int(second.split()[0]) and moved["test_rows_seen_by"] == str(begun.run)
     assert first in (moved.run / "report.html").read_text()
 
 

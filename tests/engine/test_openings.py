@@ -58,7 +58,13 @@ def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
     assert ledger.moved("first", rows(range(10, 20)), rows(range(10))) == [], "a run is no other run"
     sealed, seen = ledger.moved("second", rows(range(7, 12)), rows(range(7)))
     assert sealed.startswith("7 of the 7 rows to learn from were sealed") and "seed" in sealed
-    assert seen.startswith("2 of the 5 sealed test rows were seen")
+    assert seen.startswith(
+        "2 of 5 sealed test rows were learned from in an earlier run. If this start prompt"
+    )
+    (one,) = ledger.moved("second", rows(range(9, 12)), rows(range(50, 52)))[-1:]
+    assert one.startswith("2 of 3")
+    (one,) = ledger.moved("second", [*rows(range(10, 11)), *rows(range(60, 62))], [])
+    assert "1 of 3 sealed test rows was learned from" in one and "leave that row out" in one
     second = SealedComparison("second", tmp_path, rows(range(7, 12)), rows(range(7)))
     assert ledger.settle(second, 0.05).seen == 2
     assert ledger.settle(second, 0.05).seen == 2, "also when it goes on"

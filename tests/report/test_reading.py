@@ -131,8 +131,9 @@ def test_test_rows_that_an_earlier_run_learned_from_put_the_verdict_in_doubt(tmp
         and "unless the start prompt came out of that earlier run" in steps
     )
     assert " Promoted " in page_of(folder, {**result, "test_rows_seen": 0}).text
-    lines = "\n".join(use_lines({**result, "run": str(folder), "test_rows_seen": 3}))
-    assert "doubt   3 test rows" in lines
+    seen = {"test_rows_seen": 3, "test_rows_seen_by": "runs/old"}
+    lines = "\n".join(use_lines({**result, "run": str(folder), **seen}))
+    assert "doubt   3 test rows were learned from in an earlier run (runs/old)" in lines
 
 
 def test_a_gain_that_is_not_shown_says_how_many_rows_would_show_it(tmp_path: Path) -> None:

@@ -112,9 +112,11 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"next    keep your prompt; the report says what was missing: {run}/report.html"
         return
     if seen := values.get("test_rows_seen"):
+        rows = "1 test row was" if seen == 1 else f"{seen} test rows were"
+        run_before = f" ({values['test_rows_seen_by']})" if values.get("test_rows_seen_by") else ""
         yield (
-            f"doubt   {seen} test rows were used by an earlier run: use this prompt only if your start prompt does not come from "
-            "that run"
+            f"doubt   {rows} learned from in an earlier run{run_before}: use this prompt only if your start prompt does not come "
+            "from that run"
         )
     messages = result.best.prompt.chat
     file = "prompt.json" if messages else "prompt.txt"

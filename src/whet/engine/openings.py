@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from whet.engine.journal import read_rows
 from whet.errors import StorageError, UsageError
 from whet.stats import opening_alpha
 from whet.task.examples import input_hash
-from whet.types import Example, content_hash
+from whet.types import JSON, Example, content_hash
 
 STATE = "WHET_STATE"
 LEDGER = "openings.sqlite"
@@ -48,12 +49,18 @@ class LedgerUnavailable(StorageError):
 @dataclass(frozen=True)
 class SealedTestAccess:
     """The opening number `number` of its rows (0: none was charged); `alpha` is what each of its tests may spend. `seen` of the
-    rows were rows to learn from in an earlier run."""
+    rows were rows to learn from in an earlier run, whose folder is `seen_by` as far as it is known."""
 
     number: int
     alpha: float
     warnings: tuple[str, ...] = ()
     seen: int = 0
+    seen_by: str = ""
+
+    def figures(self) -> dict[str, JSON]:
+        """What result.json says of it."""
+        who: dict[str, JSON] = {"test_rows_seen_by": self.seen_by} if self.seen_by else {}
+        return {"test_openings": self.number, "test_rows_seen": self.seen, **who}
 
 
 @dataclass(frozen=True)
@@ -130,8 +137,8 @@ class SealedTestLedger:
             rows += [(one, prompt, LOOKED) for prompt in comparison.prompts for one in hashes[SEALED]]
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
         tests = 1 if self.family is None else self.family.tests
-        learned = len(self.known(self._name(comparison.run), comparison.sealed, (SEEN,)))
-        return SealedTestAccess(int(row[0]), float(row[1]) / tests, (), learned)
+        seen, seen_by = self.learned(comparison.run, comparison.sealed)
+        return SealedTestAccess(int(row[0]), float(row[1]) / tests, (), seen, seen_by)
 
     def foresee(
         self, folder: Path | None, alpha: float, sealed: Sequence[Example]
@@ -184,9 +191,8 @@ class SealedTestLedger:
 
     def moved(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
         """Warnings about rows that changed sides since an earlier opening by another run; nothing is written."""
-        run = self._name(run)
-        unsealed = len(self.known(run, seen, (SEALED,)))
-        known = len(self.known(run, sealed, (SEEN,)))
+        unsealed = len(self.known(self._name(run), seen, (SEALED,)))
+        known, folder = self.learned(run, sealed)
         remedy = "Go back to the splits of that run (`splits: {seed: ...}`, or the same files), or test on rows that are new."
         warnings = []
         if unsealed:
@@ -195,11 +201,30 @@ class SealedTestLedger:
                 f"them may be learned now, and a test on the others says less. {remedy}"
             )
         if known:
+            was, rest = ("was", "that row") if known == 1 else ("were", "those rows")
+            where = f" ({folder})" if folder else ""
             warnings.append(
-                f"{known} of the {len(sealed)} sealed test rows were seen by an earlier run: if the prompt of this task comes "
-                f"from it, it was made with their help, and its test proves nothing. {remedy}"
+                f"{known} of {len(sealed)} sealed test rows {was} learned from in an earlier run{where}. If this start prompt "
+                f"comes from that run, leave {rest} out, or go back to its splits (`splits: {{seed: ...}}`, or the same files)."
             )
         return warnings
+
+    def learned(self, run: str, sealed: Sequence[Example]) -> tuple[int, str]:
+        """How many of the sealed rows another run than `run` had to learn from, and the folder of the one with the most of them,
+        where it is known."""
+        name, hashes = self._name(run), row_hashes(sealed)
+        known = len(self.known(name, sealed, (SEEN,)))
+        if not known:
+            return 0, ""
+        runs: Counter[str] = Counter()
+        sql = "SELECT run FROM rows WHERE hash = ? AND split = ? AND run != ?"
+        place = "SELECT place FROM reserved WHERE run = ?1 OR run IN (SELECT run FROM members WHERE opening = ?1) ORDER BY time"
+        with suppress(OSError, RuntimeError, sqlite3.Error), closing(_connect(state_folder() / LEDGER)) as db:
+            for one in hashes:
+                runs.update(str(other) for (other,) in db.execute(sql, (one, SEEN, name)))
+            row = db.execute(place, (runs.most_common(1)[0][0],)).fetchone()
+            return known, "" if row is None else _shown(Path(row[0]))
+        return known, ""
 
     def known(
         self, run: str, rows: Sequence[Example], splits: Sequence[str] = (SEALED, SEEN, LOOKED)
@@ -249,6 +274,12 @@ class SealedTestLedger:
 def row_hashes(rows: Sequence[Example]) -> list[str]:
     """A short hash of each row's input and target."""
     return [content_hash([input_hash(row), row.target])[:_DIGITS] for row in rows]
+
+
+def _shown(folder: Path) -> str:
+    """A folder as commands of here name it."""
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def run_id(folder: Path) -> str:

@@ -83,6 +83,11 @@ class RunPlan:
     generation: Mapping[str, Any] = field(default_factory=dict)
     policy: PolicyChoice | None = None
 
+    def subject(self) -> dict[str, Any]:
+        """What the plan of a run says of it: method, models, and whether nobody named the policy."""
+        subject = {"methods": [self.method.entry.name], "models": dict(self.addresses)}
+        return {**subject, **({"default_policy": True} if self.policy and self.policy.default else {})}
+
     def header(self) -> dict[str, Any]:
         """The identity of the run as JSON. Endpoint URLs, concurrency and prices are not part of it."""
         return {

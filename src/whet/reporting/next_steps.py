@@ -69,9 +69,10 @@ def _doubts(record: Record) -> Iterator[Child]:
     if record.simulated:
         yield "Name a real model (", el("code", "--lm openai/NAME"), "): a scripted one answered here."
     if seen := record.rows_seen:
+        rest = "this row" if seen == 1 else "these rows"
         yield (
             f"Look where the start prompt comes from: {number_format.plural(seen, 'test row')} served an earlier run to learn "
-            "from. If the prompt came out of that run, its test proves nothing: test on rows that are new."
+            f"from{_in_run(record)}. If the prompt came out of that run, test it without {rest}."
         )
     failed = sum(bool(row.get("error")) for name in ("baseline", "best") for row in sealed_rows(record, name))
     rollouts = sum(len(sealed_rows(record, name)) for name in ("baseline", "best"))
@@ -92,6 +93,12 @@ def _doubts(record: Record) -> Iterator[Child]:
             _link("control"),
             ".",
         )
+
+
+def _in_run(record: Record) -> str:
+    """The folder of the run that learned from test rows, in brackets, where it is known."""
+    folder = record.result.get("test_rows_seen_by")
+    return f" ({folder})" if folder else ""
 
 
 def _constant(record: Record) -> Child:
