@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shlex
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from whet.arguments import checked
 from whet.blocking import blocking
 from whet.doctor import grade_target_and_nonsense
+from whet.engine.assemble import DEFAULT_MODEL, takes_default_model
 from whet.engine.assemble import NONE as NO_MODEL
 from whet.engine.openings import SealedTestAccess, SealedTestLedger
 from whet.engine.options import Options, RoleModel
@@ -27,6 +30,7 @@ from whet.methods import (
     carries_policy,
     default_method,
 )
+from whet.models.endpoint import missing_keys_noted
 from whet.models.language_model import LanguageModel
 from whet.results import Advice
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
@@ -103,12 +107,13 @@ async def aadvise(
             "test": test,
             "reward": reward,
             "model": None if model is None else model.address,
+            "default_model": takes_default_model(known, options),
             "start": start,
             "plan": plan,
             "plan_missing": missing,
             "methods": fitting,
             "unfit": unfit,
-            "first": _first(known, facts, model, named, test, reward, (plan, missing)),
+            "first": _first(known, options, facts, model, named, test, reward, (plan, missing)),
             "warnings": list(known.warnings),
         }
     )
@@ -184,11 +189,12 @@ async def _model(task: Task, role: str, options: Options) -> LanguageModel | Non
     """The model of a role, to look at and not to ask; None where none is named, or where it cannot be had."""
     spec = _spec(task, role, options)
     if not spec.named and role == "task" and task.labels:
-        spec = dataclasses.replace(spec, address="embedded/encoder")
+        spec = dataclasses.replace(spec, address=DEFAULT_MODEL)
     if not spec.named:
         return None
     try:
-        model = model_of(spec, role)
+        with missing_keys_noted():
+            model = model_of(spec, role)
     except UsageError:
         return None
     await model.close()
@@ -312,6 +318,7 @@ def _verdict(
 
 def _first(
     task: Task,
+    options: Options,
     facts: _Facts,
     model: LanguageModel | None,
     named: bool,
@@ -322,7 +329,7 @@ def _first(
     """What to do before a run, the most useful first."""
     steps, (plan, missing) = [], run
     if reward["problem"] is not None:
-        steps.append(f"Mend the reward: whet doctor {task.folder}")
+        steps.append(f"Mend the reward: {_command('doctor', task, options)}")
     worth, rows, enough = test["worth"], test["rows"], test["rows_for_worth"]
     if test["opening"] > 1:
         steps.append(
@@ -351,15 +358,29 @@ def _first(
     if not facts.optimizer:
         steps.append("Name a model that writes (--optimizer-lm openai/NAME): more methods fit then.")
     if model is None and not named:
+        missing = None
         steps.append("Name the task model: --lm provider/name, or `models: {task: ...}` in task.yaml.")
-    elif missing is not None:
-        steps.append(f"Before a run: {missing}")
+    problems = [] if plan is None else plan.get("missing_keys", [])
+    steps += [f"Before a run: {problem}" for problem in (*problems, *filter(None, [missing]))]
     steps += [] if plan is None else _warn_of_unbounded_cost(plan)
     if model is None or not (model.local or model.simulated):
         steps.append(
-            f"Measure the start prompt: whet evaluate {task.folder} ({quantity(len(task.validation), 'row')})."
+            f"Measure the start prompt: {_command('evaluate', task, options)} ({quantity(len(task.validation), 'row')})."
         )
     return steps
+
+
+def _command(name: str, task: Task, options: Options) -> str:
+    """A command on the task with the task model that the caller names."""
+    words = ["whet", name, str(task.folder)]
+    model = dict(options.lm) if isinstance(options.lm, Mapping) else {"address": options.lm}
+    if isinstance(address := model.pop("address", None), str):
+        words += ["--lm", address]
+    if base_url := model.pop("base_url", options.base_url):
+        words += ["--base-url", str(base_url)]
+    for key, value in model.items():
+        words += ["--lm-option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    return shlex.join(words)
 
 
 def _warn_of_unbounded_cost(plan: Mapping[str, Any]) -> list[str]:

@@ -257,7 +257,7 @@ async def run_task(
         foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known, opening)
         if control is not None:
             foreseen["control"] = {"method": opts.control, "kept": control.as_json()}
-        foreseen |= plan.subject()
+        foreseen |= plan.subject() | {**assembly.gaps}
         progress.planned(foreseen)
         if opts.dry_run:
             return _result_of_dry_run(plan, foreseen, progress)
@@ -496,7 +496,7 @@ async def evaluate_task(
     )
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
     foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split], known)
-    foreseen |= {"models": dict(plan.addresses)}
+    foreseen |= {"models": dict(plan.addresses), **assembly.gaps}
     progress = progress or Progress()
     progress.planned(foreseen)
     if opts.dry_run:

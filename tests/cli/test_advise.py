@@ -68,7 +68,7 @@ def test_a_missing_key_is_what_to_do_and_hides_nothing_else(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     write_task(tmp_path / "task")
     found = whet.advise(tmp_path / "task")
-    assert found["plan"] is None and found["test"]["rows"] == 2 and found.methods
+    assert found["plan"]["method"] and found["test"]["rows"] == 2 and found.methods
     assert any(step.startswith("Before a run: ") and "OPENAI_API_KEY" in step for step in found.first)
 
 
@@ -216,3 +216,26 @@ def test_the_advised_method_of_an_encoder_is_the_one_that_runs_and_trains_only_w
         whet.optimize(task, lm="embedded/encoder", dry_run=True, budget=whet.Budget(calls=calls))["method"]
         == best
     )
+
+
+def test_the_default_model_is_named_and_commands_repeat_the_model_that_the_caller_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    task = whet.Task.of(
+        "Answer. {{input}}",
+        data=[{**row, "target": "ab"[i % 2]} for i, row in enumerate(rows())],
+        reward="exact_match",
+        labels=["a", "b"],
+    )
+    task.save("task")
+    screen = CliRunner().invoke(cli, ["advise", "task"]).stdout
+    assert "no --lm: embedded/encoder, a small model in this process, answers; name yours with --lm" in screen
+    named = (
+        CliRunner()
+        .invoke(cli, ["advise", "task", "--lm", "openai/gpt-4o-mini", "--lm-option", "top_p=0.5"])
+        .stdout
+    )
+    assert "no --lm" not in named
+    assert "whet evaluate task --lm openai/gpt-4o-mini --lm-option top_p=0.5 (" in named, named

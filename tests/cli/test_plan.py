@@ -14,6 +14,7 @@ import pytest
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
 from tests.cli.test_contract import whet as command
+from tests.command_line import whet_here
 from tests.crash.test_every_boundary import write_task
 from tests.serving import server_thread
 from whet.engine.forecast import plan_lines
@@ -345,3 +346,23 @@ def test_a_policy_that_nobody_named_is_said_to_be_the_default(tmp_path: Path) ->
 
     assert "policy embedded/tiny, the default:" in said()
     assert "policy embedded/tiny:" in said(policy="embedded/tiny")
+
+
+@pytest.mark.parametrize("words", [("optimize", "task", "--method", "opro"), ("evaluate", "task")])
+def test_a_dry_run_without_a_key_plans_and_says_what_a_run_lacks(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    write_task(tmp_path / "task")
+    done = whet_here(tmp_path, *words, "--lm", "openai/gpt-4o-mini", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "task calls" in done.stderr and done.stderr.count("Set OPENAI_API_KEY") == 1
+    assert "a run cannot begin yet: openai/gpt-4o-mini at api.openai.com needs a key" in done.stderr
+    assert whet_here(tmp_path, *words, "--lm", "openai/gpt-4o-mini").returncode == 2
+
+
+def test_the_plan_says_that_nobody_named_the_model() -> None:
+    data = [{"input": f"row {i}", "target": "ab"[i % 2]} for i in range(60)]
+    task: dict[str, Any] = {"data": data, "reward": "exact_match", "labels": ["a", "b"], "dry_run": True}
+    line = "plan: no --lm: embedded/encoder, a small model in this process, answers; name yours with --lm"
+    assert line in plan_lines(whet.optimize("Which? {{input}}", **task)["plan"])
+    assert line not in plan_lines(whet.optimize("Which? {{input}}", lm="embedded/encoder", **task)["plan"])

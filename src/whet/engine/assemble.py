@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ from whet.methods import (
 )
 from whet.models.addresses import split_address
 from whet.models.callable import ModelChoice
+from whet.models.endpoint import missing_keys_noted
 from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
 from whet.rewards.objectives import COST, LATENCY, PROMPT_TOKENS
@@ -40,13 +42,15 @@ from whet.types import EMBEDDING
 Models: TypeAlias = dict[tuple[Any, ...], LanguageModel]
 
 NONE = "none"
+DEFAULT_MODEL = "embedded/encoder"
+"""The task model of a task with labels where nobody names one."""
 DEFAULT_CONCURRENCY = 32
 BOUND_UNDER_LIMIT = 1024
 
 
 @dataclass
 class Assembly:
-    """Models in their roles, ready to run."""
+    """Models in their roles, ready to run. `gaps`: what the caller has not said or set, for the plan."""
 
     method: str
     env: Environment
@@ -55,6 +59,7 @@ class Assembly:
     generation: Mapping[str, Any]
     policy: PolicyChoice | None = None
     models: Models = field(default_factory=dict)
+    gaps: Mapping[str, Any] = field(default_factory=dict)
 
     def cache(self, folder: Path, options: Options) -> Cache:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
@@ -72,8 +77,24 @@ class Assembly:
 def assemble(task: Task, options: Options, limits: Budget, models: Models | None = None) -> Assembly:
     """Resolve the models, choose the method, and check that they fit together. `models` are those that are there already.
 
-    Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met.
+    Raises UsageError for a missing model, an unpriced one under a cost limit, a method whose needs are not met; for a missing
+    key where it is no dry run.
     """
+    keys: AbstractContextManager[list[str]] = missing_keys_noted() if options.dry_run else nullcontext([])
+    with keys as missing:
+        assembly = _assemble(task, options, limits, models)
+    gaps: dict[str, Any] = {"missing_keys": missing} if missing else {}
+    if takes_default_model(task, options):
+        gaps["default_model"] = DEFAULT_MODEL
+    return replace(assembly, gaps=gaps)
+
+
+def takes_default_model(task: Task, options: Options) -> bool:
+    """Whether nobody names the task model, and the one for labels in this process answers."""
+    return bool(task.labels) and not changed_spec(task.models["task"], options.lm, "task").named
+
+
+def _assemble(task: Task, options: Options, limits: Budget, models: Models | None) -> Assembly:
     models = {} if models is None else models
     spec = _task_spec(task, options)
     model = _model(models, spec, "task")
@@ -273,7 +294,7 @@ def _task_spec(task: Task, options: Options) -> ModelSpec:
     if spec.named:
         return spec
     if task.labels:
-        return replace(spec, address="embedded/encoder")
+        return replace(spec, address=DEFAULT_MODEL)
     raise UsageError(
         f"{task.name}: no model. Give one with {parameter('lm', 'provider/name')}"
         f"{task_setting('', ', or `models: {task: ...}` in task.yaml')}."

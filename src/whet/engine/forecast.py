@@ -365,6 +365,9 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     calls = "; ".join(_role_calls(role, ends) for role, ends in plan["calls"].items())
     whole = f"; at most {quantity(plan['all_calls'], 'call')} in all" if plan.get("all_calls") else ""
     lines = [f"plan: {_subject(plan)}{calls}{whole}"]
+    if address := plan.get("default_model"):
+        lines.append(f"plan: {say_default_model(address)}")
+    lines += [f"plan: a run cannot begin yet: {problem}" for problem in plan.get("missing_keys", ())]
     if (search := plan.get("search")) and not plan.get("runs"):
         lines.append(
             f"plan: the search takes {quantity(search['steps'], 'step')} of {quantity(search['prompts'], 'prompt')}, each scored "
@@ -433,6 +436,11 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: warning: {warning}")
     return lines
+
+
+def say_default_model(address: str) -> str:
+    """Which model answers where nobody names one, and how to name one."""
+    return f"no --lm: {address}, a small model in this process, answers; name yours with --lm"
 
 
 def opening_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from yarl import URL
@@ -27,6 +29,20 @@ _SECRET_NAME = re.compile(r"auth|key|token|secret|passw|cookie|credential|^sig$|
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADERS = ("content-type", "content-length", "transfer-encoding", "connection")
 _VARIABLE = re.compile(r"\$(?:\$|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<bare>[A-Za-z_]\w*))")
+
+
+_MISSING_KEYS: ContextVar[list[str] | None] = ContextVar("missing_keys", default=None)
+
+
+@contextmanager
+def missing_keys_noted() -> Iterator[list[str]]:
+    """Until it ends, a model without its key is made all the same, to plan with; the list says what it lacks."""
+    missing: list[str] = []
+    token = _MISSING_KEYS.set(missing)
+    try:
+        yield missing
+    finally:
+        _MISSING_KEYS.reset(token)
 
 
 def holds_secret(name: str) -> bool:
@@ -105,14 +121,13 @@ def endpoint_of(
     place, text = _key_of(known, api_key, key_variable, headers)
     key = _checked_key(text, place)
     if key_variable is not None and not key:
-        raise UsageError(
-            f"{address}: the key belongs in the variable {key_variable}, which is not set. Set it."
-        )
+        _miss_key(f"{address}: the key belongs in the variable {key_variable}, which is not set. Set it.")
     bearer = provider == AZURE and not key and (variable(AZURE_TOKEN) or "").strip()
     if bearer:
         place, key = AZURE_TOKEN, _checked_key(bearer, AZURE_TOKEN)
-    if not key and not any(map(holds_secret, headers)) and base.host == known.host and not known.local:
-        raise UsageError(
+    bare = key_variable is None and not key and not any(map(holds_secret, headers))
+    if bare and base.host == known.host and not known.local:
+        _miss_key(
             f"{address} at {base.host} needs a key. Set {' or '.join(known.keys)}, or name another endpoint with "
             f"{parameter('base_url')} or {known.urls[-1]}."
         )
@@ -123,6 +138,15 @@ def endpoint_of(
         sent |= {"api-key": key.reveal()} if by_header else {"Authorization": f"Bearer {key.reveal()}"}
     plain = {name: text for name, text in headers.items() if not (holds_secret(name) or variables_in(text))}
     return ModelEndpoint(show_url(base), key, place, sent, plain, secrets, base)
+
+
+def _miss_key(problem: str) -> None:
+    """Note a missing key where that is wanted; otherwise raise UsageError."""
+    missing = _MISSING_KEYS.get()
+    if missing is None:
+        raise UsageError(problem)
+    if problem not in missing:
+        missing.append(problem)
 
 
 def _key_of(
