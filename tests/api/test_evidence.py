@@ -145,6 +145,27 @@ def test_further_openings_spend_less_and_say_so(folder: Path) -> None:
     assert more_rows["improvement"]["opening"] == 4
 
 
+def test_the_plan_of_an_evaluation_says_which_opening_another_prompt_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def planned(prompt: str) -> tuple[dict[str, Any] | None, str]:
+        capsys.readouterr()
+        test: dict[str, Any] = {"data": rows(), "reward": right, "lm": Counted(), "split": "test"}
+        look = whet.evaluate(prompt, **test, dry_run=True)["plan"].get("look")
+        said = capsys.readouterr().err
+        whet.evaluate(prompt, **test)
+        return look, said
+
+    assert planned(PROMPT)[0] is None, "the first prompt compares nothing"
+    for number in (1, 2):
+        look, said = planned(f"Prompt {number}. {PROMPT}")
+        without, after = (opening_alpha(0.05, n) for n in (number, number + 1))
+        assert look == {"opening": number, "alpha_without": without, "alpha_after": after}
+        assert f"this look is opening {number} of them" in said
+        assert f"a later run tests at alpha {after:.2g} instead of {without:.2g}" in said
+    assert planned(f"Prompt 2. {PROMPT}")[0] is None, "the same look again is no other"
+
+
 def test_the_plan_says_which_opening_it_is_and_what_that_can_show(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -161,7 +161,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     default="validation",
     show_default=True,
     metavar="S",
-    help="train, validation or test (each use of test is an opening, which is counted).",
+    help="train, validation or test (on test every further prompt is an opening, which makes later promotions harder).",
 )
 @_ALPHA
 @judge_options(JUDGES)

@@ -433,6 +433,11 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             "(`max_tokens` of models.optimizer in task.yaml)."
         )
     lines += [f"plan: {text}" for text in opening_lines(plan.get("promotion", {}), plan.get("runs", 1))]
+    if look := plan.get("look"):
+        lines.append(
+            f"plan: another prompt was looked at on these test rows, so this look is opening {look['opening']:,} of them; a "
+            f"later run tests at alpha {look['alpha_after']:.2g} instead of {look['alpha_without']:.2g}"
+        )
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: warning: {warning}")
     return lines

@@ -178,16 +178,26 @@ class SealedTestLedger:
         """Write down that the mean of one prompt, known by these names, on the rows is looked at. None where that compares
         nothing: no other prompt was looked at, or a run has compared this one. Raises LedgerUnavailable."""
         hashes = row_hashes(sealed)
-        name = content_hash(["look", prompt[0], sorted(hashes)])
-        sql = "SELECT run FROM rows WHERE hash = ? AND split = ?"
+        name = _name_of_look(prompt, hashes)
         with _writing() as db:
-            opened = db.execute("SELECT 1 FROM openings WHERE run = ?", (name,)).fetchone()
-            known = {str(run) for one in hashes for (run,) in db.execute(sql, (one, LOOKED))}
+            opened, compares = _look_at(db, name, prompt, hashes)
             looked = [(one, known_as, LOOKED) for one in hashes for known_as in prompt]
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", looked)
-        if not opened and (not known.isdisjoint(prompt) or not known):
+        return self.open(name, alpha, sealed) if opened or compares else None
+
+    def foresee_look(self, prompt: Sequence[str], sealed: Sequence[Example]) -> int | None:
+        """The number of the opening that `look` would add, as the ledger stands; nothing is written. None where it would add
+        none, or where the ledger cannot be read."""
+        hashes = row_hashes(sealed)
+        try:
+            path = state_folder() / LEDGER
+            if not path.exists():
+                return None
+            with closing(_connect(path)) as db:
+                opened, compares = _look_at(db, _name_of_look(prompt, hashes), prompt, hashes)
+                return 1 + len(_sharing(db, hashes)) if compares and not opened else None
+        except (OSError, RuntimeError, sqlite3.Error):  # `look` says so
             return None
-        return self.open(name, alpha, sealed)
 
     def moved(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
         """Warnings about rows that changed sides since an earlier opening by another run; nothing is written."""
@@ -352,6 +362,21 @@ def _holds(folder: Path, run: str) -> bool:
         return run_id(folder) == run
     except (UsageError, IndexError):
         return False
+
+
+def _name_of_look(prompt: Sequence[str], hashes: Iterable[str]) -> str:
+    """The name under which a look at one prompt on rows is an opening."""
+    return content_hash(["look", prompt[0], sorted(hashes)])
+
+
+def _look_at(
+    db: sqlite3.Connection, name: str, prompt: Sequence[str], hashes: Iterable[str]
+) -> tuple[bool, bool]:
+    """Whether a look is an opening already, and whether it compares a prompt with another one that was looked at."""
+    opened = db.execute("SELECT 1 FROM openings WHERE run = ?", (name,)).fetchone() is not None
+    sql = "SELECT run FROM rows WHERE hash = ? AND split = ?"
+    known = {str(run) for one in hashes for (run,) in db.execute(sql, (one, LOOKED))}
+    return opened, bool(known) and known.isdisjoint(prompt)
 
 
 def _sharing(db: sqlite3.Connection, hashes: Iterable[str]) -> set[str]:
