@@ -14,6 +14,7 @@ from whet.blocking import blocking
 from whet.doctor import grade_target_and_nonsense
 from whet.engine.assemble import DEFAULT_MODEL, takes_default_model
 from whet.engine.assemble import NONE as NO_MODEL
+from whet.engine.forecast import say_default_model
 from whet.engine.openings import SealedTestAccess, SealedTestLedger
 from whet.engine.options import Options, RoleModel
 from whet.engine.progress import Progress
@@ -107,7 +108,7 @@ async def aadvise(
             "test": test,
             "reward": reward,
             "model": None if model is None else model.address,
-            "default_model": takes_default_model(known, options),
+            "model_note": say_default_model(DEFAULT_MODEL) if takes_default_model(known, options) else None,
             "start": start,
             "plan": plan,
             "plan_missing": missing,

@@ -136,3 +136,30 @@ def test_a_finished_run_ends_with_the_box(root: Path, capsys: pytest.CaptureFixt
     result({**stored, "run": "runs/good"})
     end = capsys.readouterr().out.splitlines()[-3:]
     assert [line.split()[0] for line in end] == ["use", "Python", "live"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        (
+            {"improvement": {"more_examples": 230}},
+            "add about 230 test rows: the same command with --more FILE",
+        ),
+        (
+            {"plan": {"promotion": {"possible": False, "rows": 4, "needed": 6}}},
+            "add test rows: there are 4, and a promotion needs at least 6",
+        ),
+        ({"status": "budget_exhausted"}, "search longer: a larger limit, under another --out"),
+        ({}, "try a stronger optimizer model (--optimizer-lm)"),
+        ({"best": {"id": "other"}}, "see what was missing: run/report.html"),
+    ],
+)
+def test_a_run_that_was_not_promoted_says_the_step_that_helps(changes: dict[str, Any], step: str) -> None:
+    values: dict[str, Any] = {"run": "run", "status": "completed", "plan": {}}
+    for side in ("baseline", "best"):
+        values[side] = {"id": "start", "prompt": "{{input}}", "validation": None, "test": None}
+    values["improvement"] = {"promoted": False, "reason": "Not promoted: too little.", "difference": 0.1}
+    for key, value in changes.items():
+        values[key] = {**values[key], **value} if isinstance(value, dict) else value
+    (line,) = use_lines(values)
+    assert line.startswith(f"next    keep your prompt, and {step}"), line

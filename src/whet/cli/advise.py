@@ -24,7 +24,6 @@ from whet.cli.common import (
     warn,
 )
 from whet.cli.interrupt import run
-from whet.engine.forecast import say_default_model
 from whet.errors import quantity, show_reward
 
 BEST = 4
@@ -84,8 +83,8 @@ def show(values: Mapping[str, Any]) -> None:
         say(
             f"start    {show_reward(start['mean'])} on {start['n']} validation rows, by {values['model']}{simulated}"
         )
-    if values["default_model"]:
-        say(f"model    {say_default_model(values['model'])}")
+    if values["model_note"] is not None:
+        say(f"model    {values['model_note']}")
     say(f"a run    {_run(values['plan'])}")
     say("\nmethods that fit, the best first:")
     for row in values["methods"][:BEST]:

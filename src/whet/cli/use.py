@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from whet.cli.common import emit, examples, json_option, say, visible, warn
-from whet.errors import UsageError, did_you_mean, show_size
+from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
 from whet.results import Evaluation, MeanEstimate, RunResult, sample_size
 from whet.running import find_run, read_result
@@ -109,7 +109,7 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
         yield "next    run the same command again: it goes on where it stopped"
         return
     if not result.promoted:
-        yield f"next    keep your prompt; the report says what was missing: {run}/report.html"
+        yield f"next    keep your prompt, and {_missing(values)}"
         return
     if seen := values.get("test_rows_seen"):
         rows = "1 test row was" if seen == 1 else f"{seen} test rows were"
@@ -132,6 +132,20 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"live    whet prompts import {run} --name NAME, then whet prompts promote NAME VERSION --request, then whet serve"
     )
+
+
+def _missing(values: Mapping[str, Any]) -> str:
+    """What a run that was not promoted lacked, as a step to take; the report where no figure says it."""
+    gain, promotion = values["improvement"], values.get("plan", {}).get("promotion", {})
+    if not promotion.get("possible", True):
+        return f"add test rows: there are {promotion['rows']}, and a promotion needs at least {promotion['needed']}"
+    if more := gain.get("more_examples"):
+        return f"add about {quantity(more, 'test row')}: the same command with --more FILE"
+    if values["best"].get("id") == values["baseline"].get("id"):
+        if values.get("status") == "budget_exhausted":
+            return "search longer: a larger limit, under another --out"
+        return "try a stronger optimizer model (--optimizer-lm) or another method (whet methods): nothing better was found"
+    return f"see what was missing: {shlex.quote(str(values['run']))}/report.html"
 
 
 def _as_json(result: RunResult | Evaluation, prompt: Prompt) -> dict[str, Any]:
