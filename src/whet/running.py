@@ -61,7 +61,6 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
-from whet.stats import opening_alpha
 from whet.storable import to_json
 from whet.task import Task
 from whet.task.prompts import check_braced_names, foreign_slots
@@ -498,11 +497,7 @@ async def evaluate_task(
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
     foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split], known)
     foreseen |= {"models": dict(plan.addresses), **assembly.gaps}
-    if split == "test":
-        number = SealedTestLedger().foresee_look(task.prompt.names, task.test)
-        if number is not None:
-            alphas = [opening_alpha(task.alpha, later) for later in (number, number + 1)]
-            foreseen["look"] = {"opening": number, "alpha_without": alphas[0], "alpha_after": alphas[1]}
+    foreseen |= SealedTestLedger().foresee_look(task, split)
     progress = progress or Progress()
     progress.planned(foreseen)
     if opts.dry_run:

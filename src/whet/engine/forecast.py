@@ -365,9 +365,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     calls = "; ".join(_role_calls(role, ends) for role, ends in plan["calls"].items())
     whole = f"; at most {quantity(plan['all_calls'], 'call')} in all" if plan.get("all_calls") else ""
     lines = [f"plan: {_subject(plan)}{calls}{whole}"]
-    if address := plan.get("default_model"):
-        lines.append(f"plan: {say_default_model(address)}")
-    lines += [f"plan: a run cannot begin yet: {problem}" for problem in plan.get("missing_keys", ())]
+    lines += [f"plan: {text}" for text in _gap_lines(plan)]
     if (search := plan.get("search")) and not plan.get("runs"):
         lines.append(
             f"plan: the search takes {quantity(search['steps'], 'step')} of {quantity(search['prompts'], 'prompt')}, each scored "
@@ -432,12 +430,11 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             f"baseline and sealed test: it may never be asked. Give more, or bound its replies below {first['bound']:,} tokens "
             "(`max_tokens` of models.optimizer in task.yaml)."
         )
-    lines += [f"plan: {text}" for text in opening_lines(plan.get("promotion", {}), plan.get("runs", 1))]
-    if look := plan.get("look"):
-        lines.append(
-            f"plan: another prompt was looked at on these test rows, so this look is opening {look['opening']:,} of them; a "
-            f"later run tests at alpha {look['alpha_after']:.2g} instead of {look['alpha_without']:.2g}"
-        )
+    openings = [
+        *opening_lines(plan.get("promotion", {}), plan.get("runs", 1)),
+        *_look_lines(plan.get("look")),
+    ]
+    lines += [f"plan: {text}" for text in openings]
     if (warning := promotion_warning(plan)) is not None:
         lines.append(f"plan: warning: {warning}")
     return lines
@@ -446,6 +443,22 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
 def say_default_model(address: str) -> str:
     """Which model answers where nobody names one, and how to name one."""
     return f"no --lm: {address}, a small model in this process, answers; name yours with --lm"
+
+
+def _gap_lines(plan: Mapping[str, Any]) -> list[str]:
+    """What the caller has not said or set."""
+    named = [say_default_model(address)] if (address := plan.get("default_model")) else []
+    return [*named, *(f"a run cannot begin yet: {problem}" for problem in plan.get("missing_keys", ()))]
+
+
+def _look_lines(look: Mapping[str, Any] | None) -> list[str]:
+    """Which opening an evaluation will be, and what it leaves to a later run."""
+    if look is None:
+        return []
+    return [
+        f"another prompt was looked at on these test rows, so this look is opening {look['opening']:,} of them; a later run "
+        f"tests at alpha {look['alpha_after']:.2g} instead of {look['alpha_without']:.2g}"
+    ]
 
 
 def opening_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:

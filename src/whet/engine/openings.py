@@ -22,6 +22,7 @@ from pathlib import Path
 from whet.engine.journal import read_rows
 from whet.errors import StorageError, UsageError
 from whet.stats import opening_alpha
+from whet.task import Task
 from whet.task.examples import input_hash
 from whet.types import JSON, Example, content_hash
 
@@ -185,19 +186,23 @@ class SealedTestLedger:
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", looked)
         return self.open(name, alpha, sealed) if opened or compares else None
 
-    def foresee_look(self, prompt: Sequence[str], sealed: Sequence[Example]) -> int | None:
-        """The number of the opening that `look` would add, as the ledger stands; nothing is written. None where it would add
-        none, or where the ledger cannot be read."""
-        hashes = row_hashes(sealed)
+    def foresee_look(self, task: Task, split: str) -> dict[str, dict[str, float]]:
+        """The opening that a `look` at a split would add, as a plan says it; nothing is written. Empty where there is none, or
+        where the ledger cannot be read."""
+        prompt, hashes = task.prompt.names, row_hashes(task.test if split == "test" else ())
         try:
             path = state_folder() / LEDGER
             if not path.exists():
-                return None
+                return {}
             with closing(_connect(path)) as db:
                 opened, compares = _look_at(db, _name_of_look(prompt, hashes), prompt, hashes)
-                return 1 + len(_sharing(db, hashes)) if compares and not opened else None
+                number = 1 + len(_sharing(db, hashes))
         except (OSError, RuntimeError, sqlite3.Error):  # `look` says so
-            return None
+            return {}
+        if opened or not compares:
+            return {}
+        without, after = (opening_alpha(task.alpha, later) for later in (number, number + 1))
+        return {"look": {"opening": number, "alpha_without": without, "alpha_after": after}}
 
     def moved(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
         """Warnings about rows that changed sides since an earlier opening by another run; nothing is written."""
