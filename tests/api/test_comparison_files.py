@@ -173,5 +173,9 @@ def test_methods_that_are_all_worse_than_the_start_prompt_are_said_to_be(
     with mock.patch("click.echo", lambda text="", **more: said.append(str(text))):
         show.comparison(result)
     whole = "\n".join(said)
+    families = "The pairs with the start prompt are one family and the pairs of methods another: within each,"
+    assert (
+        families in whole and families in (tmp_path / "comparison.md").read_text("utf-8") and families in page
+    )
     assert "No method beats the start prompt: keep it." in whole and "opro - start prompt" in whole
     assert f"{result['runs'][0]['method']}, seed 0: The best prompt copies a row." in whole

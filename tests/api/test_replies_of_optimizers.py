@@ -80,9 +80,18 @@ async def test_habits_of_optimizers_leave_the_text_alone(reply: str, tmp_path: P
 
 async def test_replies_that_are_of_no_use_are_counted_by_reason_with_an_example(tmp_path: Path) -> None:
     result = await optimized(f"Sure! Here it is:\n\n{GOOD}\n\nIt is better.", tmp_path)
-    (warning,) = [text for text in result.warnings if "could not be used" in text]
-    assert "texts are lost" in warning and "no text stands between the tags" in warning
-    assert 'For example: "Sure! Here it is: Read the message' in warning
+    (warning,) = [text for text in result.warnings if "texts are lost" in text]
+    assert "replies of the optimizer model had no text between the tags <" in warning
+    assert "; each was asked for again, and " in warning
+    assert 'Example: "Sure! Here it is: Read the message' in warning
+
+
+async def test_replies_that_came_when_asked_again_say_what_was_wrong_first(tmp_path: Path) -> None:
+    two = f"<INSTRUCTION>{GOOD}</INSTRUCTION>\n<INSTRUCTION>Be brief.</INSTRUCTION>"
+    result = await optimized(two, tmp_path)
+    (warning,) = [text for text in result.warnings if "several texts" in text]
+    assert "of the optimizer model held several texts instead of one; " in warning
+    assert 'asked for again and then came. Example: "<INSTRUCTION>Read' in warning
 
 
 async def test_what_a_found_prompt_brings_is_said(tmp_path: Path) -> None:

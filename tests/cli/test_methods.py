@@ -68,3 +68,9 @@ def test_a_method_whose_extra_is_missing_is_shown_without_its_settings(
 def test_an_unknown_method_gets_the_nearest_name() -> None:
     refused = CliRunner().invoke(cli, ["methods", "oprro"])
     assert 'There is no method "oprro". Did you mean "opro"?' in str(refused.exception)
+
+
+def test_an_installation_without_the_docs_names_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whet.methods.is_page_here", lambda page: False)
+    shown = CliRunner().invoke(cli, ["methods", "opro"])
+    assert shown.exit_code == 0 and "page:" not in shown.output and "docs/" not in shown.output

@@ -123,6 +123,7 @@ def test_yes_never_writes_what_nobody_wrote(folder: Path) -> None:
     done = run(folder, "p.md", "c.jsonl", "--yes")
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert "2 rows (a, b):" in done.stdout and '"Zu lang!"' in done.stdout and '"lol ok"' in done.stdout
+    assert "Comments without an instruction (a model or a person must write one):" in done.stdout
     assert LOCAL in done.stdout and "No instruction was written" in done.stdout
     assert (folder / "p.md").read_text() == PROMPT and not (folder / "p.md.ledger.jsonl").exists()
 
@@ -152,6 +153,8 @@ def test_nobody_is_asked_for_instructions_with_json_or_a_dry_run(folder: Path) -
     for option in ("--json", "--dry-run", "--yes"):
         done = invoke(folder, str(folder / "p.md"), str(folder / "c.jsonl"), option, terminal=True)
         assert done.exit_code == 0 and "Instruction for these" not in done.output, done.output
+        end = "Dry run: nothing is written. No instruction was written; the prompt stays as it is."
+        assert (end in done.output) == (option == "--dry-run")
 
 
 async def test_a_model_reads_the_comments(folder: Path) -> None:

@@ -210,7 +210,7 @@ def test_slots_are_filled_with_values_and_nothing_else() -> None:
         {"role": "user", "content": "Hi."},
     ]
     for values, said in (
-        ({}, r"The slot \{\{Review Text\}\} of the prompt has no value"),
+        ({}, r"The slot \{\{Review Text\}\} of the prompt has no value; no values were given\."),
         ({"review": "x"}, r"The slot \{\{Review Text\}\} of the prompt has no value; there are \['review'\]"),
         ({"Review Text": "x", "Revue Text": "y"}, 'has no slot "Revue Text". Did you mean "Review Text"?'),
         ({"Review Text": 5}, "must be a text; this is 5"),

@@ -28,6 +28,7 @@ TASKS: Mapping[str, Case] = {
     ),
     "settings unknown": task("method: random_search\nsettings: {m: 3}\n", 'no setting "m"'),
     "budget below 0": task("budget: {max_calls: -5}\n", "task.yaml:5", "-5"),
+    "budget of no calls": task("budget: {max_calls: 0}\n", "task.yaml:5", "max_calls", "0"),
     "budget key": task("budget: {calls: 5}\n", "task.yaml:5", '"max_calls"'),
     "role unknown": task("models: {optimiser: openai/x}\n", "task.yaml:5", '"optimizer"'),
     "address": task("models: {task: gpt-4}\n", "task.yaml:5", "openai/gpt-4o-mini"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) 
         return click.confirm(f"\nWrite {shown['written_to']}?", default=False, err=True)
 
     result = api.learn(**words, confirm=confirm, write=_write if asks else None, dry_run=dry_run)
-    print_result(result, as_json, outcome)
+    print_result(result, as_json, partial(outcome, dry_run=dry_run))
 
 
 def _write(group: Mapping[str, Any]) -> str:
@@ -114,13 +115,13 @@ def _unwritten(groups: Sequence[Mapping[str, Any]], listed: bool) -> None:
     if not groups:
         return
     if listed:
-        click.echo("\nNobody wrote an instruction for these comments:")
+        click.echo("\nComments without an instruction (a model or a person must write one):")
         for group in groups:
             _group(group)
     click.echo(f"\n{NAME_A_MODEL}")
 
 
-def outcome(result: Mapping[str, Any]) -> None:
+def outcome(result: Mapping[str, Any], dry_run: bool = False) -> None:
     """What the model took, and what became of the proposal."""
     if calls := sum(result["usage"].get("calls", {}).values()) + sum(
         result["usage"].get("cached", {}).values()
@@ -132,7 +133,7 @@ def outcome(result: Mapping[str, Any]) -> None:
         "written": f"\n{result['written_to']} is written. Take it back with: whet learn {result['written_to']} --undo",
         "proposed": "\nDry run: nothing is written.",
         "declined": "\nNothing is written.",
-        "nothing": f"\n{nothing}; the prompt stays as it is.",
+        "nothing": f"\n{'Dry run: nothing is written. ' if dry_run else ''}{nothing}; the prompt stays as it is.",
     }
     click.echo(lines[result["status"]])
 

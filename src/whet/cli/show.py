@@ -19,6 +19,7 @@ from whet.cli.use import use_lines
 from whet.errors import quantity, show_reward, show_size
 from whet.methods import NEEDS_IN_WORDS
 from whet.reporting import (
+    FAMILIES,
     all_pairs,
     best_first,
     display_progress,
@@ -200,6 +201,8 @@ def comparison(values: Mapping[str, Any]) -> None:
             ["method", *names], [[r["method"], *(_objective(r, name) for name in names)] for r in rows]
         )
     _pairs({"pairs": all_pairs(values)})
+    if values.get("beside_start") and values.get("pairs"):
+        say(FAMILIES)
     if kept := start_sentences(values):
         say("")
         for text in kept:

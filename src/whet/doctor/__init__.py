@@ -16,6 +16,7 @@ from whet.doctor.local_servers import PORTS, examine_ports
 from whet.doctor.rewards import examine_reward, grade_target_and_nonsense
 from whet.engine.options import RoleModel
 from whet.errors import UsageError, parameter
+from whet.methods import is_page_here
 from whet.models.addresses import at_endpoint, split_address
 from whet.models.openai import OpenAIModel
 from whet.models.providers import OPENAI, PROVIDERS
@@ -120,10 +121,15 @@ async def examine(
         sizes = (("train", task.train), ("validation", task.validation), ("test", task.test))
         checkup.ok("task", f"{task.name}: " + ", ".join(f"{len(rows)} {name}" for name, rows in sizes))
         for warning in task.warnings:
-            checkup.warn("task", warning, "see docs/task-folder.md")
+            checkup.warn("task", warning, _see("docs/task-folder.md"))
         checkup.begin(f"trying the reward {task.reward.name} on a few rows")
         await examine_reward(checkup, task)
     return checkup
+
+
+def _see(page: str) -> str:
+    """Where to read more, for who has the page."""
+    return f"see {page}" if is_page_here(page) else ""
 
 
 def _packages(checkup: DoctorReport) -> None:
@@ -188,7 +194,7 @@ async def _model(checkup: DoctorReport, role: str, spec: ModelSpec, calls: bool,
         spec = replace(spec, timeout=seconds) if at_endpoint(address) else spec
         model = model_of(spec, role)
     except UsageError as error:
-        checkup.fail(address, str(error), "see docs/models.md")
+        checkup.fail(address, str(error), _see("docs/models.md"))
         return
     try:
         if not isinstance(model, OpenAIModel):

@@ -13,9 +13,9 @@ from whet.errors import quantity, show_reward
 from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
-from whet.replies.texts import EMPTY
+from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
 from whet.rewards.text import targets_of
-from whet.rl.language import COPIES
+from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
 from whet.search.copies import comparable, copied
 from whet.search.from_zero import DEMONSTRATED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
@@ -27,6 +27,13 @@ from whet.types import Rollout
 
 _QUOTED, _NAMED = 120, 5
 _NOWHERE = Path()
+_FAULTS = {
+    SEVERAL: "held several texts instead of one",
+    EMPTY: "held no text",
+    CUT: "ended before the text was complete",
+    COPIED_FORM: "copied the form of a reply and held no text",
+    COPIED_QUESTION: "repeated the request instead of the text",
+}
 
 
 def search_warnings(core: RunState, low: float, high: float) -> list[str]:
@@ -126,20 +133,27 @@ def _reply_warnings(core: RunState, ended: str) -> list[str]:
     if not reasons:
         return [few] if 2 * kept < requested else []
     total, lost = sum(times for times, _ in reasons.values()), requested - kept
-    sentences = [
-        f'{times} {"time" if times == 1 else "times"}: {why} For example: "{example}".'
-        for why, (times, example) in reasons.items()
-    ]
-    if len(sentences) > _NAMED:
-        sentences[_NAMED:] = [f"{len(sentences) - _NAMED} more reasons are in the journal (events replies)."]
-    came = (
-        f"{lost} of {requested} texts are lost"
-        if lost
-        else "asked for again with the reason, every text came"
-    )
-    replies = "1 reply" if total == 1 else f"{total} replies"
-    unusable = f"{replies} of the optimizer model could not be used ({came}): {' '.join(sentences)}"
+    again = "it was asked for again" if total == 1 else "each was asked for again"
+    came = f"{again}, and {lost} of {requested} texts are lost" if lost else f"{again} and then came"
+    replies = ("1 reply" if total == 1 else f"{total} replies") + " of the optimizer model"
+    if len(reasons) == 1:
+        (why, (_, example)), *_ = reasons.items()
+        unusable = f'{replies} {_fault_of(why)}; {came}. Example: "{example}".'
+    else:
+        each = [
+            f'{times} {_fault_of(why)} (example: "{example}")' for why, (times, example) in reasons.items()
+        ]
+        if len(each) > _NAMED:
+            each[_NAMED:] = [f"{len(each) - _NAMED} more reasons are in the journal (events replies)"]
+        unusable = f"{replies} could not be used; {came}: {'; '.join(each)}."
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]
+
+
+def _fault_of(why: str) -> str:
+    """What a reply did that could not be used, as the rest of a sentence about it; `why` is what its model was told."""
+    if why.startswith(NO_TEXT):
+        return f"had no text {why.removeprefix(NO_TEXT).rstrip('.')}"
+    return _FAULTS.get(why, f'could not be used ("{why}")')
 
 
 def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:

@@ -132,7 +132,13 @@ def describe_method(name: str) -> dict[str, Any]:
 
 
 def _page(name: str) -> dict[str, str]:
-    return {"page": f"docs/methods/{name}.md"} if name in METHODS else {}
+    page = f"docs/methods/{name}.md"
+    return {"page": page} if name in METHODS and is_page_here(page) else {}
+
+
+def is_page_here(page: str) -> bool:
+    """Whether a page of the documentation lies beside the package: in a checkout it does, in an installation not."""
+    return (Path(__file__).resolve().parents[3] / page).is_file()
 
 
 def register(

@@ -23,6 +23,8 @@ _PROSE_INFO = ("markdown", "md", "text", "txt", "plaintext", "prompt")
 _BULLET = re.compile(r"[ \t]{0,8}(?:[-*•–]|\(?\d{1,3}[.):])[ \t]+(.*)")
 _TAG = re.compile(r"<\s*+(/?)\s*+([A-Za-z][\w-]*)(?:\s[^<>]*)?>")
 
+SEVERAL = "several different texts stand in it. Give one."
+NO_TEXT = "no text stands "
 EMPTY = "it holds no text."
 CUT = "it was cut off before its end. Write a shorter text."
 
@@ -61,13 +63,13 @@ def read_tagged_text(completion: Completion, tag: str, *, lenient: bool = False)
         if texts := _clean(pieces):
             distinct = list(dict.fromkeys(texts))
             if len(distinct) > 1 and not lenient:
-                return TextReading([], "several different texts stand in it. Give one.")
+                return TextReading([], SEVERAL)
             return TextReading(distinct[-1:])
     if not whole:
         return TextReading([], CUT)
     if lenient and (texts := _clean(_bare(reply, tag))):
         return TextReading(texts)
-    return TextReading([], f"no text stands between the tags <{tag}> and </{tag}>.")
+    return TextReading([], f"{NO_TEXT}between the tags <{tag}> and </{tag}>.")
 
 
 def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool = False) -> list[str]:

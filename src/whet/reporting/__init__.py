@@ -9,7 +9,7 @@ from whet_client.lazy import lazy
 if TYPE_CHECKING:
     from whet.reporting import number_format, svg
     from whet.reporting.comparison_page import best_first, write_comparison
-    from whet.reporting.comparison_sentences import all_pairs, start_sentences, warnings_of
+    from whet.reporting.comparison_sentences import FAMILIES, all_pairs, start_sentences, warnings_of
     from whet.reporting.cost import parts_beside
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
@@ -27,7 +27,7 @@ _HOMES = {
     "whet.reporting.markup": "Child Html clip el join prompt_text",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
     "whet.reporting.comparison_page": "best_first write_comparison",
-    "whet.reporting.comparison_sentences": "all_pairs start_sentences warnings_of",
+    "whet.reporting.comparison_sentences": "FAMILIES all_pairs start_sentences warnings_of",
     "whet.reporting.page": "sections write_report",
     "whet.reporting.progress_display": "Display display_progress place_of",
     "whet.reporting.record": "Record finite_number read_run side",
@@ -35,6 +35,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "FAMILIES",
     "Child",
     "Display",
     "Html",

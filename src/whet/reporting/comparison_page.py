@@ -13,7 +13,7 @@ import orjson
 
 import whet.reporting.number_format as number_format
 from whet.errors import StorageError, UsageError
-from whet.reporting.comparison_sentences import Methods, all_pairs, sentences, warnings_of
+from whet.reporting.comparison_sentences import FAMILIES, Methods, all_pairs, sentences, warnings_of
 from whet.reporting.layout import Section, details, facts, note, table
 from whet.reporting.markup import Child, Html, clip, el, join
 from whet.reporting.page import document
@@ -269,9 +269,7 @@ def _pairs_section(result: Mapping[str, Any]) -> Section | None:
     head = ["Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows"]
     rows = [_pair_cells(pair) for pair in pairs]
     caption = note(
-        "Each pair on the same test rows, the rewards of a row averaged over the runs of a method. The pairs with the start "
-        "prompt are one family and the pairs of methods another: within each, the intervals hold together, and p is adjusted for "
-        "the number of pairs (Holm)."
+        f"Each pair on the same test rows, the rewards of a row averaged over the runs of a method. {FAMILIES}"
     )
     return Section(
         "pairs", "Methods in pairs", join(table("Differences between methods", head, rows), caption)
@@ -506,7 +504,7 @@ def _markdown(result: Mapping[str, Any], methods: Methods) -> str:
     parts.append(_markdown_table(HEAD, [method_cells(row) for row in methods]))
     if pairs := all_pairs(result):
         head = ("Pair", "Difference", "Low", "High", "p", "p adjusted", "Rows")
-        parts.append(_markdown_table(head, [_pair_cells(pair) for pair in pairs]))
+        parts += [_markdown_table(head, [_pair_cells(pair) for pair in pairs]), FAMILIES]
     return "\n\n".join(parts) + "\n"
 
 

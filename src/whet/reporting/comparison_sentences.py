@@ -61,6 +61,12 @@ def _p_value(pair: Mapping[str, Any], pairs: Methods, noun: str) -> str:
     return f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), noun)}"
 
 
+FAMILIES = (
+    "The pairs with the start prompt are one family and the pairs of methods another: within each, the intervals hold together, "
+    "and p is adjusted for the number of pairs (Holm)."
+)
+
+
 def all_pairs(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Each method beside the start prompt, then the methods in pairs."""
     return [*(result.get("beside_start") or ()), *(result.get("pairs") or ())]

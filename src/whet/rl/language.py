@@ -19,6 +19,7 @@ from typing import TypeVar
 from whet.errors import EditRejected
 from whet.prompt import Prompt
 from whet.replies import TextReading, between, read_tagged_text, texts_in, unwrap, without_thought
+from whet.replies.texts import NO_TEXT
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request, lacks_answer
 from whet_client.prompt.fence import MARKER, without_markers
@@ -239,7 +240,7 @@ def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bo
         return TextReading([], COPIED_FORM)
     if many:
         texts = texts_in(completion, tag, many=True, bare=lenient or plain)
-        return TextReading(texts, "" if texts else f"no text stands between the tags <{tag}> and </{tag}>.")
+        return TextReading(texts, "" if texts else f"{NO_TEXT}between the tags <{tag}> and </{tag}>.")
     if not completion.text.strip() and lacks_answer(completion.error):
         return TextReading([], f"it did not come: {completion.error}")
     reading = read_tagged_text(completion, tag, lenient=lenient or plain)

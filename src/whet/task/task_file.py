@@ -117,7 +117,7 @@ class ModelsEntry(Entry):
 class BudgetEntry(Entry):
     """Upper limits on the whole run, retries and the sealed test included."""
 
-    max_calls: IfSet[NonNegativeInt] = UNSET
+    max_calls: IfSet[PositiveInt] = UNSET
     """Calls of all roles."""
     max_task_calls: IfSet[NonNegativeInt] = UNSET
     """Calls of the task model."""
