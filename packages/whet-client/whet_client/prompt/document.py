@@ -288,8 +288,8 @@ class Prompt:
         call = f"Write fill_slots({{{', '.join(f'{name!r}: ...' for name in slots)}}})."
         for name in slots:
             if canonical_name(name) not in names:
-                given = f"there are {shown(list(values))}" if values else "no values were given"
-                raise UsageError(f"The slot {{{{{name}}}}} of the prompt has no value; {given}. {call}")
+                what = f"there are {shown(list(values))}" if values else "no values were given"
+                raise UsageError(f"The slot {{{{{name}}}}} of the prompt has no value; {what}. {call}")
         for key, name in names.items():
             if key not in wanted:
                 raise UsageError(f'The prompt has no slot "{name}".{did_you_mean(name, slots)} {call}')
