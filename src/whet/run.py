@@ -115,6 +115,10 @@ class Run(Protocol):
         """Note a figure or a fact for progress and report. Never read back by a method."""
         ...
 
+    def note_rounds(self, paid: int, wanted: int) -> None:
+        """Say how many of the rounds that the settings want the limits pay for."""
+        ...
+
 
 class MemoryRun:
     """A run without a journal, for tests and notebooks: same seeds and positions, nothing recorded."""
@@ -179,3 +183,6 @@ class MemoryRun:
 
     def log(self, name: str, value: JSON) -> None:
         self.logged.append((name, value))
+
+    def note_rounds(self, paid: int, wanted: int) -> None:
+        return None

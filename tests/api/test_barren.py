@@ -13,6 +13,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.cli import show
 from whet.reporting.next_steps import next_steps
 from whet.reporting.record import Record
 
@@ -63,6 +64,21 @@ def test_a_stronger_model_is_asked_for_in_the_role_that_wrote(
     assert option in html.unescape(re.sub("<[^>]*>", "", str(section.body)))
 
 
+def test_calls_that_were_kept_for_the_test_of_another_prompt_are_said_not_to_be_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = search(tmp_path, lambda messages: "<PROMPT>Say something.</PROMPT>").to_dict()
+    assert done["best"]["id"] == done["baseline"]["id"]
+    made = sum(done["usage"]["calls"].values())
+    for left, said in ((9, True), (0, False), (500, False)):
+        plan = {**done["plan"], "limits": {"calls": made + left}}
+        ended = {"status": "budget_exhausted", "ended_by": "the limit of calls", "plan": plan, "run": "run"}
+        capsys.readouterr()
+        show.result({**done, **ended})
+        line = "ended by the limit of calls; 9 set aside for the sealed test were not needed"
+        assert (line in capsys.readouterr().out) == said
+
+
 def test_a_search_that_found_something_gets_no_such_warning(tmp_path: Path) -> None:
     done = search(tmp_path, writer)
     assert done.best.id != done.baseline.id
@@ -101,6 +117,14 @@ ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
         "the optimizer model wrote nothing usable (",
     ),
     "tried what it may": (writer, {}, "nothing more was left to try within its settings and limits"),
+    "all that the limit pays for": (
+        writer,
+        {
+            "method": whet.methods.opro.Config(steps=60, samples=2, examples=20),
+            "budget": whet.Budget(calls=300),
+        },
+        " that --max-calls 300 pays for (a larger limit allows more)",
+    ),
     "a perfect start": (
         writer,
         {"lm": AlwaysRight()},

@@ -111,12 +111,25 @@ def result(values: Mapping[str, Any]) -> None:
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     if parts := parts_beside(usage):
         cost += f" (of these {'; '.join(parts)})"
-    say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}")
+    say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}{_unneeded(values)}")
     for warning in values["warnings"]:
         warn(warning)
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
     for use in use_lines(values):
         say(use)
+
+
+def _unneeded(values: Mapping[str, Any]) -> str:
+    """The calls of a limit that were kept for the test of another prompt, where the search found none."""
+    plan, test = values.get("plan", {}), values["baseline"]["test"]
+    most = plan.get("limits", {}).get("calls")
+    if most is None or test is None or values["status"] != "budget_exhausted":
+        return ""
+    left = most - sum(values["usage"]["calls"].values())
+    kept = test["n"] + plan["validation"]["rows"]
+    if values["best"]["id"] != values["baseline"]["id"] or not 0 < left <= kept:
+        return ""
+    return f"; {left:,} set aside for the sealed test were not needed"
 
 
 def _print_recorded(values: Mapping[str, Any]) -> None:

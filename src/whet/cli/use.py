@@ -12,6 +12,7 @@ import click
 from whet.cli.common import emit, examples, json_option, say, visible, warn
 from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
+from whet.reporting import is_limited
 from whet.results import Evaluation, MeanEstimate, RunResult, sample_size
 from whet.running import find_run, read_result
 from whet.types import Message
@@ -142,7 +143,7 @@ def _missing(values: Mapping[str, Any]) -> str:
     if more := gain.get("more_examples"):
         return f"add about {quantity(more, 'test row')}: the same command with --more FILE"
     if values["best"].get("id") == values["baseline"].get("id"):
-        if values.get("status") == "budget_exhausted":
+        if is_limited(values):
             return "search longer: a larger limit, under another --out"
         return "try a stronger optimizer model (--optimizer-lm) or another method (whet methods): nothing better was found"
     return f"see what was missing: {shlex.quote(str(values['run']))}/report.html"

@@ -56,8 +56,13 @@ def search_warnings(core: RunState, low: float, high: float) -> list[str]:
     return [] if divergence is None else [divergence.warning]
 
 
-def end_of_method(core: RunState, start: str) -> str:
-    """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt."""
+MORE = "a larger limit allows more"
+"""The words of `ended_by` for a search that did all that a limit on calls pays for."""
+
+
+def end_of_method(core: RunState, start: str, config: Any = None) -> str:
+    """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt;
+    `config`: the settings of the method."""
     events = read_events(core.journal.path, [EVENT, "replies", "candidate", "step"])
     requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
     kept = sum(int(e.value["kept"]) for e in events if e.name == "replies")
@@ -66,16 +71,39 @@ def end_of_method(core: RunState, start: str) -> str:
     if any(e.name == EVENT for e in events):
         why = "the start prompt is right on every row, and there is nothing to learn from"
     elif steps:
-        why = f"{quantity(steps, 'step')} of training are done"
+        paid = _paying_limit(core) if core.steps < getattr(config, "steps", 0) else ""
+        why = (
+            f"finished the {quantity(steps, 'step')} of training that {paid}"
+            if paid
+            else f"{quantity(steps, 'step')} of training are done"
+        )
     elif requested and not kept:
         why = f"the optimizer model wrote nothing usable ({quantity(requested, 'text')} asked for)"
     elif _asked_nothing(core):
         why = "no rollout fell short of the full reward, and there was nothing to learn from"
     elif tried:
-        why = f"after {quantity(tried, 'prompt')} nothing more was left to try within its settings and limits"
+        rounds, wanted = core.rounds
+        paid = _paying_limit(core) if rounds < wanted else ""
+        why = f"after {quantity(tried, 'prompt')} "
+        why += (
+            f"in the {quantity(rounds, 'round')} that {paid}"
+            if paid
+            else "nothing more was left to try within its settings and limits"
+        )
     else:
         why = "it found nothing to try"
     return f"the method itself: {why}"
+
+
+def _paying_limit(core: RunState) -> str:
+    """Which limit on calls pays for no more; empty where there is none."""
+    limits = {
+        name: n for name, n in core.budget.limits.as_json().items() if n is not None and "calls" in name
+    }
+    if not limits:
+        return ""
+    names = [f"--max-{name.replace('_', '-')} {n}" for name, n in limits.items()]
+    return f"{' and '.join(names)} {'pays' if len(names) == 1 else 'pay'} for ({MORE})"
 
 
 def _asked_nothing(core: RunState) -> bool:

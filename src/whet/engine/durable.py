@@ -47,7 +47,7 @@ class Recorded:
 class RunState:
     """What all branches of a run share. `on_event` receives every logged event, also on replay.
 
-    `steps`: of the training that is under way, 0 before the first one.
+    `steps`: of the training that is under way, 0 before the first one; `rounds`: of the search, paid for and wanted.
     """
 
     journal: Journal
@@ -64,6 +64,7 @@ class RunState:
     training_seconds: float = 0.0
     longest_step: float = 0.0  # seconds
     steps: int = 0
+    rounds: tuple[int, int] = (0, 0)
     known_events: set[str] = field(default_factory=set)
     _clocks: dict[int, float] = field(default_factory=dict)
     _logged: dict[str, int] = field(default_factory=dict)
@@ -342,6 +343,9 @@ class DurableRun:
                 )
         system = self._core.incumbent_system
         return {blob for _, blob in newest.values()} | set(kept) | ({system} if system else set())
+
+    def note_rounds(self, paid: int, wanted: int) -> None:
+        self._core.rounds = (paid, wanted)
 
     def log(self, name: str, value: JSON) -> None:
         self._position += 1

@@ -167,7 +167,7 @@ async def final_evaluation(
     return {
         **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
-        "ended_by": search.reason or end_of_method(core, task.prompt.id),
+        "ended_by": search.reason or end_of_method(core, task.prompt.id, plan.config),
         "tested": True,
         "baseline": start.as_json(task, low, high, pairs),
         "best": best.as_json(task, low, high, pairs),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
+    from whet.reporting.next_steps import is_limited
     from whet.reporting.notebook import comparison_html, evaluation_html, result_html
     from whet.reporting.page import sections, write_report
     from whet.reporting.progress_display import Display, display_progress, place_of
@@ -25,6 +26,7 @@ _HOMES = {
     "whet.reporting.diff": "diff_html",
     "whet.reporting.layout": "details facts note prose region table",
     "whet.reporting.markup": "Child Html clip el join prompt_text",
+    "whet.reporting.next_steps": "is_limited",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
     "whet.reporting.comparison_page": "best_first write_comparison",
     "whet.reporting.comparison_sentences": "FAMILIES all_pairs start_sentences warnings_of",
@@ -53,6 +55,7 @@ __all__ = [
     "facts",
     "finite_number",
     "interval_plot",
+    "is_limited",
     "join",
     "note",
     "number_format",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import whet.reporting.number_format as number_format
+from whet.engine.diagnostics import MORE
 from whet.engine.usage_sums import usage_of_run
 from whet.prompt import Prompt
 from whet.reporting.examples import sealed_rows
@@ -204,10 +205,15 @@ def _more_rows(record: Record) -> Iterator[Child]:
         yield f"These test rows were opened {openings:,} times, and each time less is left to decide with: fresh ones start anew."
 
 
+def is_limited(result: Mapping[str, Any]) -> bool:
+    """Whether a limit ended the search of a run, or paid for fewer rounds than its settings want."""
+    return result.get("status") == "budget_exhausted" or MORE in str(result.get("ended_by", ""))
+
+
 def _more_search(record: Record) -> Iterator[Child]:
     """What may help a search that found no better prompt."""
     other = ("try another method (", el("code", "whet methods"), ").")
-    if record.result.get("status") == "budget_exhausted":
+    if is_limited(record.result):
         limit = str(record.result.get("ended_by", "")).removeprefix("the limit of ")
         yield (
             "The search found nothing better than the baseline before its limit ended it. Raise ",

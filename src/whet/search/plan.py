@@ -188,7 +188,7 @@ def fit(
     `least`: where that cannot be paid for, there are no rounds. `asks` is the number of optimizer calls that one new
     prompt takes, 0 for a method that does not write.
     """
-    plan = share_out(run, env, rounds, finalists, writes=asks > 0)
+    plan, wanted = share_out(run, env, rounds, finalists, writes=asks > 0), rounds
     most = min(len(env.train), examples or len(env.train))
     size = most
     if plan.rollouts is not None:
@@ -204,6 +204,7 @@ def fit(
         rounds = min(rounds, new // width)
     if plan.rollouts is not None:
         size = max(size, min(most, plan.rollouts // (1 + rounds * width)))
+    run.note_rounds(rounds, wanted)
     return replace(plan, rounds=rounds, width=width, examples=size)
 
 

@@ -72,6 +72,9 @@ class Stage:
         """That of the run."""
         return await self.run.keep(state)
 
+    def note_rounds(self, paid: int, wanted: int) -> None:
+        """Nothing: the rounds of a stage are not those of the run."""
+
     def log(self, name: str, value: JSON) -> None:
         """That of the run."""
         if name in INCUMBENTS and not self.leads and isinstance(value, dict):
