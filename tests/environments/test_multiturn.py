@@ -198,7 +198,7 @@ async def test_the_large_model_remembers_what_it_was_asked() -> None:
 async def test_a_text_that_neither_asks_nor_answers_ends_without_answer(text: str, calls: int) -> None:
     run, env, model, _ = consulting(lambda r: "yes", lambda c: text)
     rollout = await env.rollout(run, START, env.train[0])
-    assert (rollout.error, rollout.reward, model.asked) == ("parse: no answer within 1 turns", 0.0, calls)
+    assert (rollout.error, rollout.reward, model.asked) == ("parse: no answer within 1 turn", 0.0, calls)
 
 
 async def test_the_last_turn_asks_nobody() -> None:

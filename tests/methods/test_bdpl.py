@@ -22,7 +22,7 @@ import whet  # noqa: E402
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.bdpl import Config, WordPolicy, bdpl, log_probability  # noqa: E402
-from whet.models.scripted import load as simulator  # noqa: E402
+from whet.models.addresses import resolve  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import MemoryRun, Run  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
@@ -90,7 +90,7 @@ class Mortal:
     """The simulated scorer; dies at the scoring call with the number `last`. `sizes` of all calls that it answered."""
 
     def __init__(self, last: int | None = None) -> None:
-        self.inner, self.last, self.sizes = simulator("scorer"), last, list[int]()
+        self.inner, self.last, self.sizes = resolve("simulated/scorer"), last, list[int]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

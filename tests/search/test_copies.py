@@ -47,7 +47,7 @@ async def test_a_prompt_that_copies_a_row_is_found_out(tmp_path: Path, said: str
     told = [warning for warning in found["warnings"] if "copies" in warning]
     assert bool(told) == (NOTE in said)
     if told:
-        assert f'"{NOTE.casefold()} on monday' in told[0] and "row r39:" in told[0]
+        assert f'"{NOTE.casefold()} on monday' in told[0] and "from row r39 at " in told[0]
 
 
 def test_what_the_start_prompt_says_is_no_copy() -> None:

@@ -24,7 +24,11 @@ __all__ = ["REWARD_TIMEOUT", "compiled", "match_within"]
 
 T = TypeVar("T")
 
-_PARTS = r"\\N\{[^}]*\}|\\.|\(\?#[^)]*\)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\{(?:[0-9]+|[0-9]*,[0-9]*)\}|(?P<brace>\{)"
+_PARTS = (
+    r"\\N\{[^}]*(?:\}|\Z)|\\.|\(\?#[^)]*(?:\)|\Z)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z))"
+    r"|\{(?:[0-9]+|[0-9]*,[0-9]*)\}|(?P<brace>\{)"
+)
+"""What is open at the end goes to the end, so that nothing is read twice; `re` takes no such pattern."""
 _PLAIN, _VERBOSE = (re.compile(f"{comment}{_PARTS}", re.DOTALL) for comment in ("", r"#[^\n]*|"))
 _IN_SET = re.compile(r"\\.|(?<!^)\[", re.DOTALL)
 
