@@ -145,8 +145,8 @@ def _miss_key(problem: str) -> None:
     missing = _MISSING_KEYS.get()
     if missing is None:
         raise UsageError(problem)
-    if problem not in missing:
-        missing.append(problem)
+    if (text := str(UsageError(problem))) not in missing:
+        missing.append(text)
 
 
 def _key_of(
