@@ -69,11 +69,11 @@ def test_messages_are_read_as_everybody_reads_them() -> None:
 @pytest.mark.parametrize(
     ("answer", "usage"),
     [
-        ("yes", Usage(5, 1)),
-        ({"content": "yes"}, Usage(5, 1)),
-        ({"text": "yes"}, Usage(5, 1)),
-        ({"role": "assistant", "content": "yes"}, Usage(5, 1)),
-        ({"message": {"role": "assistant", "content": "yes"}}, Usage(5, 1)),
+        ("yes", Usage(5, 1, estimated=True)),
+        ({"content": "yes"}, Usage(5, 1, estimated=True)),
+        ({"text": "yes"}, Usage(5, 1, estimated=True)),
+        ({"role": "assistant", "content": "yes"}, Usage(5, 1, estimated=True)),
+        ({"message": {"role": "assistant", "content": "yes"}}, Usage(5, 1, estimated=True)),
         ({"content": PARTS, "usage": {"input_tokens": 7, "output_tokens": 3}}, Usage(7, 3)),
         (RESPONSE, Usage(7, 3)),
         (Dumped(), Usage(7, 3)),

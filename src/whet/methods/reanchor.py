@@ -13,7 +13,7 @@ Differences from DSPy's:
 1. The probabilities are those of the model, not numbers that it writes, so the task needs labels and a model that scores them.
 2. Folds keep rows of one group, and rows with the same input, together. DSPy deals by index, so that near copies leak.
 3. The reward is that of the task, whatever it makes of probabilities; DSPy counts right answers.
-4. LabelWeights are one by label; thresholds of yes and no are the case of two labels. Cut points of ordered scores are left out.
+4. Weights are one by label; thresholds of yes and no are the case of two labels. Cut points of ordered scores are left out.
 5. The weighted prompt is compared with the prompt and with the start on validation rows.
 6. `folds` of 0 checks nothing: the control, which over-fits where rows are few.
 
@@ -111,7 +111,7 @@ async def reanchor(
     config: Config,
     methods: Callable[[str], Method],
 ) -> Candidate:
-    """LabelWeights of labels after a search; see the module. `policy` is not used."""
+    """Weights of labels after a search; see the module. `policy` is not used."""
     plan = share_out(run, env, 0, finalists=2, writes=False)
     archive, env = Archive(), plan.env
     prompt = await archive.validate(run, env, [Candidate(start)])

@@ -62,7 +62,7 @@ class Watchdog:
                 os.write(self._pipe, line + b"\n")
 
     def close(self) -> None:
-        """ProcessWatch no more."""
+        """Watch no more."""
         if self._process is None:
             return
         self._closed.set()

@@ -47,14 +47,14 @@ class ProcessWatch:
         late = [(end, text) for end, text in self._ends.values() if end <= self.now]
         if late:
             return min(late)[1]
-        wanted_by_user = len(self._interrupts) > 1 or (
+        by_user = len(self._interrupts) > 1 or (
             self._interrupts and self.now - self._interrupts[0] >= AFTER_INTERRUPT
         )
-        return self._interrupted if wanted_by_user else ""
+        return self._interrupted if by_user else ""
 
 
 def main() -> None:
-    """ProcessWatch until the other process ends, or end it."""
+    """Watch until the other process ends, or end it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process, watch = int(sys.argv[1]), ProcessWatch(sys.argv[2])
     while os.getppid() == process:

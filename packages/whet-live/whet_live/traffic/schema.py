@@ -77,12 +77,12 @@ def parse_feedback(body: object) -> list[Feedback]:
     The target of a row stands in `target` (with `target_kind`), or in `inference`, `response`, `episode` or
     `session` (also with `_id` behind). Raises as `read_inferences` does.
     """
-    rows = _read_each(body, "feedback", _read_feedback)
-    settled = settle_batch([(f"feedback[{index}]", one) for index, one in rows])
+    raw = _read_each(body, "feedback", _read_feedback)
+    settled = settle_batch([(f"feedback[{index}]", one) for index, one in raw])
     rows = _rows(body, "feedback")
     refused = [
         _refused(index, rows[index], result)
-        for (index, _), result in zip(rows, settled, strict=True)
+        for (index, _), result in zip(raw, settled, strict=True)
         if isinstance(result, UsageError)
     ]
     if refused:
