@@ -27,7 +27,9 @@ from whet.types import Rollout
 
 _QUOTED, _NAMED = 120, 5
 _NOWHERE = Path()
+_UNREADABLE = "its form could not be read."
 _FAULTS = {
+    _UNREADABLE: "had a form that could not be read",
     SEVERAL: "held several texts instead of one",
     EMPTY: "held no text",
     CUT: "ended before the text was complete",
@@ -190,9 +192,7 @@ def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:
     for count in counts:
         entries = [*count.get("why", ())]
         if count.get("example"):
-            entries.append(
-                ["its form could not be read.", int(count["asked"]) - int(count["kept"]), count["example"]]
-            )
+            entries.append([_UNREADABLE, int(count["asked"]) - int(count["kept"]), count["example"]])
         for reason, times, example in entries:
             known, first = times_by_reason.get(reason, (0, example))
             times_by_reason[reason] = (known + int(times), first)
