@@ -90,7 +90,7 @@ TASK_FILE = {
     "empty description": Case("task.yaml:5", ("`description`", "nothing", "a sentence"), "description:\n"),
 }
 SETTINGS = {
-    "negative budget": Case("task.yaml:6", ("max_calls", "0 or more", "-5"), "budget:\n  max_calls: -5\n"),
+    "negative budget": Case("task.yaml:6", ("max_calls", "1 or more", "-5"), "budget:\n  max_calls: -5\n"),
     "budget text": Case(
         "task.yaml:5", ("whole number", "'1,000'", "quotes"), 'budget: {max_tokens: "1,000"}\n'
     ),

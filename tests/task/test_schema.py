@@ -36,7 +36,8 @@ FILES = [path.read_text("utf-8") for path in sorted((ROOT / "examples").glob("*/
 BEYOND_TYPES = {
     *("name is a path", "name empty", "address", "base_url", "price key", "splits sum", "splits missing"),
     *("splits twice", "one label", "label twice", "verbalizer alone", "verbalizer key", "word twice"),
-    *("word is a label", "no reward", "budget infinite"),
+    *("word is a label", "no reward", "budget infinite", "label in another form", "word in another form"),
+    "label with an invisible character",
 }
 """Refusals that a JSON schema cannot say: what values mean together."""
 NO_YAML = {name for name, case in TASK_FILE.items() if "YAML" in case.says[0]} | {

@@ -256,7 +256,7 @@ LOOKS: Mapping[str, Case] = {
         "doctor task",
         files={"task/task.yaml": f"{TASK}reward: exact\n"},
     ),
-    "methods of an unknown one": Case(('There is no method "opor"', 'Did you mean "opro"'), "methods opor"),
+    "methods of an unknown one": Case(('There is no method "oppro"', 'Did you mean "opro"'), "methods oppro"),
     "serve on no port": Case(("--port", "99999999"), "serve --port 99999999"),
     "serve on a word": Case(("--port", "http"), "serve --port http"),
 }
