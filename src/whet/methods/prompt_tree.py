@@ -38,13 +38,11 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
+from whet.search.archive import Candidate
 from whet.search.copies import copied_input
 from whet.search.edits import replace_region, text_in
-from whet.search.from_zero import leave_zero
-from whet.search.minibatch import minibatch, show_rollout
-from whet.search.plan import validate_finalists, validate_leader
-from whet.search.tree import Growth, PromptNode, fit_tree, grow
+from whet.search.minibatch import show_rollout
+from whet.search.tree import Growth, PromptNode, search_tree
 from whet.types import Example, Rollout
 from whet_client.prompt.slots import SLOT
 
@@ -91,30 +89,16 @@ async def prompt_tree(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
     """Tree search over sets of instructions; see the module."""
-    paths = config.iterations, config.width, config.depth
-    plan = fit_tree(run, env, paths, config.examples, finalists=config.finalists, asks=1)
-    archive = Archive()
-    await archive.validate(run, plan.env, [Candidate(start)])
-    train = minibatch(run.rng, env.train, plan.examples, balanced=True)
-    growth = Growth(env, archive, train)
-    root = await growth.plant(run, Candidate(start))
-    plan, firsts = await leave_zero(run, plan, archive, start, secrets, train)
-    tree = growth.tree(root, firsts, config.depth, config.least, config.c, flat=not config.tree)
     kinds = tuple(REQUESTS) if config.moves == "all" else (ADD,)
 
-    async def expand(run: Run, node: PromptNode) -> list[PromptNode]:
-        first, current = growth.number(plan.width), policy.adapted()
-        numbers = range(first, first + plan.width)
+    async def moves(run: Run, node: PromptNode, growth: Growth, width: int) -> list[list[Candidate]]:
+        first, current = growth.number(width), policy.adapted()
+        numbers = range(first, first + width)
         jobs = [(n, kinds[n % len(kinds)], node.errors(run, env, config.batch)) for n in numbers]
-        move = partial(make_move, env=env, policy=current, start=start, train=train, node=node)
-        children = await growth.children(run, node, await run.map(move, jobs))
-        await validate_leader(run, plan, archive, archive.top(1)[0])
-        return children
+        move = partial(make_move, env=env, policy=current, start=start, train=growth.train, node=node)
+        return await run.map(move, jobs)
 
-    await grow(run, tree, config.iterations, plan.rounds, expand)
-    return await validate_finalists(
-        run, plan, archive, [tree.best().candidate, *archive.top(config.finalists)]
-    )
+    return await search_tree(run, env, start, config, moves, secrets, asks=1)
 
 
 async def make_move(

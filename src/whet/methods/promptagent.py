@@ -44,12 +44,10 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
+from whet.search.archive import Candidate
 from whet.search.edits import text_in
-from whet.search.from_zero import leave_zero
-from whet.search.minibatch import minibatch, show_rollout
-from whet.search.plan import validate_finalists, validate_leader
-from whet.search.tree import Growth, PromptNode, fit_tree, grow
+from whet.search.minibatch import show_rollout
+from whet.search.tree import Growth, PromptNode, search_tree
 from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
@@ -93,30 +91,14 @@ async def promptagent(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
     """Monte Carlo tree search; see the module."""
-    paths = config.iterations, config.width, config.depth
-    plan = fit_tree(run, env, paths, config.examples, finalists=config.finalists, asks=2)
-    archive = Archive()
-    await archive.validate(run, plan.env, [Candidate(start)])
-    train = minibatch(run.rng, env.train, plan.examples, balanced=True)
-    growth = Growth(env, archive, train)
-    root = await growth.plant(run, Candidate(start))
-    plan, firsts = await leave_zero(run, plan, archive, start, secrets, train)
-    tree = growth.tree(root, firsts, config.depth, config.least, config.c, flat=not config.tree)
 
-    async def expand(run: Run, node: PromptNode) -> list[PromptNode]:
-        batches = [(i, node.errors(run, env, config.batch)) for i in range(plan.width)]
-        number, current = growth.number(plan.width), policy.adapted()
-        write = partial(
-            rewritten, env=env, policy=current, start=start, train=train, node=node, sample=number
-        )
-        children = await growth.children(run, node, await run.map(write, batches))
-        await validate_leader(run, plan, archive, archive.top(1)[0])
-        return children
+    async def rewrites(run: Run, node: PromptNode, growth: Growth, width: int) -> list[list[Candidate]]:
+        batches = [(i, node.errors(run, env, config.batch)) for i in range(width)]
+        number, current = growth.number(width), policy.adapted()
+        about = partial(rewritten, env=env, policy=current, start=start, train=growth.train)
+        return await run.map(partial(about, node=node, sample=number), batches)
 
-    await grow(run, tree, config.iterations, plan.rounds, expand)
-    return await validate_finalists(
-        run, plan, archive, [tree.best().candidate, *archive.top(config.finalists)]
-    )
+    return await search_tree(run, env, start, config, rewrites, secrets, asks=2)
 
 
 async def rewritten(

@@ -15,13 +15,15 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Protocol
 
 from whet.environments.environment import Environment
+from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.from_zero import FirstPrompt
-from whet.search.minibatch import answered, mistakes
-from whet.search.plan import SearchPlan, fit
+from whet.search.from_zero import Objections, leave_zero
+from whet.search.minibatch import answered, minibatch, mistakes
+from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
 
@@ -131,21 +133,42 @@ async def grow(run: Run, tree: Tree, iterations: int, expansions: int, expand: E
         tree.back_up(node)
 
 
+class TreeSettings(Protocol):
+    """The settings that every method has which grows a tree."""
+
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def least(self) -> int: ...
+    @property
+    def c(self) -> float: ...
+    @property
+    def examples(self) -> int: ...
+    @property
+    def tree(self) -> bool: ...
+    @property
+    def finalists(self) -> int: ...
+
+
 def fit_tree(
     run: Run,
     env: Environment,
-    paths: tuple[int, int, int],
-    examples: int,
+    settings: TreeSettings,
     *,
-    finalists: int,
     asks: float,
 ) -> SearchPlan:
-    """A plan for so many (iterations, children of an expansion, levels), `rounds` being the expansions.
+    """A plan for the paths of a tree, `rounds` being the expansions.
 
     Within a limit the width is cut, but not below 2, so that there are as many expansions as levels.
     """
-    iterations, width, depth = paths
-    plan = fit(run, env, iterations * depth, width, examples, finalists=finalists, asks=asks)
+    iterations, width, depth = settings.iterations, settings.width, settings.depth
+    plan = fit(
+        run, env, iterations * depth, width, settings.examples, finalists=settings.finalists, asks=asks
+    )
     total = plan.rounds * plan.width
     if total < iterations * depth * width:
         plan = replace(plan, width=max(1, min(width, max(min(2, total), total // depth))))
@@ -182,13 +205,6 @@ class Growth:
         self.archive.add(run, root.candidate)
         return root
 
-    def tree(
-        self, root: PromptNode, firsts: Sequence[FirstPrompt], depth: int, least: int, c: float, *, flat: bool
-    ) -> Tree:
-        """A tree whose root has prompts that were tried before any other as its children."""
-        root.children = [self.node(first.candidate, first.rollouts, root) for first in firsts]
-        return Tree(root, depth, least, c, flat)
-
     async def children(
         self, run: Run, parent: PromptNode, written: Sequence[Sequence[Candidate]]
     ) -> list[PromptNode]:
@@ -203,3 +219,42 @@ class Growth:
         for node in nodes:
             self.archive.add(run, node.candidate)
         return nodes
+
+
+Write = Callable[[Run, PromptNode, Growth, int], Awaitable[Sequence[Sequence[Candidate]]]]
+"""Writes prompts from a node, in so many families."""
+
+
+async def search_tree(
+    run: Run,
+    env: Environment,
+    start: Prompt,
+    settings: TreeSettings,
+    write: Write,
+    objections: Objections,
+    *,
+    asks: float,
+) -> Candidate:
+    """Grow a tree from `start`, whose nodes get as children what `write` makes of them; the best on validation examples.
+
+    `asks`: calls of the optimizer model that one new prompt takes. Prompts that leave a start which earns nothing become
+    children of the root.
+    """
+    plan = fit_tree(run, env, settings, asks=asks)
+    archive = Archive()
+    await archive.validate(run, plan.env, [Candidate(start)])
+    train = minibatch(run.rng, env.train, plan.examples, balanced=True)
+    growth = Growth(env, archive, train)
+    root = await growth.plant(run, Candidate(start))
+    plan, firsts = await leave_zero(run, plan, archive, start, objections, train)
+    root.children = [growth.node(first.candidate, first.rollouts, root) for first in firsts]
+    tree = Tree(root, settings.depth, settings.least, settings.c, flat=not settings.tree)
+
+    async def expand(run: Run, node: PromptNode) -> list[PromptNode]:
+        children = await growth.children(run, node, await write(run, node, growth, plan.width))
+        await validate_leader(run, plan, archive, archive.top(1)[0])
+        return children
+
+    await grow(run, tree, settings.iterations, plan.rounds, expand)
+    best = [tree.best().candidate, *archive.top(settings.finalists)]
+    return await validate_finalists(run, plan, archive, best)
