@@ -14,7 +14,7 @@ import pytest
 
 import whet
 from whet.errors import UsageError
-from whet.methods import opro
+from whet.methods import METHODS, get_method, opro
 from whet.task import ModelSpec
 from whet.testing import ConstantReward
 
@@ -207,6 +207,12 @@ def test_an_unknown_field_of_a_public_value_is_a_type_error_with_the_nearest_one
     with pytest.raises(TypeError) as caught:
         call()
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_unknown_setting_of_any_method_is_told_by_its_name(method: str) -> None:
+    with pytest.raises(TypeError, match='Config has no field "finalist"'):
+        get_method(method).config(finalist=1)
 
 
 def test_a_missing_field_stays_the_type_error_of_python() -> None:

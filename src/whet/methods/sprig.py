@@ -36,6 +36,7 @@ from statistics import fmean
 from typing import Literal
 
 from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
@@ -66,6 +67,7 @@ ENTRY = MethodEntry(
 Components = tuple[str, ...]
 
 
+@named_fields
 @dataclass(frozen=True)
 class Config:
     """Settings of SPRIG."""
