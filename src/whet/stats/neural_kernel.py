@@ -81,12 +81,7 @@ class NeuralProcess:
         """The variances at points, in units of the spread of the values: (m,)."""
         layers = self.network.layers(x)
         cross = kernel(layers, self.known) / self.scale
-        own = np.array(
-            [
-                kernel(*[tuple((a[i : i + 1], d[i : i + 1]) for a, d in layers)] * 2)[0, 0]
-                for i in range(len(x))
-            ]
-        )
+        own: Array = sum((a * a).sum(axis=1) * (d * d).sum(axis=1) for a, d in layers)
         spread: Array = np.maximum(
             own / self.scale - np.einsum("ij,jk,ik->i", cross, self.inverse, cross), 0.0
         )
