@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from whet.environments.environment import Environment
@@ -174,17 +175,12 @@ class Search:
         numbers: Sequence[int],
     ) -> list[Edited]:
         """New texts by the strategy, without those that the prompt refuses. The numbers tell the requests apart."""
-        make = self.play if self.config.strategy == "hs" else self.vary
-        made = await run.map(lambda branch, number: make(branch, rephrase, current, pool, number), numbers)
+        make = self.play if self.config.strategy == "hs" else partial(self.vary, current)
+        made = await run.map(lambda branch, number: make(branch, rephrase, pool, number), numbers)
         return list({one.candidate.id: one for one in made if one}.values())
 
     async def vary(
-        self,
-        run: Run,
-        rephrase: Rephrase | None,
-        current: Edited,
-        pool: Sequence[Edited],
-        number: int,
+        self, current: Edited, run: Run, rephrase: Rephrase | None, pool: Sequence[Edited], number: int
     ) -> Edited | None:
         """A neighbour of the current text or of a parent, or a child of two parents."""
         config, rng, first, second = self.config, run.rng, current, current
@@ -201,12 +197,7 @@ class Search:
         return self.edited(text, remember(deleted, chain), (first, second))
 
     async def play(
-        self,
-        run: Run,
-        rephrase: Rephrase | None,
-        current: Edited,
-        pool: Sequence[Edited],
-        number: int,
+        self, run: Run, rephrase: Rephrase | None, pool: Sequence[Edited], number: int
     ) -> Edited | None:
         """A text of segments, each as a random text of the memory has it, or edited."""
         pieces, deleted, parents = list[str](), tuple[str, ...](), list[Edited]()
