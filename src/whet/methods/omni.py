@@ -34,8 +34,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import affordable_rows, cut_validation, payable_rollouts
-from whet.search.stages import Stage, most_stages, share_of
-from whet.types import JSON
+from whet.search.stages import Stage, most_stages, record_stage, share_of
 
 ENTRY = MethodEntry(
     "omni",
@@ -110,15 +109,12 @@ async def omni(
         left = count - number
         method, leads = methods(name), best == archive.incumbent
         stage = Stage(branch, share_of(run.limits, spent, left * each, left), leads=leads, spent=spent)
-        await branch.effect("stage", recorded, [name, method.entry.version])
+        await record_stage(branch, name, method.entry.version)
         writes = {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs)
         result: Any = await method.coroutine(
             stage, env, policy if writes else None, best.prompt, configure(method, {})
         )
         return Candidate(result.prompt, (best.id,), name)
-
-    async def recorded() -> JSON:
-        return None
 
     for number in range(count):
         last = number == len(names)

@@ -41,7 +41,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.label_weights import Reweighted, WeightFit, deal
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
-from whet.search.stages import Stage, share_of
+from whet.search.stages import Stage, record_stage, share_of
 from whet.types import JSON, content_hash
 
 ENTRY = MethodEntry(
@@ -154,11 +154,8 @@ async def search_first(
     """What another method finds with all that is left but `kept` calls."""
     method, spent = methods(name), {"task": len(env.validation)}
 
-    async def recorded() -> JSON:
-        return None
-
     async def search(branch: Run, config: Any) -> Any:
-        await branch.effect("stage", recorded, [name, method.entry.version])
+        await record_stage(branch, name, method.entry.version)
         stage = Stage(branch, share_of(run.limits, spent, kept, 1), leads=True)
         return await method.coroutine(stage, env, None, start, config)
 

@@ -82,6 +82,15 @@ class Stage:
         self.run.log(name, value)
 
 
+async def record_stage(run: Run, name: str, version: int | None) -> None:
+    """Record that a stage runs a method in this version, so that a resume under another one is refused."""
+
+    async def nothing() -> JSON:
+        return None
+
+    await run.effect("stage", nothing, [name, version])
+
+
 def share_of(limits: Budget, spent: Mapping[str, int], kept: int, stages: int) -> Budget:
     """The limits on calls of the next of so many stages: an equal share of what is left, `kept` calls of the task model aside.
 
