@@ -37,7 +37,7 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import json_values, records
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
@@ -198,8 +198,7 @@ class StepWriter:
 
     def about(self) -> str:
         """The head of every question: the task and the instruction."""
-        known = setting(self.env.description, self.start)
-        return f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{self.base}\n</INSTRUCTION>"
+        return show_instruction(self.env.description, self.start, self.base)
 
 
 def book(replies: Sequence[str], steps: int, answers: int) -> dict[tuple[int, str], set[int]]:
@@ -223,7 +222,6 @@ KINDS = {
 }
 FOLLOW = "Follow these steps:"
 SHOWN = "An example that carries them out:"
-INSTRUCTION = "The instruction of a language model:"
 EXAMPLES = "Examples of its inputs, with what is wanted:"
 STEPS = "Write the steps that the model should follow to do this with any input of this kind, three to six short ones in order."
 WRONG = "With these steps the model answered wrongly:"

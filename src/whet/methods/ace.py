@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from whet.environments.environment import Environment
@@ -43,14 +42,11 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import json_values, list_items
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import objectionable
-from whet.search.edits import text_in
-from whet.search.from_zero import leave_zero
-from whet.search.lessons import LessonList
-from whet.search.minibatch import answered, infinite_batches, show_rollout
+from whet.search.lessons import LessonList, begin_lessons
+from whet.search.minibatch import answered, infinite_batches, next_rows, show_rollout
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -93,14 +89,10 @@ async def ace(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
     """A playbook that grows by additions; see the module."""
     plan = fit(run, env, config.steps, 1, config.batch, finalists=config.finalists, asks=2.0)
     archive, rows = Archive(), infinite_batches(run.rng, env.train)
-    await archive.validate(run, plan.env, [Candidate(start)])
-    plan, firsts = await leave_zero(run, plan, archive, start, secrets)
-    current = firsts[0].candidate if firsts else Candidate(start)
-    objections = partial(objectionable, secrets, env.train, start.source)
-    playbook = LessonList(start, text_in(start, current.prompt), config.most, objections)
+    plan, current, playbook = await begin_lessons(run, plan, archive, start, config.most, secrets)
     for step in range(plan.rounds + 1):
-        batch = {row.id: row for row in (next(rows) for _ in range(plan.examples))}
-        rollouts = await env.evaluate(run, current.prompt, list(batch.values()))
+        batch = next_rows(rows, plan.examples)
+        rollouts = await env.evaluate(run, current.prompt, batch)
         current = replace(current, score=mean_score(rollouts))
         archive.add(run, current)
         await validate_leader(run, plan, archive, archive.top(1)[0])
@@ -167,14 +159,15 @@ async def reflect(
     env: Environment,
     policy: LanguagePolicy,
     playbook: LessonList,
-    batch: dict[str, Example],
+    batch: Sequence[Example],
     groups: Sequence[Sequence[Rollout]],
     step: int,
 ) -> list[Reflection]:
     """One reflection for each group of answers."""
+    rows = {row.id: row for row in batch}
 
     async def one(branch: Run, at: int) -> list[Reflection]:
-        shown = [show_rollout(batch[rollout.example_id], rollout) for rollout in groups[at]]
+        shown = [show_rollout(rows[rollout.example_id], rollout) for rollout in groups[at]]
         question = "\n\n".join([about(env, playbook), ANSWERS, *shown, REFLECT])
         replies = await policy.write(branch, question, "REFLECTION", sample=step * 100 + at)
         return [Reflection.read(reply) for reply in replies]
@@ -211,12 +204,10 @@ async def curate(
 
 def about(env: Environment, playbook: LessonList) -> str:
     """The head of every question: the task, the instruction, the playbook."""
-    known = setting(env.description, playbook.start)
-    shown = f"{PLAYBOOK}\n{playbook.shown or NONE}"
-    return f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{playbook.base}\n</INSTRUCTION>\n\n{shown}"
+    instruction = show_instruction(env.description, playbook.start, playbook.base)
+    return f"{instruction}\n\n{PLAYBOOK}\n{playbook.shown or NONE}"
 
 
-INSTRUCTION = "The instruction of a language model:"
 PLAYBOOK = "The lessons that stand below it, with what is known about them:"
 NONE = "(none yet)"
 ANSWERS = "Answers of the model with this instruction and these lessons:"

@@ -40,8 +40,7 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probabili
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
-from whet.rl.language import TAG
+from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
@@ -255,8 +254,7 @@ class Operator:
 
     def tagged(self, instruction: Prompt, region: str | None) -> str:
         """The text of a region as a request shows it."""
-        text = text_in(self.start.focused(region), instruction) if region else ""
-        return f"<{TAG}>\n{text}\n</{TAG}>"
+        return in_tags(text_in(self.start.focused(region), instruction) if region else "")
 
     async def write(
         self, run: Run, shown: Sequence[str], request: str, place: int, base: Prompt, region: str | None

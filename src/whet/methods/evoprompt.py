@@ -39,8 +39,7 @@ from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
-from whet.rl.language import TAG
+from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
@@ -159,7 +158,7 @@ class _Operator:
         """The child that the model makes of a team; None where the reply is of no use."""
         place, team = job
         texts = [text_in(self.start, prompt) for prompt in team]
-        shown = [f"Instruction {name}:\n{_in_tags(text)}" for name, text in zip("ABCD", texts, strict=False)]
+        shown = [f"Instruction {name}:\n{in_tags(text)}" for name, text in zip("ABCD", texts, strict=False)]
         request = CROSS if self.config.algorithm == "ga" else DIFFER
         made = tuple(dict.fromkeys(prompt.id for prompt in team)), self.config.algorithm
         return await self._written(run, shown, request, place, texts[-1], made)
@@ -168,9 +167,7 @@ class _Operator:
         """A prompt of the first generation: a paraphrase of the start, or one induced from examples, by turns."""
         text, parents = text_in(self.start, self.start), (self.start.id,)
         if place % 2 == 0 or not self.config.induced:
-            return await self._written(
-                run, [_in_tags(text)], PARAPHRASE, place, text, (parents, "paraphrase")
-            )
+            return await self._written(run, [in_tags(text)], PARAPHRASE, place, text, (parents, "paraphrase"))
         examples = minibatch(run.rng, self.env.train, self.config.induced, balanced=True)
         shown = [EXAMPLES, *map(show_example, examples)]
         child = await self._written(run, shown, INDUCE, place, text, (parents, "induced"))
@@ -191,10 +188,6 @@ class _Operator:
         sample = self.sample + place
         prompts = await self.policy.rewrite(run, self.start, question, sample=sample, text=text)
         return next((Individual(Candidate(prompt, *made), None) for prompt in prompts), None)
-
-
-def _in_tags(text: str) -> str:
-    return f"<{TAG}>\n{text}\n</{TAG}>"
 
 
 PURPOSE = "You write instructions for a language model."

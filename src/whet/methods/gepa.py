@@ -56,8 +56,7 @@ from whet.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
-from whet.rl.language import TAG
+from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
@@ -401,7 +400,7 @@ async def reduce_drafts(
 
 def reduction(about: str, text: str, drafts: Sequence[str]) -> str:
     """The question to the optimizer: the instructions, several rewrites of them, the request."""
-    shown = "\n".join(f"<{TAG}>\n{draft}\n</{TAG}>" for draft in drafts)
+    shown = "\n".join(map(in_tags, drafts))
     return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{DRAFTS}\n{shown}\n\n{REDUCE}"
 
 

@@ -36,7 +36,7 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import json_values
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
@@ -118,7 +118,7 @@ async def make_plan(
 ) -> list[str]:
     """The planner's steps; one that names the whole task where it writes none."""
     examples = [show_example(row) for row in minibatch(run.rng, env.train, PLANNED, balanced=True)]
-    about = f"{setting(env.description, start)}{INSTRUCTION}\n\n<INSTRUCTION>\n{text_in(start, start)}\n</INSTRUCTION>"
+    about = show_instruction(env.description, start, text_in(start, start))
     question = "\n\n".join([about, EXAMPLES, *examples, f"{PLAN} {number}"])
     steps = await policy.write(run, question, "STEP", many=True)
     return steps[:number] or [WHOLE]
@@ -168,12 +168,10 @@ class Dialogue:
 
     def about(self) -> str:
         """The head of a question: the task and the instruction."""
-        known = setting(self.env.description, self.start)
-        return f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{self.text}\n</INSTRUCTION>"
+        return show_instruction(self.env.description, self.start, self.text)
 
 
 PLANNED = 4
-INSTRUCTION = "The instruction of a language model:"
 EXAMPLES = "Examples of its inputs, with what is wanted:"
 PLAN = (
     "Plan how to improve this instruction. Each step works on one side of the task, such as what to look at, what to do in "

@@ -38,7 +38,7 @@ from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import json_values
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
@@ -196,8 +196,7 @@ class Studio:
 
     def about(self) -> str:
         """The head of every question: the task and the instruction."""
-        known = setting(self.env.description, self.start)
-        return f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{self.base}\n</INSTRUCTION>"
+        return show_instruction(self.env.description, self.start, self.base)
 
 
 def selected_modules(reply: str) -> list[str]:
@@ -236,7 +235,6 @@ CRITICS = (
     "You are a user with unusual inputs. For what does no module provide? Write two sentences.",
 )
 SHOWN_ROWS = 4
-INSTRUCTION = "The instruction of a language model:"
 EXAMPLES = "Examples of its inputs, with what is wanted:"
 LIST = "A structured instruction can have these modules:"
 SELECT = 'Which of these does this task need? Write a JSON list of names: ["goal", "constraints"].'

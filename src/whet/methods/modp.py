@@ -38,7 +38,7 @@ from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
@@ -143,7 +143,6 @@ def meta_prompt(
 ) -> str:
     """The question to the optimizer: the instruction, where it stands on every objective, the worst rows, the change."""
     text = text_in(start, parent.candidate.prompt)
-    known = setting(env.description, start)
     means = [f"- {i.name}: {show_size(parent.means[i.name])}, {describe_direction(i)}" for i in aims.items]
     examples = {example.id: example for example in rows}
     worst = sorted(parent.rollouts, key=lambda r: aims.worths([r])[aim.name])[:shown]
@@ -152,7 +151,7 @@ def meta_prompt(
         for r in worst
     ]
     parts = [
-        f"{PURPOSE}\n\n{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>",
+        f"{PURPOSE}\n\n{show_instruction(env.description, start, text, INSTRUCTION)}",
         "\n".join([STANDS, *means]),
         *([WORST, *seen] if seen else []),
         f"{CHANGE} {aim.name} ({describe_direction(aim)}). {KEEP}",

@@ -36,7 +36,7 @@ from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.answer_duels import ASKS, duel, what_is_wanted, without_reward
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -192,9 +192,8 @@ def within(config: Config, plan: SearchPlan) -> Config:
 def mutation(env: Environment, start: Prompt, text: str, requirements: str, number: int) -> str:
     """The question to the model: the task, the requirements, the prompt, the request of the number's turn."""
     required = [f"{REQUIRED}\n{requirements.strip()}"] if requirements.strip() else []
-    about = f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}"
-    shown = f"<INSTRUCTION>\n{text}\n</INSTRUCTION>"
-    return "\n\n".join([about, shown, *required, REQUESTS[number % len(REQUESTS)]])
+    shown = show_instruction(env.description, start, text, INSTRUCTION)
+    return "\n\n".join([PURPOSE, shown, *required, REQUESTS[number % len(REQUESTS)]])
 
 
 PURPOSE = "You improve the instruction of a language model. Nobody knows the right answers."

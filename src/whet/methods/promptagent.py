@@ -42,7 +42,7 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, in_tags, show_instruction
 from whet.run import Run
 from whet.search.archive import Candidate
 from whet.search.edits import text_in
@@ -117,12 +117,12 @@ async def rewritten(
     wrong = any(rollout.reward < env.reward.high for rollout in batch)
     texts = [text_in(start, one.candidate.prompt) for one in node.path]
     shown = [show_rollout(rows[rollout.example_id], rollout) for rollout in batch]
-    head = f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}"
-    about = [f"{head}\n\n<INSTRUCTION>\n{texts[-1]}\n</INSTRUCTION>", FAILED if wrong else SUCCEEDED, *shown]
+    instruction = show_instruction(env.description, start, texts[-1], INSTRUCTION)
+    about = [PURPOSE, instruction, FAILED if wrong else SUCCEEDED, *shown]
     question = "\n\n".join([*about, CRITICISE if wrong else PRAISE])
     feedback = await policy.write(run, question, "FEEDBACK", sample=sample + number)
-    way = [f"<INSTRUCTION>\n{text}\n</INSTRUCTION>" for text in texts[:-1]]
-    parts = [*about, SAID, *feedback, *([TRAJECTORY, *way] if way else []), REWRITE]
+    way = [TRAJECTORY, *map(in_tags, texts[:-1])] if node.parent else []
+    parts = [*about, SAID, *feedback, *way, REWRITE]
     request = "\n\n".join(parts)
     n, parent = len(feedback), node.candidate.id
     written = await policy.rewrite(run, start, request, n, sample=sample + number, text=texts[-1])

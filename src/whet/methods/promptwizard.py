@@ -38,7 +38,7 @@ from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate, preference
 from whet.search.copies import copied_input
@@ -220,12 +220,9 @@ class Wizard:
 
     def about(self) -> str:
         """The head of every question: the task and the instruction."""
-        text = text_in(self.start, self.instruction)
-        known = setting(self.env.description, self.start)
-        return f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>"
+        return show_instruction(self.env.description, self.start, text_in(self.start, self.instruction))
 
 
-INSTRUCTION = "The instruction of a language model:"
 MUTATE = "Write a variant of this instruction that asks for the same. Think of the task in this way:"
 STYLES = (
     "How could it be made simpler?",

@@ -42,7 +42,7 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.bandits import Rule, select
@@ -161,8 +161,7 @@ class _Editor:
 
     def about(self, text: str) -> str:
         """The head of every question: the task, what surrounds the instruction, the instruction."""
-        known = setting(self.env.description, self.start)
-        return f"{PURPOSE}\n\n{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>"
+        return f"{PURPOSE}\n\n{show_instruction(self.env.description, self.start, text, INSTRUCTION)}"
 
 
 def within(config: Config, share: SearchPlan) -> Config:

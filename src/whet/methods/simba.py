@@ -39,7 +39,7 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
@@ -311,7 +311,7 @@ def introspection(about: str, text: str, example: Example, best: Rollout, worst:
     """The question to the optimizer: the instruction, a good and a bad answer to one input, the request."""
     good, bad = (show_rollout(example, rollout) for rollout in (best, worst))
     shown = f"{GOOD}\n\n<ANSWER>\n{good}\n</ANSWER>\n\n{BAD}\n\n<ANSWER>\n{bad}\n</ANSWER>"
-    return f"{about}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>\n\n{shown}\n\n{REQUEST}"
+    return f"{about}{INSTRUCTION}\n\n{in_tags(text)}\n\n{shown}\n\n{REQUEST}"
 
 
 BEST = 6

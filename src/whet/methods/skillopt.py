@@ -50,7 +50,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import answered, infinite_batches, minibatch, show_rollout
+from whet.search.minibatch import answered, infinite_batches, minibatch, next_rows, show_rollout
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout
 
@@ -168,9 +168,9 @@ class SkillTraining:
     async def step(self, run: Run, limit: int, number: int) -> tuple[Skill, list[AnchoredEdit]]:
         """The skill after the best edits that analysts of a batch propose, and these edits."""
         env, prompt = self.plan.env, self.skill.prompt(self.start) or self.start
-        batch = [next(self.batches) for _ in range(min(self.plan.examples, len(env.train)))]
+        batch = next_rows(self.batches, min(self.plan.examples, len(env.train)))
         rows = {row.id: row for row in batch}
-        rollouts = answered(await env.evaluate(run, prompt, list(rows.values())))
+        rollouts = answered(await env.evaluate(run, prompt, batch))
         failed = [r for r in rollouts if r.reward < env.reward.high]
         passed = [r for r in rollouts if r.reward >= env.reward.high]
         asks = self.config.analysts
@@ -186,7 +186,7 @@ class SkillTraining:
             question = "\n\n".join([*self.about(), heading, *shown, REQUEST + str(limit), SCHEMA])
             replies = await self.policy.write(branch, question, "EDITS", sample=number * 100 + at)
             read = [read_edit(one) for reply in replies for one in operations_or_lines(reply, APPEND)]
-            return [edit for edit in read if edit is not None and self.admits(edit)][:limit]
+            return [edit for edit in read if edit is not None and self.admits(edit.text)][:limit]
 
         proposals = await run.map(analyse, range(len(groups)))
         return self.edited(run, rank_edits(proposals), limit)
@@ -202,9 +202,9 @@ class SkillTraining:
         run.log("edits", {"limit": limit, "proposed": len(edits), "made": len(made)})
         return skill, made
 
-    def admits(self, edit: AnchoredEdit) -> bool:
-        """Whether an edit copies no single input and holds nothing private."""
-        return not objectionable(secrets, self.plan.env.train, self.start.source, edit.text)
+    def admits(self, text: str) -> bool:
+        """Whether a new text copies no single input and holds nothing private."""
+        return not objectionable(secrets, self.plan.env.train, self.start.source, text)
 
     async def gate(self, run: Run, new: Skill, edits: Sequence[AnchoredEdit], operator: str) -> None:
         """Score a new skill and take it where it is strictly better; else remember its edits."""
@@ -228,7 +228,7 @@ class SkillTraining:
     async def slow_update(self, run: Run, first: Skill, number: int) -> Skill:
         """The skill with new guidance, from rows that the first and the last skill of the epoch answered; with it come notes."""
         env, size = self.plan.env, max(1, self.plan.examples // 2)
-        rows = list({row.id: row for row in (next(self.batches) for _ in range(size))}.values())
+        rows = next_rows(self.batches, size)
         prompts = [skill.prompt(self.start) or self.start for skill in (first, self.skill)]
         olds, news = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, rows), prompts)
         shown = [
@@ -244,7 +244,7 @@ class SkillTraining:
         notes = await self.policy.write(run, f"{head}\n\n{NOTES}", "NOTES", sample=sample)
         texts = await self.policy.write(run, f"{head}\n\n{GUIDANCE}", "GUIDANCE", sample=sample)
         self.notes = notes[0] if notes else self.notes
-        guidance = [text for text in texts if self.admits(AnchoredEdit("append", text))]
+        guidance = [text for text in texts if self.admits(text)]
         return replace(self.skill, guidance=guidance[0]) if guidance else self.skill
 
     def about(self) -> list[str]:

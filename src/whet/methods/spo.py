@@ -38,7 +38,7 @@ from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.answer_duels import ASKS, duel, what_is_wanted, without_reward
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -98,7 +98,6 @@ async def spo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
         for prompt in [one for one in written if one != best]:
             others = await silent.evaluate(run, prompt, rows)
             spans = [slice(at, at + config.questions) for at in range(0, len(rows), config.questions)]
-
             pairs = [(rows[span], others[span], answers[span]) for span in spans]
             judge = partial(duel, policy=policy, about=wanted, sample=number)
             won = fmean(await run.map(judge, pairs))
@@ -127,14 +126,13 @@ def modification(
     env: Environment, start: Prompt, best: Prompt, config: Config, rows: list[Example], answers: list[Rollout]
 ) -> str:
     """The question to the optimizer: the task, the requirements, the best prompt, its answers, the request."""
-    about = f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}"
     shown = [
         f"Input: {shorten(row.user_text, LONGEST)}\nAnswered: {shorten(answer.output, LONGEST)}"
         for row, answer in zip(rows, answers, strict=True)
     ]
     required = [f"{REQUIRED}\n{config.requirements.strip()}"] if config.requirements.strip() else []
-    instruction = f"<INSTRUCTION>\n{text_in(start, best)}\n</INSTRUCTION>"
-    return "\n\n".join([about, instruction, ANSWERS, *shown, *required, REQUEST])
+    instruction = show_instruction(env.description, start, text_in(start, best), INSTRUCTION)
+    return "\n\n".join([PURPOSE, instruction, ANSWERS, *shown, *required, REQUEST])
 
 
 ENOUGH, LONGEST = 5, 1500

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import fmean
 from typing import Literal
 
@@ -38,14 +37,11 @@ from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import objectionable
-from whet.search.edits import text_in
-from whet.search.from_zero import leave_zero
-from whet.search.lessons import LessonList
-from whet.search.minibatch import answered, gains, infinite_batches, mistakes, show_rollout
+from whet.search.lessons import LessonList, begin_lessons
+from whet.search.minibatch import answered, gains, infinite_batches, mistakes, next_rows, show_rollout
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -90,14 +86,10 @@ async def tips(
     """Tips that stay while they help; see the module."""
     plan = fit(run, env, config.rounds, 3, config.batch, finalists=config.finalists, asks=1 / 3, least=3)
     archive, rows, effects = Archive(), infinite_batches(run.rng, env.train), dict[str, list[float]]()
-    await archive.validate(run, plan.env, [Candidate(start)])
-    plan, firsts = await leave_zero(run, plan, archive, start, secrets)
-    current = firsts[0].candidate if firsts else Candidate(start)
-    objections = partial(objectionable, secrets, env.train, start.source)
-    known = LessonList(start, text_in(start, current.prompt), config.most, objections)
+    plan, current, known = await begin_lessons(run, plan, archive, start, config.most, secrets)
     for number in range(plan.rounds):
         policy = policy.adapted()
-        batch = list({row.id: row for row in (next(rows) for _ in range(plan.examples))}.values())
+        batch = next_rows(rows, plan.examples)
         rollouts = await env.evaluate(run, current.prompt, batch)
         archive.add(run, replace(current, score=mean_score(rollouts)))
         await leave_one_out(run, env, known, number, batch, rollouts, effects)
@@ -173,14 +165,11 @@ async def write_tips(
         for heading, some in ((BAD, bad), (GOOD, good))
         if some
     ]
-    head = (
-        f"{setting(env.description, known.start)}{INSTRUCTION}\n\n<INSTRUCTION>\n{known.base}\n</INSTRUCTION>"
-    )
+    head = show_instruction(env.description, known.start, known.base)
     question = "\n\n".join([head, f"{TIPS}\n{known.shown or NONE}", *blocks, f"{REQUEST} {config.new}"])
     return (await policy.write(run, question, "TIP", sample=number, many=True))[: config.new]
 
 
-INSTRUCTION = "The instruction of a language model:"
 TIPS = "The tips that stand below it:"
 NONE = "(none yet)"
 BAD = "With these the model did badly here:"

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from whet.environments.environment import Environment
 from whet.errors import named_fields
@@ -38,15 +37,12 @@ from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.principles import operations_or_lines
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import objectionable
-from whet.search.edits import text_in
-from whet.search.from_zero import leave_zero
-from whet.search.lessons import LessonList
-from whet.search.minibatch import answered, infinite_batches, show_answer, show_example
+from whet.search.lessons import LessonList, begin_lessons
+from whet.search.minibatch import answered, infinite_batches, next_rows, show_answer, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -96,14 +92,10 @@ async def training_free_grpo(
         run, env, config.steps, config.group, config.queries, finalists=config.finalists, asks=each, least=2
     )
     archive, rows = Archive(), infinite_batches(run.rng, env.train)
-    await archive.validate(run, plan.env, [Candidate(start)])
-    plan, firsts = await leave_zero(run, plan, archive, start, secrets)
-    current = firsts[0].candidate if firsts else Candidate(start)
-    objections = partial(objectionable, secrets, env.train, start.source)
-    experiences = LessonList(start, text_in(start, current.prompt), config.most, objections)
+    plan, current, experiences = await begin_lessons(run, plan, archive, start, config.most, secrets)
     for step in range(plan.rounds):
         policy = policy.adapted()
-        queries = list({row.id: row for row in (next(rows) for _ in range(plan.examples))}.values())
+        queries = next_rows(rows, plan.examples)
         groups = await sample_groups(run, env, current.prompt, queries, plan.width, step, config.temperature)
         current = replace(current, score=mean_score([rollout for group in groups for rollout in group]))
         archive.add(run, current)
@@ -195,12 +187,10 @@ async def update(
 
 def about(env: Environment, experiences: LessonList) -> str:
     """The head of every question: the task, the instruction, the experiences."""
-    known = setting(env.description, experiences.start)
-    text = f"{known}{INSTRUCTION}\n\n<INSTRUCTION>\n{experiences.base}\n</INSTRUCTION>"
-    return f"{text}\n\n{EXPERIENCES}\n{experiences.shown or NONE}"
+    instruction = show_instruction(env.description, experiences.start, experiences.base)
+    return f"{instruction}\n\n{EXPERIENCES}\n{experiences.shown or NONE}"
 
 
-INSTRUCTION = "The instruction of a language model:"
 EXPERIENCES = "The lessons that stand below it:"
 NONE = "(none yet)"
 GROUPS = "The model answered each of these inputs several times, better and worse:"

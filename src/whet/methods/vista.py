@@ -39,7 +39,7 @@ from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, setting, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
@@ -224,7 +224,7 @@ class Asker:
         """Prompts, each rewritten against one hypothesis, with its label."""
         rows = {row.id: row for row in self.batch}
         text = text_in(self.start, parent.prompt)
-        about = f"{setting(self.env.description, self.start)}{INSTRUCTION}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>"
+        about = show_instruction(self.env.description, self.start, text)
         shown = [show_rollout(rows[r.example_id], r) for r in wrong[: self.config.shown]]
         wanted = "\n".join(f"{i}. {label}" for i, label in enumerate(labels, 1))
         known = [f"{TRACE}\n{trace}"] if trace else []
@@ -271,7 +271,6 @@ CLASSES = (
 )
 FREE = "free: any cause, the less usual the better"
 RESTART = "restart"
-INSTRUCTION = "The instruction of a language model:"
 FAILED = "With this instruction the model failed on these inputs:"
 TRACE = "Causes that were repaired so far, each with the change of the score that followed:"
 CAUSES = "Causes to consider, one hypothesis for each, in this order:"

@@ -43,7 +43,7 @@ from whet.instructions.neighbours import trigrams
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, setting
+from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.language import TAG
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -220,9 +220,9 @@ async def write_pool(
 
     async def write(branch: Run, job: tuple[int, Sequence[Example]]) -> list[str]:
         number, rows = job
-        about = f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}"
-        shown = [f"<{TAG}>\n{start.region_text().strip()}\n</{TAG}>", EXAMPLES, *map(show_example, rows)]
-        question = "\n\n".join([about, *shown, f"Write {config.per_call} {REQUEST}"])
+        about = show_instruction(env.description, start, start.region_text().strip(), INSTRUCTION)
+        shown = [EXAMPLES, *map(show_example, rows), f"Write {config.per_call} {REQUEST}"]
+        question = "\n\n".join([PURPOSE, about, *shown])
         return await policy.write(branch, question, TAG, sample=number, many=True)
 
     texts = dict.fromkeys(text for reply in await run.map(write, jobs) for text in reply)

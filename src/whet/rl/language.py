@@ -149,7 +149,7 @@ class LanguagePolicy:
 
     async def rephrase(self, run: Run, text: str, part: str, *, sample: int = 0) -> list[str]:
         """Wordings that could stand in the place of a part of a text; none when the reply was of no use."""
-        question = f"{REPHRASE}\n\n<INSTRUCTION>\n{text}\n</INSTRUCTION>\n\n{WHICH}\n{part}"
+        question = f"{INSTRUCTION}\n\n{in_tags(text)}\n\n{WHICH}\n{part}"
         return await self.write(run, question, "WORDING", sample=sample, many=True)
 
     async def _replies(
@@ -295,6 +295,16 @@ def setting(description: str, start: Prompt, name: str | None = None) -> str:
     return "".join(f"{part}\n\n" for part in parts)
 
 
+def show_instruction(description: str, start: Prompt, text: str, heading: str | None = None) -> str:
+    """What an improver of `start` should know (`setting`), and under a heading its text as it is now."""
+    return f"{setting(description, start)}{heading or INSTRUCTION}\n\n{in_tags(text)}"
+
+
+def in_tags(text: str) -> str:
+    """A text as a question shows it: between the tags of an instruction."""
+    return f"<{TAG}>\n{text}\n</{TAG}>"
+
+
 def _own(start: Prompt, shown: str, text: str, question: str) -> str:
     """A written text without what stands around the editable region already: the rest of the prompt around the markers of its
     fence, lines that carry its slots, lines at either end that hold nothing but such a slot. Raises EditRejected for a slot of
@@ -372,7 +382,7 @@ def _slot_note(text: str) -> str:
 TASK = "What the model is used for:"
 EDITABLE = "[INSTRUCTION]"
 SURROUNDINGS = f"The instruction is a part of this prompt, in the place of {EDITABLE}. The rest of the prompt stays as it is:"
-REPHRASE = "The instruction of a language model:"
+INSTRUCTION = "The instruction of a language model:"
 WHICH = "Write five other wordings of this part of it. Each must fit in its place:"
 _ONLY = "Write only the new instruction."
 _UNREAD = "Your last reply could not be read:"

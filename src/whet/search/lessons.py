@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from whet.prompt import Prompt
-from whet.search.copies import comparable
-from whet.search.edits import replace_region
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.copies import comparable, objectionable
+from whet.search.edits import replace_region, text_in
+from whet.search.from_zero import Objections, leave_zero
+from whet.search.plan import SearchPlan
 
 HEAD = "Lessons:"
 LONGEST = 600
@@ -119,6 +124,21 @@ class LessonList:
 
     def _if_fit(self, line: str, changed: LessonList) -> LessonList:
         return self if self.objections(line) or changed.prompt is None else changed
+
+
+async def begin_lessons(
+    run: Run, plan: SearchPlan, archive: Archive, start: Prompt, most: int, objections: Objections
+) -> tuple[SearchPlan, Candidate, LessonList]:
+    """Where a search for lessons begins: at the validated start, or at the prompt by which it leaves a start that earns nothing.
+
+    The plan less what that took, the candidate, and no lessons behind its text. A lesson that copies a single training input,
+    or to which there are `objections`, will not be taken in.
+    """
+    await archive.validate(run, plan.env, [Candidate(start)])
+    plan, firsts = await leave_zero(run, plan, archive, start, objections)
+    current = firsts[0].candidate if firsts else Candidate(start)
+    unfit = partial(objectionable, objections, plan.env.train, start.source)
+    return plan, current, LessonList(start, text_in(start, current.prompt), most, unfit)
 
 
 def _line(text: object) -> str:

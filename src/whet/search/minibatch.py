@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from whet.errors import show_size
 from whet.stats.paired import p_value
@@ -36,6 +37,11 @@ def infinite_batches(rng: random.Random, examples: Sequence[Example]) -> Iterato
     """Examples without end: each pass over them in an order of its own."""
     while True:
         yield from rng.sample(list(examples), len(examples))
+
+
+def next_rows(rows: Iterator[Example], k: int) -> list[Example]:
+    """The next k of the rows; one that comes again within them is there once."""
+    return list({row.id: row for row in islice(rows, k)}.values())
 
 
 def deal_twice(rng: random.Random, rows: Sequence[Example], k: int) -> list[list[Example]]:
