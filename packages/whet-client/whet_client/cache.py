@@ -145,7 +145,7 @@ class Prompts:
         return entry
 
     def _wait(self, entry: _Entry, error: Exception) -> None:
-        """Say when it is worth asking again: after an answer that says no, as after any answer; else later each time."""
+        """Set the time to ask again: after `fresh` seconds where the server says that there is none, else later with each failure."""
         if isinstance(error, NotFound):
             entry.failures, pause = 0, self._fresh
         else:

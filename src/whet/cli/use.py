@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from whet.cli.common import emit, examples, json_option, say, visible, warn
+from whet.cli.common import emit, examples, json_option, say, warn
 from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
 from whet.reporting import is_limited
@@ -82,8 +82,8 @@ def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool,
         click.echo(prompt.plain, nl=False)
     else:
         means = (f"{key} {show_size(value['mean'])}" for key, value in point["validation"].items())
-        click.echo(visible(f"{values['task']} · best in {name} on validation: {', '.join(means)}"))
-        click.echo(f"\n{visible(prompt.plain).rstrip()}\n")
+        say(f"{values['task']} · best in {name} on validation: {', '.join(means)}")
+        say(f"\n{prompt.plain.rstrip()}\n")
     if broken := [key for key, one in point["validation"].items() if not one.get("holds", True)]:
         warn(
             f"no prompt of the front meets all demands on validation; this one breaks that of {', '.join(broken)}.",

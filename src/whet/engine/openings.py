@@ -91,15 +91,6 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Member:
-    """A run of a family of so many tests."""
-
-    family: str
-    run: str
-    tests: int
-
-
-@dataclass(frozen=True)
 class SealedTestLedger:
     """The ledger of the user."""
 
@@ -186,10 +177,10 @@ class SealedTestLedger:
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", looked)
         return self.open(name, alpha, sealed) if opened or compares else None
 
-    def foresee_look(self, task: Task, split: str) -> dict[str, dict[str, float]]:
-        """The opening that a `look` at a split would add, as a plan says it; nothing is written. Empty where there is none, or
-        where the ledger cannot be read."""
-        prompt, hashes = task.prompt.names, row_hashes(task.test if split == "test" else ())
+    def foresee_look(self, task: Task) -> dict[str, dict[str, float]]:
+        """The opening that a `look` at the test rows would add, as a plan says it; nothing is written. Empty where there is none,
+        or where the ledger cannot be read."""
+        prompt, hashes = task.prompt.names, row_hashes(task.test)
         try:
             path = state_folder() / LEDGER
             if not path.exists():

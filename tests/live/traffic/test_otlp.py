@@ -351,9 +351,9 @@ def test_openinference_annotations_are_about_span_trace_and_session() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "told"),
     [
-        ("rating", [4, 9], '"rating" is 9 in this request, which is not on stars from 1 to 5. State the `scale` in each row'),
+        ("rating", [4, 9], '"rating" is 9 in this request; expected: stars from 1 to 5. State the `scale` in each row'),
         ("rating", [0.5], '"rating" is 0.5 in this request'),
-        ("user_feedback", [-1, 0], '"user_feedback" is 0 beside -1 in this request, which is not a thumb (1, and 0 or -1).'),
+        ("user_feedback", [-1, 0], '"user_feedback" is 0 beside -1 in this request; expected: thumbs (1, and 0 or -1).'),
         ("thumbs", [1, 3], '"thumbs" is 3 in this request'),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A prompt as a document: messages with slots and editable regions. `whet.prompt` has what is done with it besides."""
+"""A prompt as a document: messages with slots and editable regions. `whet.prompt` adds managed instructions and diffs."""
 
 from __future__ import annotations
 

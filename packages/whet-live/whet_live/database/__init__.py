@@ -7,13 +7,6 @@ since 1970-01-01 UTC (`now`, `iso`). Ids are UUIDv7 texts (`new_id`), which sort
 
 from __future__ import annotations
 
-from whet.errors import UsageError
-
-try:
-    import sqlalchemy as _sqlalchemy  # noqa: F401 - says at once, and in one line, what is missing
-except ImportError as missing:
-    raise UsageError("This needs sqlalchemy. Install it with: pip install 'whet[online]'") from missing
-
 from whet_client.ids import iso, microseconds, new_id, now
 from whet_live.database.access_tables import server_address, sessions, tokens, users
 from whet_live.database.columns import Json, RowNumber, When, metadata

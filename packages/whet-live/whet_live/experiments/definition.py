@@ -41,7 +41,7 @@ class Metric:
     outcome is the mean (or the first, or the largest) of the values that arrive within `window` seconds of its
     first exposure; it is settled when the window has closed, and later values are counted but not used.
     `missing` is the value of a unit without an outcome; None leaves such units out. What a definition in JSON leaves
-    out follows from the name (`natural`). `reward`, with the name `behaviour` only, is the fitted reward that gives the
+    out follows from the name (`defaults_of`). `reward`, with the name `behaviour` only, is the fitted reward that gives the
     values; None until an experiment is created (`behaviour.with_reward`).
     """
 
@@ -308,7 +308,7 @@ def _check(one: Definition) -> None:
     versions = one.versions
     _must(
         2 <= len(versions) <= MOST_ARMS,
-        f"This has {quantity(len(versions), 'arm')}; 2 to {MOST_ARMS} are possible.",
+        f"The experiment has {quantity(len(versions), 'arm')}; 2 to {MOST_ARMS} are possible.",
     )
     _must(len(set(versions)) == len(versions), f"The arms name a version twice: {versions}.")
     _must(min(versions) >= 1, f"The arms are versions {versions}; versions count from 1.")

@@ -1,6 +1,6 @@
 """What a model reads in rows of feedback: which requirements each row holds, and whether a row alone holds one.
 
-The values here are what is remembered of it. The steps (`read_rows`, `confirm_votes`) need a run and nothing else, so that
+The values here are what is remembered of it. The steps (`read_comments`, `confirm_votes`) need a run and nothing else, so that
 they work without a database.
 """
 

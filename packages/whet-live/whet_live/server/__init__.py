@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "Role", "ServeOptions", "User", "link_with", "quotas", "serve"]
 
-NEEDS = ("sqlalchemy", "alembic", "starlette", "uvicorn", "httptools", "msgspec", "prometheus_client")
-
-for _name in NEEDS:
+for _name in ("starlette", "uvicorn", "httptools", "prometheus_client"):
     if find_spec(_name) is None:
-        raise UsageError(f"The server needs {_name}. Install it with: pip install 'whet[server]'")
+        raise UsageError(f"The server needs {_name}. Install it with: pip install 'whet[live]'")
 
 __getattr__ = lazy(
     __name__,

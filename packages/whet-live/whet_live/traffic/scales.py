@@ -86,7 +86,7 @@ def settle(
     """Feedback of files, each with its place, and a note about each scale.
 
     `stated` are scales by column or metric; the others follow from all numbers of a column. Raises UsageError for a column
-    whose scale its numbers leave open, for a number outside a stated scale, and for a stated column that there is none of.
+    whose scale its numbers leave open, for a number outside a stated scale, and for a stated column without numbers.
     """
     columns: dict[str, list[tuple[str, RawFeedback]]] = {}
     for where, one in rows:
@@ -180,7 +180,7 @@ def settle_batch(rows: Sequence[tuple[str, RawFeedback]]) -> list[Feedback | Usa
     """Feedback of one request, each with its place, and in the place of what cannot be used the reason.
 
     A request shows too few numbers to know a scale by. So the name decides: thumbs are 1 and 0 or -1, stars 1 to 5. Where
-    one number of a request is none of these, all under its name are refused that state no scale.
+    one number under a name does not fit, every row with that name is refused that states no scale.
     """
     values: dict[str, set[float]] = {}
     for _, one in rows:
@@ -196,13 +196,8 @@ def _settle_one(where: str, one: RawFeedback, values: set[float]) -> Feedback | 
         if one.scale is not None:
             scale, values = parse_scale(one.scale, f"{where}: scale"), {one.feedback.value}
         else:
-            scale = (
-                RatingScale("thumb")
-                if one.column in THUMBS
-                else _FIVE
-                if one.column in STARS
-                else RatingScale("score")
-            )
+            name = "thumbs" if one.column in THUMBS else "stars" if one.column in STARS else "score"
+            scale = _NAMED[name]
     except UsageError as error:
         return error
     outside = next((f"{value:g}" for value in sorted(values) if not scale.holds(value)), "")
@@ -210,7 +205,6 @@ def _settle_one(where: str, one: RawFeedback, values: set[float]) -> Feedback | 
         outside = "0 beside -1"
     if not outside:
         return scale.apply(one)
-    expected = "a thumb (1, and 0 or -1)" if scale.kind == "thumb" else f"on {scale}"
-    return UsageError(
-        f'{where}: "{one.column}" is {outside} in this request, which is not {expected}. State the `scale` in each row: {_FORMS}.'
-    )
+    expected = "thumbs (1, and 0 or -1)" if scale.kind == "thumb" else scale
+    remedy = "Correct one of them." if one.scale is not None else f"State the `scale` in each row: {_FORMS}."
+    return UsageError(f'{where}: "{one.column}" is {outside} in this request; expected: {expected}. {remedy}')

@@ -65,7 +65,7 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     and OpenInference annotations are feedback, about the span, its trace (an episode) or its session. Ids follow the
     spans, so that an exporter may repeat a request. Texts longer than what is kept are cut, and their names stand in
     `metadata.cut`. Raises Unsupported (415) for a type that cannot be read, and UsageError (400) for a body that is
-    no such request; answer those with `refusal`.
+    no such request; answer those with `failure_body`.
     """
     kind = media_type(content_type)
     if signal not in SIGNALS:
