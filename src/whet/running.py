@@ -497,8 +497,7 @@ async def evaluate_task(
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
     foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split], known)
     foreseen |= {"models": dict(plan.addresses), **assembly.gaps}
-    if split == "test":
-        foreseen |= SealedTestLedger().foresee_look(task)
+    foreseen |= SealedTestLedger().foresee_look(task) if split == "test" else {}
     progress = progress or Progress()
     progress.planned(foreseen)
     if opts.dry_run:

@@ -145,7 +145,7 @@ class Prompts:
         return entry
 
     def _wait(self, entry: _Entry, error: Exception) -> None:
-        """Set the time to ask again: after `fresh` seconds where the server says that there is none, else later with each failure."""
+        """Set the time to ask again: after `fresh` seconds where the server knows no such label, else later each time."""
         if isinstance(error, NotFound):
             entry.failures, pause = 0, self._fresh
         else:

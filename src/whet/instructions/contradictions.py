@@ -22,8 +22,8 @@ from whet.run import Run
 @dataclass
 class Contradictions:
     """`pairs` are instructions that contradict each other, with how often the model said so. `rivals` came in the place of their
-    contrary, to which that share of answers objected; infinite for one that came back, which stays. `named` was logged. Nothing is
-    replaced any more at the `ending`."""
+    contrary, to which that share of answers objected; infinite for one that came back, which stays. `named` was logged. Nothing
+    is replaced any more at the `ending`."""
 
     effects: Effects
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
