@@ -21,6 +21,7 @@ from whet_client.errors import UsageError as UsageError
 from whet_client.errors import WhetError as WhetError
 from whet_client.errors import did_you_mean as did_you_mean
 from whet_client.errors import named_fields as named_fields
+from whet_client.errors import near_word as near_word
 from whet_client.errors import parameter as parameter
 from whet_client.errors import spelling as spelling
 from whet_client.errors import task_setting as task_setting

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.instructions.optimizer import critiques, entry, form, numbered, run_with
 
+from whet.instructions.answers import Requirement
 from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.manager import InstructionManager
-from whet.instructions.recheck import MISREAD
+from whet.instructions.recheck import MISREAD, Rechecks
 from whet.prompt import Prompt
 
 START = Prompt.parse("You build pages.\n<!-- whet:begin -->\n<!-- whet:end -->")
@@ -68,9 +69,19 @@ async def test_a_critique_behind_several_instructions_is_not_read_again_for_each
     await manager.step(run, judged(both), 3, "now")
     run, optimizer = run_with(lambda stage, text: reader(text, False) if stage == "read" else {})
     await manager.step(run, judged(f"{both} Hm."), 3, "now")
-    assert list(numbered(optimizer.seen[0][1]).values()) == [f"Critique: {both} Hm."] or numbered(
-        optimizer.seen[0][1]
-    ) == {1: f"{both} Hm."}
+    assert numbered(optimizer.seen[0][1]) == {1: f"{both} Hm."}
+
+
+@pytest.mark.parametrize(
+    ("joined", "leaving"), [(False, ["i1"]), (True, [])], ids=["each demands the other", "they became one"]
+)
+def test_of_two_instructions_that_say_the_same_one_stays(joined: bool, leaving: list[str]) -> None:
+    shown = critiques(FIRST, AGAIN)
+    rechecks = Rechecks(quotes={FIRST: "i1", AGAIN: "i2"})
+    if joined:
+        rechecks.merged("i1", ("i2",))
+    read = [Requirement("", (0,), violates="i2"), Requirement("", (1,), violates="i1")]
+    assert rechecks.misread(read, shown, {"i1": 1, "i2": 2}) == leaving
 
 
 @pytest.mark.parametrize("numbers", [[], [99]])

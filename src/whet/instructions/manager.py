@@ -337,6 +337,7 @@ class InstructionManager:
             self.tried[event.id] += [event.text] if event.text != old else []
             self.effects.merged(event.id, event.others)
             self.contradictions.merged(event.id, event.others)
+            self.rechecks.merged(event.id, event.others)
             self._record(event)
         self._give_way(run, self._contrary_lines(run, compared), at)
         self.contradictions.add(compared.contradictions)

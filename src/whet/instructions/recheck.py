@@ -7,7 +7,7 @@ critiques are spelt much like them: had the instruction said what they demand, s
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -58,13 +58,22 @@ class Rechecks:
     def misread(
         self, requirements: Sequence[Requirement], critiques: Sequence[Critique], own: Mapping[str, object]
     ) -> list[str]:
-        """The instructions, among one's `own`, whose critique demands something else by these requirements."""
-        stated, other = set[str](), dict[str, None]()
+        """The instructions, among one's `own`, whose critique demands something else by these requirements. Of two whose
+        critiques demand each other, which say the same, the second one stays."""
+        stated, other = set[str](), defaultdict[str, set[str]](set)
         for one in requirements:
             for place in one.critiques:
                 if key := self.quotes.get(critiques[place].text, ""):
-                    stated |= {key} & {one.violates}
-                    other |= {} if one.violates == key else {key: None}
+                    (stated if one.violates == key else other[key]).add(one.violates)
         self.confirmed |= stated
         self.quotes = {}
-        return [key for key in other if key in own and key not in self.confirmed]
+        leaving: list[str] = []
+        for key, demanded in other.items():
+            if key in own and key not in self.confirmed and demanded.isdisjoint(leaving):
+                leaving.append(key)
+        return leaving
+
+    def merged(self, kept: str, others: Collection[str]) -> None:
+        """Forget what is asked of instructions that became one: a critique of one may be said to demand the other."""
+        joined = {kept, *others}
+        self.quotes = {text: key for text, key in self.quotes.items() if key not in joined}

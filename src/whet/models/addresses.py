@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from whet import plugins
-from whet.errors import UsageError, did_you_mean, parameter
+from whet.errors import UsageError, did_you_mean, near_word, parameter
 from whet.models.language_model import LanguageModel
 from whet.models.providers import PROVIDERS
 from whet.models.request_options import RequestOptions
@@ -44,12 +44,11 @@ def split_address(address: str) -> tuple[str, str]:
 
 def _compatible(provider: str, name: str, known: Sequence[str]) -> str:
     """The known provider that was meant, or how to reach one that speaks the protocol of OpenAI."""
-    near = did_you_mean(provider, known)
-    if "Did you mean" in near:
+    if near := near_word(provider, known):
         return near
     return (
         f" If it speaks the protocol of OpenAI, write {parameter('lm', f'openai/{name}')} and "
-        f"{parameter('base_url', 'URL')}.{near}"
+        f"{parameter('base_url', 'URL')}. Known: {', '.join(sorted(known))}."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect as types
 
-from whet.errors import did_you_mean
+from whet.errors import near_word
 from whet.task.tree import Node
 
 T = TypeVar("T")
@@ -71,9 +71,7 @@ def _value_of(node: Node, info: types.Type, what: str) -> Any:
             known = [str(value) for value in values]
             word = node.text(what, f"one of {', '.join(known)}")
             if word not in known:
-                near = did_you_mean(word, known)
-                near = near if "Did you mean" in near else ""
-                node.refuse(f'{what} is one of {", ".join(known)}; this is "{word}".{near}')
+                node.refuse(f'{what} is one of {", ".join(known)}; this is "{word}".{near_word(word, known)}')
             return word
         case types.BoolType():
             if not isinstance(node.value, bool):

@@ -14,7 +14,7 @@ from whet.environments.plugin import load_world
 from whet.environments.program import CALLS, Program, load_user_program, program_of
 from whet.environments.program import SECONDS as PROGRAM_SECONDS
 from whet.environments.tools import SECONDS, ToolWorld, load_tools
-from whet.errors import UsageError, did_you_mean
+from whet.errors import UsageError, did_you_mean, near_word
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
 from whet.rewards.program import program_digest
@@ -145,7 +145,7 @@ def _unknown_kind(node: Node) -> str:
     """What to say of an environment that names no kind: its keys, and the nearest known word."""
     words = ", ".join(node.value) or "nothing"
     known = plugins.plugin_names(plugins.ENVIRONMENTS, NAMES)
-    near = [hint for key in node.value if "Did you mean" in (hint := did_you_mean(key, known))]
+    near = [hint for key in node.value if (hint := near_word(key, known))]
     return f"neither gymnasium nor tools, but {words}." + (near[0] if near else "")
 
 

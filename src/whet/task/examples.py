@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.errors import UsageError, did_you_mean, task_setting
+from whet.errors import UsageError, did_you_mean, near_word, task_setting
 from whet.rewards.reward import RewardFunction
 from whet.rewards.targets import show_target
 from whet.rewards.text import equals_no_text
@@ -163,10 +163,7 @@ def _group(row: SourceRow, key: str | None) -> str | None:
     value = row.value.get(key, inside.get(key))
     if value is None:
         keys = [name for name in (*row.value, *inside) if name not in ("id", "input", "target")]
-        near = did_you_mean(key, keys) if keys else ""
-        hint = (
-            near if "Did you mean" in near else f' Add "{key}" to the row, or take `group` out of the task.'
-        )
+        hint = near_word(key, keys) or f' Add "{key}" to the row, or take `group` out of the task.'
         raise UsageError(f'{row.where}: the row has no "{key}", by which the task groups its rows.{hint}')
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise UsageError(
@@ -254,9 +251,9 @@ def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
     meant = next((lower[word] for word in (name, *known) if word in lower), None)
     if meant is not None:
         return f' Did you mean "{meant}"? Rename it to "{name}".'
-    near = did_you_mean(name, keys) if keys else ""
-    hint = near if "Did you mean" in near else ""
-    return hint or (f' Its keys: {", ".join(row)}. Add "{name}".' if row else f' It is empty. Add "{name}".')
+    return near_word(name, keys) or (
+        f' Its keys: {", ".join(row)}. Add "{name}".' if row else f' It is empty. Add "{name}".'
+    )
 
 
 def _mapping_of_columns(columns: Sequence[str], rules: Rules) -> str:
@@ -345,10 +342,9 @@ def check_slots(examples: Sequence[PlacedExample], rules: Rules) -> list[str]:
 
 
 def _slot_remedy(name: str, known: Iterable[str]) -> str:
-    hint = did_you_mean(name, known)
-    if "Did you mean" in hint:
-        return hint
     keys = sorted(known)
+    if hint := near_word(name, keys):
+        return hint
     if keys == ["input"]:
         return f' A text fills {{{{input}}}}; write "input": {{"{name}": ...}} in the rows to fill this one.'
     return f' The inputs have {", ".join(keys)}. Add "{name}" to every row\'s input, or change the prompt.'
