@@ -130,7 +130,7 @@ def test_import_says_the_scale_of_ratings_before_it_stores_any(
     ]
     assert sorted(one.feedback.value or 0 for one in traffic.find().rows) == [1.5, 5.0]
     with pytest.raises(
-        UsageError, match=r'--scale: "rating" names no column\. Write it as in rating=1\.\.10'
+        UsageError, match=r'--scale: "rating" is not NAME=SCALE\. Write for example --scale rating=1\.\.10'
     ):
         run("import", str(path), "--prompt", "other", "--scale", "rating")
 

@@ -140,7 +140,7 @@ def _scale(text: str) -> tuple[str, str]:
     """Column and scale from NAME=SCALE. Raises UsageError."""
     name, sign, scale = text.partition("=")
     if not sign or not name:
-        raise UsageError(f'--scale: "{text[:40]}" names no column. Write it as in rating=1..10.')
+        raise UsageError(f'--scale: "{text[:40]}" is not NAME=SCALE. Write for example --scale rating=1..10.')
     return name, scale
 
 
