@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import FAILED_INPUT, TOPICS, TopicModel, letters
 from tests.methods.rule_worlds import LAST_WORD, SORT, optimized
 
@@ -22,7 +23,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Request
@@ -210,13 +211,14 @@ def reached(method: str = "abo", told: str = "0.3", **settings: Any) -> list[flo
 
 
 def test_a_demonstration_wins_where_the_model_follows_what_it_is_shown() -> None:
-    assert compare_pairs(reached(), reached(demo=False)).low > 0.05
-    assert compare_pairs(reached(), reached("random_search", edits=16)).low > 0.05
+    assert won_over("without a demonstration", reached(), reached(demo=False)).low > 0.05
+    assert won_over("random_search", reached(), reached("random_search", edits=16)).low > 0.05
 
 
 def test_where_it_follows_what_it_is_told_the_demonstration_wins_nothing() -> None:
-    assert compare_pairs(reached(told="0.9"), reached(told="0.9", demo=False)).low < 0.01
+    told, alone = reached(told="0.9"), reached(told="0.9", demo=False)
+    assert won_over("without a demonstration, told", told, alone).low < 0.01
 
 
 def test_booked_errors_win_over_any_step() -> None:
-    assert compare_pairs(reached(), reached(credit="random")).low > 0
+    assert won_over("with any step rewritten", reached(), reached(credit="random")).low > 0

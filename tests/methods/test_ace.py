@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.rule_worlds import LAST_WORD, many_codes, optimized, playbook, poisoned
 
 from whet.methods.ace import Config, Reflection, ace, shared_out
@@ -18,7 +19,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.lessons import HEAD
-from whet.testing.paired_benchmark import compare_pairs, play
+from whet.testing.paired_benchmark import play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Rollout
@@ -131,8 +132,8 @@ def poison(method: str = "ace", **settings: Any) -> list[float]:
 
 
 def test_with_counters_that_remove_lessons_it_beats_itself_and_random_search() -> None:
-    assert compare_pairs(poison(), poison(removal=False)).low > 0.02
-    assert compare_pairs(poison(), poison("random_search", edits=16)).low > 0
+    assert won_over("with counters ignored", poison(), poison(removal=False)).low > 0.02
+    assert won_over("random_search", poison(), poison("random_search", edits=16)).low > 0
 
 
 @cache
@@ -144,10 +145,14 @@ def collapse(kinds: int, forgets: str = "0", merge: str = "delta") -> list[float
 
 
 def test_additions_win_over_lists_written_anew_where_there_is_much_to_forget() -> None:
-    assert compare_pairs(collapse(60), collapse(60, "0.05", "rewrite")).low > 0.05
+    assert won_over("with the list written anew", collapse(60), collapse(60, "0.05", "rewrite")).low > 0.05
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kinds", "forgets"), [(10, "0.05"), (60, "0")])
 def test_with_little_to_forget_they_win_nothing(kinds: int, forgets: str) -> None:
-    assert compare_pairs(collapse(kinds), collapse(kinds, forgets, "rewrite")).high < 0.05
+    anew, control = (
+        collapse(kinds, forgets, "rewrite"),
+        f"a list of {kinds} written anew, {forgets} forgotten",
+    )
+    assert won_over(control, collapse(kinds), anew).high < 0.05

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import TopicModel, letters
 
 from whet.environments.environment import Environment
@@ -19,7 +20,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.edits import PHRASES
 from whet.search.minibatch import deal_twice
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_replies import request_text
 from whet.testing.simulated_task import Answers
@@ -113,5 +114,9 @@ def reached(**settings: Any) -> list[float]:
 
 
 def test_one_big_call_loses_to_groups() -> None:
-    lost = compare_pairs(reached(grouped=True), reached(**ONE_CALL))
+    lost = won_over("one call that shows every failure", reached(grouped=True), reached(**ONE_CALL))
     assert lost.low > 0.1, lost
+
+
+def test_over_the_default_no_benefit_is_shown() -> None:
+    assert won_over("the default", reached(grouped=True), reached()).low < 0

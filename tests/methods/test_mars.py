@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import HARMFUL, LAST_WORD, RuleWriter, failed_topics, optimized, poisoned
 
@@ -19,7 +20,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import compare_pairs, play
+from whet.testing.paired_benchmark import play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -157,6 +158,11 @@ def reached(method: str = "mars", change: Callable[[str], str] = str, **settings
 
 
 def test_it_wins_by_its_critic_and_by_what_the_teacher_reads() -> None:
-    assert compare_pairs(reached(), reached(critic=False)).low > 0
-    assert compare_pairs(reached(), reached(change=OF_ANY_ROW)).low > 0
-    assert compare_pairs(reached(), reached("random_search", edits=16)).low > 0
+    assert won_over("without the critic", reached(), reached(critic=False)).low > 0
+    assert won_over("with failures of other inputs", reached(), reached(change=OF_ANY_ROW)).low > 0
+    assert won_over("random_search", reached(), reached("random_search", edits=16)).low > 0
+
+
+@pytest.mark.long
+def test_over_as_many_steps_without_a_plan_no_benefit_is_shown() -> None:
+    assert won_over("a plan of one step", reached(), reached(steps=1, rounds=20)).low <= 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import TOPICS, TopicModel, letters
 from tests.methods.rule_worlds import HARMFUL, LAST_WORD, SORT, failed_topics, optimized
 
@@ -33,7 +34,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Request
@@ -211,5 +212,5 @@ def reached(method: str = "minstrel", **settings: Any) -> list[float]:
 def test_modules_that_critics_name_win_over_any_modules() -> None:
     assert TOPICS % 3 == 0
     many = {"rounds": 12}
-    assert compare_pairs(reached(**many), reached(targets="random", **many)).low > 0
-    assert compare_pairs(reached(**many), reached("random_search", edits=16)).low > 0
+    assert won_over("any modules written anew", reached(**many), reached(targets="random", **many)).low > 0
+    assert won_over("random_search", reached(**many), reached("random_search", edits=16)).low > 0

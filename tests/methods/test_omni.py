@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.methods import test_opro, test_promptagent
 from tests.methods.codes import codes_world
+from tests.methods.figures import won_over
 
 import whet
 from whet.errors import UsageError
@@ -26,7 +27,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import PHRASES
 from whet.search.stages import Stage, most_stages, share_of
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, review_world
 from whet.types import Completion, Request
@@ -224,19 +225,41 @@ def task_of(name: str, seed: int) -> KnownWorld:
 
 
 @cache
-def gained(method: str, **settings: Any) -> list[float]:
-    """By how much a method betters the start, the mean over the three tasks, by seed."""
+def gained_on(name: str, method: str, **settings: Any) -> list[float]:
+    """By how much a method betters the start of a task, by seed."""
+    worlds = [task_of(name, seed) for seed in SEEDS]
     return [
-        fmean(
-            play(method, known, seed, CALLS, settings) - known.worth(known.start)
-            for known in (task_of(name, seed) for name in METHOD_OF)
-        )
-        for seed in SEEDS
+        play(method, world, seed, CALLS, settings) - world.worth(world.start)
+        for seed, world in zip(SEEDS, worlds, strict=True)
     ]
 
 
+def gained(method: str, **settings: Any) -> list[float]:
+    """The same, the mean over the three tasks."""
+    return [
+        fmean(tasks)
+        for tasks in zip(*(gained_on(name, method, **settings) for name in METHOD_OF), strict=True)
+    ]
+
+
+PORTFOLIO = ",".join(METHOD_OF.values())
+
+
 def test_it_beats_any_fixed_method_over_three_tasks() -> None:
-    mine = gained("omni", methods=",".join(METHOD_OF.values()))
-    for method in METHOD_OF.values():
-        won = compare_pairs(mine, gained(method))
+    mine = gained("omni", methods=PORTFOLIO)
+    for method in [*METHOD_OF.values(), "random_search"]:
+        won = won_over(method, mine, gained(method))
         assert won.low > 0, (method, won)
+
+
+def test_on_a_single_task_the_method_that_suits_it_is_better() -> None:
+    for task, method in METHOD_OF.items():
+        alone, mine = fmean(gained_on(task, method)), fmean(gained_on(task, "omni", methods=PORTFOLIO))
+        print(f"\n{task}: {method} gains {alone:.3f}, omni {mine:.3f}")
+        assert alone > mine
+
+
+@pytest.mark.long
+def test_no_benefit_of_the_fresh_stage_is_shown() -> None:
+    last, without = gained("omni", methods=PORTFOLIO), gained("omni", methods=PORTFOLIO, fresh=False)
+    assert won_over("without a fresh stage", last, without).low < 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.judged import START, coin, verdict, world
 
 from whet.methods.pdo import Config, DuelPool, pdo, within
@@ -16,7 +17,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.plan import SearchPlan
 from whet.stats.duels import copeland
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 
 CONFORMANCE = {"duels": 6, "pool": 3, "every": 2}
@@ -119,5 +120,15 @@ def reached(method: str, tossed: bool = False, **settings: Any) -> list[float]:
 
 
 def test_with_a_coin_as_the_judge_it_loses_what_it_won() -> None:
-    lost = compare_pairs(reached("pdo", finalists=1), reached("pdo", tossed=True, finalists=1))
+    lost = won_over(
+        "with a coin as the judge",
+        reached("pdo", finalists=1),
+        reached("pdo", tossed=True, finalists=1),
+    )
     assert lost.low > 0, lost
+
+
+@pytest.mark.long
+def test_over_pairs_drawn_at_random_no_benefit_is_shown() -> None:
+    uniform = reached("pdo", pairs="uniform", finalists=1)
+    assert won_over("pairs drawn at random", reached("pdo", finalists=1), uniform).low < 0

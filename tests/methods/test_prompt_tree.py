@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import TOPICS, Blinded, TopicModel, letters
 
 from whet.environments.environment import Environment
@@ -28,7 +29,7 @@ from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, review_world
 from whet.types import Request
@@ -174,10 +175,10 @@ def reached(method: str, **settings: Any) -> list[float]:
 
 @pytest.mark.parametrize("settings", [{"moves": "add"}, {"tree": False}], ids=["add", "flat"])
 def test_a_tree_that_may_only_add_and_a_flat_one_lose(settings: dict[str, Any]) -> None:
-    lost = compare_pairs(reached("prompt_tree"), reached("prompt_tree", **settings))
+    lost = won_over(f"with {settings}", reached("prompt_tree"), reached("prompt_tree", **settings))
     assert lost.low > 0.02, lost
 
 
 def test_it_beats_random_search() -> None:
-    won = compare_pairs(reached("prompt_tree"), reached("random_search", edits=16))
+    won = won_over("random_search", reached("prompt_tree"), reached("random_search", edits=16))
     assert won.low > 0.02, won

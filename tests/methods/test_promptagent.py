@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import TOPICS, Blinded, TopicModel, letters, with_other_inputs
 
 from whet.environments.environment import Environment
@@ -21,7 +22,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.types import Request
@@ -123,22 +124,27 @@ def topics(seed: int, change: Change) -> KnownWorld:
 
 
 @cache
-def reached(method: str, change: Change = str, tree: bool = True) -> list[float]:
+def reached(method: str, change: Change = str, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    settings = {"edits": 16} if method == "random_search" else {"tree": tree}
     return [play(method, topics(seed, change), seed, CALLS, settings) for seed in SEEDS]
 
 
 def test_a_tree_beats_random_search() -> None:
-    won = compare_pairs(reached("promptagent"), reached("random_search"))
+    won = won_over("random_search", reached("promptagent"), reached("random_search", edits=16))
     assert won.low > 0.03, won
 
 
 def test_a_flat_tree_loses_what_the_tree_won() -> None:
-    lost = compare_pairs(reached("promptagent"), reached("promptagent", tree=False))
+    lost = won_over("with a flat tree", reached("promptagent"), reached("promptagent", tree=False))
     assert lost.low > 0.03, lost
 
 
 def test_with_errors_of_other_rows_it_loses_what_it_won() -> None:
-    lost = compare_pairs(reached("promptagent"), reached("promptagent", OF_ANY_ROW))
+    lost = won_over("with errors of other rows", reached("promptagent"), reached("promptagent", OF_ANY_ROW))
     assert lost.low > 0, lost
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("c", [0.0, 2.5])
+def test_exploration_makes_no_difference_where_a_few_topics_fail(c: float) -> None:
+    assert won_over(f"with c={c}", reached("promptagent"), reached("promptagent", c=c)).low <= 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.methods.figures import won_over
 
 import whet
 from whet.errors import UsageError
@@ -18,7 +19,7 @@ from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, ConstantReward, review_world
 
@@ -166,9 +167,14 @@ def reached(algorithm: str, calls: int) -> list[float]:
     ("algorithm", "calls"), [("tap", 5000), pytest.param("quine", 20_000, marks=pytest.mark.long)]
 )
 def test_it_beats_random_prunes_of_the_same_text(algorithm: str, calls: int) -> None:
-    won = compare_pairs(reached(algorithm, calls), reached("random", calls))
-    print(f"{algorithm}, {calls} task calls: over random prunes {won}")
+    control = f"{algorithm}: random prunes, {calls} calls"
+    won = won_over(control, reached(algorithm, calls), reached("random", calls))
     assert won.low > 0, won
+
+
+@pytest.mark.long
+def test_with_few_calls_no_benefit_of_evolution_is_shown() -> None:
+    assert won_over("random prunes, 5000 calls", reached("quine", 5000), reached("random", 5000)).low < 0
 
 
 @pytest.mark.long

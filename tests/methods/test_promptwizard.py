@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import LAST_WORD, RuleWriter, optimized, poisoned
 
@@ -20,7 +21,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.demonstrations import HEAD
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import compare_pairs, play
+from whet.testing.paired_benchmark import play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 
@@ -162,5 +163,12 @@ MANY = {"iterations": 8, "styles": 2}
 
 
 def test_what_its_critiques_read_is_what_it_wins_by() -> None:
-    assert compare_pairs(reached(**MANY), reached(change=OF_ANY_ROW, **MANY)).low > 0
-    assert compare_pairs(reached(**MANY), reached("random_search", edits=16)).low > 0
+    others = reached(change=OF_ANY_ROW, **MANY)
+    assert won_over("with critiques of other inputs", reached(**MANY), others).low > 0
+    assert won_over("random_search", reached(**MANY), reached("random_search", edits=16)).low > 0
+
+
+@pytest.mark.long
+def test_with_few_rewrites_after_critiques_no_benefit_of_them_is_shown() -> None:
+    others = reached(change=OF_ANY_ROW)
+    assert won_over("with critiques of other inputs, default rounds", reached(), others).low < 0

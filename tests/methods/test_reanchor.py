@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.methods.figures import won_over
 
 import whet
 from whet.environments.environment import Environment
@@ -23,7 +24,6 @@ from whet.rewards.text import F1, ExactMatch
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.label_weights import Reweighted, WeightFit, candidates, deal, weigh
-from whet.testing.paired_benchmark import compare_pairs
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, review_world
 from whet.types import Example, Scores
@@ -95,6 +95,7 @@ def test_an_offset_is_recovered_to_within_two_points_of_the_best_weights(offset:
     best = accuracy(np.exp([-offset, 0.0, 0.0]), offset)
     plain = accuracy(np.ones(3), offset)
     found = [accuracy(fitted(seed, 100, offset), offset) for seed in range(10)]
+    print(f"\noffset {offset}: from {plain:.3f} to {fmean(found):.3f}, the best weights {best:.3f}")
     assert plain < best - 0.04
     assert fmean(found) > best - 0.02
 
@@ -102,6 +103,7 @@ def test_an_offset_is_recovered_to_within_two_points_of_the_best_weights(offset:
 def test_without_an_offset_the_weights_seldom_change_and_cost_little() -> None:
     kept = [bool((fitted(seed, 80, 0.0) == 1.0).all()) for seed in range(20)]
     lost = [accuracy(np.ones(3), 0.0) - accuracy(fitted(seed, 80, 0.0), 0.0) for seed in range(20)]
+    print(f"\nno offset: weights stay in {fmean(kept):.2f} of the seeds, lost {fmean(lost):.3f}")
     assert fmean(kept) >= 0.6
     assert fmean(lost) < 0.01
 
@@ -109,7 +111,7 @@ def test_without_an_offset_the_weights_seldom_change_and_cost_little() -> None:
 def test_without_the_check_it_over_fits_where_rows_are_few() -> None:
     checked = [accuracy(fitted(seed, 20, 0.0), 0.0) for seed in range(20)]
     loose = [accuracy(fitted(seed, 20, 0.0, folds=0), 0.0) for seed in range(20)]
-    won = compare_pairs(checked, loose)
+    won = won_over("without the check", checked, loose)
     assert won.low > 0, won
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.rule_worlds import LAST_WORD, edits, optimized, poisoned
 
 from whet.methods.skillopt import HEAD, LEARNED, REFUSED, Config, Skill, learning_rate, skillopt
@@ -17,7 +18,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import compare_pairs, play
+from whet.testing.paired_benchmark import play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -174,11 +175,18 @@ def reached(method: str, calls: int = 1200, **settings: Any) -> list[float]:
 
 
 def test_behind_its_gate_it_beats_random_search_and_itself_without_the_gate() -> None:
-    assert compare_pairs(reached("skillopt"), reached("random_search", edits=16)).low > 0.03
-    assert compare_pairs(reached("skillopt"), reached("skillopt", gate="off")).low > 0.01
+    assert won_over("random_search", reached("skillopt"), reached("random_search", edits=16)).low > 0.03
+    assert won_over("with the gate off", reached("skillopt"), reached("skillopt", gate="off")).low > 0.01
 
 
 @pytest.mark.long
 def test_with_a_learning_rate_it_beats_itself_without_one() -> None:
     whole, free = reached("skillopt", 2500), reached("skillopt", 2500, most=99, least=99)
-    assert compare_pairs(whole, free).low > 0.02
+    assert won_over("without a learning rate", whole, free).low > 0.02
+
+
+@pytest.mark.long
+def test_no_benefit_of_the_slow_update_is_shown() -> None:
+    assert (
+        won_over("no slow update", reached("skillopt", 2500), reached("skillopt", 2500, slow=False)).low < 0
+    )

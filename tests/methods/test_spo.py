@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.judged import START, coin, verdict, world
 
 from whet.methods.spo import Config, spo, within
@@ -18,7 +19,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import ConstantReward
 
@@ -118,5 +119,5 @@ def reached(method: str, tossed: bool = False, **settings: Any) -> list[float]:
 
 
 def test_with_a_coin_as_the_judge_it_loses_what_it_won() -> None:
-    lost = compare_pairs(reached("spo"), reached("spo", tossed=True))
+    lost = won_over("with a coin as the judge", reached("spo"), reached("spo", tossed=True))
     assert lost.low > 0, lost

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import LAST_WORD, optimized, poisoned, tips_of
 
@@ -18,7 +19,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.lessons import HEAD, LessonList
-from whet.testing.paired_benchmark import compare_pairs, play
+from whet.testing.paired_benchmark import play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -133,8 +134,8 @@ def reached(method: str = "tips", change: Callable[[str], str] = str, **settings
 
 
 def test_what_it_reads_of_failures_is_what_it_wins_by() -> None:
-    assert compare_pairs(reached(), reached(change=OF_ANY_ROW)).low > 0.02
-    assert compare_pairs(reached(), reached("random_search", edits=16)).low > 0.03
+    assert won_over("with failures of other inputs", reached(), reached(change=OF_ANY_ROW)).low > 0.02
+    assert won_over("random_search", reached(), reached("random_search", edits=16)).low > 0.03
 
 
 @pytest.mark.long
@@ -145,4 +146,4 @@ def test_with_measured_effects_it_beats_itself_without_them(curation: str) -> No
         limits, settings = Budget(task_calls=2000), {"curation": curation}
         return [play("tips", world, seed, limits, settings) for seed, world in enumerate(worlds)]
 
-    assert compare_pairs(long("effect"), long(curation)).low > 0
+    assert won_over(f"with curation={curation}", long("effect"), long(curation)).low > 0

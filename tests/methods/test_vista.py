@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.methods.figures import won_over
 from tests.methods.readers import Blinded, letters
 from tests.methods.rule_worlds import LAST_WORD, optimized
 
@@ -23,7 +24,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.plan import fit
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Request, Rollout
@@ -194,14 +195,21 @@ def test_of_a_fault_that_the_list_names_it_wins_by_the_label(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = reached(fault, restart=0.0)
-    assert compare_pairs(whole, reached(fault, with_other_labels, restart=0.0)).low > 0.1
-    assert compare_pairs(whole, reached(fault, restart=0.0, free=1.0)).low > 0.1
+    others, free = reached(fault, with_other_labels, restart=0.0), reached(fault, restart=0.0, free=1.0)
+    assert won_over(f"labels of other classes ({fault})", whole, others).low > 0.1
+    assert won_over(f"hypotheses of no class ({fault})", whole, free).low > 0.1
     monkeypatch.setattr(module, "CLASSES", tuple(label for label in CLASSES if label != NAMED[fault]))
     without = [
         play("vista", trap(s, fault, str), s, Budget(task_calls=300), {"restart": 0.0}) for s in range(20)
     ]
-    assert compare_pairs(whole, without).low > 0.1
+    assert won_over(f"a list without the class ({fault})", whole, without).low > 0.1
 
 
 def test_of_a_fault_that_it_does_not_name_it_wins_by_restarts() -> None:
-    assert compare_pairs(reached("unnamed"), reached("unnamed", restart=0.0)).low > 0
+    assert won_over("without restarts", reached("unnamed"), reached("unnamed", restart=0.0)).low > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["first", "late", "unnamed"])
+def test_over_one_hypothesis_a_round_no_benefit_is_shown(fault: str) -> None:
+    assert won_over(f"one hypothesis ({fault})", reached(fault), reached(fault, hypotheses=1)).low < 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.methods.figures import won_over
 
 from whet.methods.zopo import Config, LocalSearch, zopo
 from whet.models.scripted import chance, load, shuffle
@@ -15,7 +16,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.edits import PHRASES
 from whet.stats.neural_kernel import NeuralProcess, RandomNetwork, kernel
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -130,15 +131,20 @@ async def test_a_small_budget_scores_several_prompts_of_few_calls_to_the_writer(
 
 # The contest: without the surrogate the same pool is scored in random order.
 
-SEEDS, CALLS = range(10), Budget(task_calls=1500)
-
 
 @cache
-def reached(surrogate: str) -> list[float]:
+def reached(surrogate: str, calls: int = 1500, seeds: int = 10) -> list[float]:
     """What a search finds in the world of each seed."""
-    return [play("zopo", climb(seed), seed, CALLS, {"surrogate": surrogate}) for seed in SEEDS]
+    limits, settings = Budget(task_calls=calls), {"surrogate": surrogate}
+    return [play("zopo", climb(seed), seed, limits, settings) for seed in range(seeds)]
 
 
 def test_without_the_surrogate_it_loses_what_it_won() -> None:
-    lost = compare_pairs(reached("ntk"), reached("none"))
+    lost = won_over("the pool in random order", reached("ntk"), reached("none"))
     assert lost.low > 0, lost
+
+
+@pytest.mark.long
+def test_with_few_calls_no_benefit_of_the_surrogate_is_shown() -> None:
+    few = reached("ntk", 300, 12), reached("none", 300, 12)
+    assert won_over("the pool in random order, 300 calls", *few).low < 0
