@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write into the documentation what follows from the program: docs/reference/ and the table of docs/methods.md.
+"""Write into the documentation what follows from the program: docs/reference/ and the table of docs/which-method.md.
 
     scripts/make_reference.py
 
@@ -45,7 +45,7 @@ def pages() -> dict[Path, str]:
     texts = {"python.md": python_page(), "cli.md": cli_page(), "methods.md": methods_page()}
     texts["task.schema.json"] = task_schema()
     count = with_part(ROOT / "README.md", "methods", str(len(METHODS)))
-    parts = {ROOT / "README.md": count, ROOT / "docs" / "methods.md": choices_page()}
+    parts = {ROOT / "README.md": count, ROOT / "docs" / "which-method.md": choices_page()}
     return {FOLDER / name: text for name, text in texts.items()} | parts
 
 
@@ -102,7 +102,7 @@ def methods_page() -> str:
     parts = [
         "# Reference of the methods\n",
         NOTE,
-        "[Which method when](../methods.md) explains the column *needs*. A setting is given as `--set KEY=VALUE`, "
+        "[Which method when](../which-method.md) explains the column *needs*. A setting is given as `--set KEY=VALUE`, "
         "under `settings:` in task.yaml, or as a keyword of the method's config.\n",
         head + "".join(map(method_row, METHODS.values())),
         "## Settings of every training\n",
@@ -123,10 +123,10 @@ def methods_page() -> str:
 
 
 def choices_page() -> str:
-    """docs/methods.md with its table of situations."""
+    """docs/which-method.md with its table of situations."""
     head = "| your situation | method | needs | trains |\n|---|---|---|---|\n"
     return with_part(
-        ROOT / "docs" / "methods.md",
+        ROOT / "docs" / "which-method.md",
         "situations",
         "\n\n" + head + "".join(map(choice_row, METHODS.values())) + "\n",
     )

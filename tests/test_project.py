@@ -540,3 +540,14 @@ def test_the_shown_help_does_not_depend_on_commands_parsed_before(checker: Modul
     assert checker.wrong_command("whet runs --root elsewhere", True) is None
     assert checker.make_reference.cli_page() == before
     assert "\n## whet prompts audit\n" in before
+
+
+def test_the_path_for_newcomers_stays_short() -> None:
+    """The five pages of the path, README's order, have at most 6,000 words."""
+    pages = re.findall(
+        r"^\d\. \[[^]]+\]\(([a-z-]+\.md)\)", (ROOT / "docs" / "index.md").read_text("utf-8"), re.M
+    )
+    texts = [(ROOT / "docs" / page).read_text("utf-8") for page in pages]
+
+    assert len(texts) == 5
+    assert sum(len(text.split()) for text in texts) <= 6000
