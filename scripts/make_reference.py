@@ -27,9 +27,9 @@ import click  # noqa: E402
 import msgspec  # noqa: E402
 from click.testing import CliRunner  # noqa: E402
 
+from whet._util.fields import Setting, describe_settings, field_notes, stable_repr  # noqa: E402
 from whet.cli.commands import Learn  # noqa: E402
 from whet.cli.main import cli  # noqa: E402
-from whet.fields import Setting, describe_settings, field_notes, stable_repr  # noqa: E402
 from whet.methods import METHODS, NEEDS_IN_WORDS, MethodEntry  # noqa: E402
 from whet.rl.training import Training  # noqa: E402
 from whet.task.task_file import COMPONENTS, Entry, TaskFile  # noqa: E402

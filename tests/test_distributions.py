@@ -18,7 +18,7 @@ import whet_client.records
 import whet_live
 from tests.distributions import ROOT
 from tests.plugins.packages import install
-from whet import plugins
+from whet._util import plugins
 from whet.cli.main import cli
 from whet.errors import UsageError
 

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from whet._util.sqlite import keep_log
 from whet.engine.cache import Cache
-from whet.sqlite import keep_log
 from whet_live.database import open_database
 
 
@@ -33,7 +33,7 @@ def pauses(other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> list[f
         if len(made) == 2:
             other.execute("COMMIT")
 
-    monkeypatch.setattr("whet.sqlite.time.sleep", pause)
+    monkeypatch.setattr("whet._util.sqlite.time.sleep", pause)
     return made
 
 
@@ -58,7 +58,7 @@ def test_whatever_the_others_do_with_the_log_it_is_asked_for_again(monkeypatch: 
     refusal.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
     connection = Mock(spec=sqlite3.Connection)
     connection.execute.side_effect = [refusal, None]
-    monkeypatch.setattr("whet.sqlite.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("whet._util.sqlite.time.sleep", lambda seconds: None)
     keep_log(connection, 30)
     assert connection.execute.call_count == 2
 
@@ -89,7 +89,7 @@ def test_a_file_that_is_no_database_is_an_error_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text").write_text("no database, but a text that is long enough to be read as one" * 20)
-    monkeypatch.setattr("whet.sqlite.time.sleep", lambda seconds: pytest.fail("it waited"))
+    monkeypatch.setattr("whet._util.sqlite.time.sleep", lambda seconds: pytest.fail("it waited"))
     connection = sqlite3.connect(tmp_path / "text")
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):
         keep_log(connection, 30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whet.words import bare, count_words, fold, mentions, split_words, without_punctuation
+from whet._util.words import bare, count_words, fold, mentions, split_words, without_punctuation
 
 
 @pytest.mark.parametrize(

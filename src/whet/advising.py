@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from whet.arguments import checked
-from whet.blocking import blocking
+from whet._util.arguments import checked
+from whet._util.blocking import blocking
 from whet.doctor import grade_target_and_nonsense
 from whet.engine.assemble import DEFAULT_MODEL, takes_default_model
 from whet.engine.assemble import NONE as NO_MODEL

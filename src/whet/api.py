@@ -13,9 +13,10 @@ from typing import Any, Unpack
 
 import orjson
 
+from whet._util.arguments import check_path, checked, describe_keywords, select, unwritable
+from whet._util.blocking import blocking
+from whet._util.fields import build_from
 from whet.added_rows import MORE
-from whet.arguments import check_path, checked, describe_keywords, select, unwritable
-from whet.blocking import blocking
 from whet.comparison import RunMeasurements, compare_runs
 from whet.engine.forecast import plan_lines
 from whet.engine.journal import events_after
@@ -28,7 +29,6 @@ from whet.errors import UsageError, did_you_mean, parameter
 from whet.feedback import one_call
 from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
-from whet.fields import build_from
 from whet.keywords import (
     CallKeywords,
     CompareKeywords,
@@ -73,7 +73,7 @@ async def aoptimize(
 
     Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and version, the models'
     addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its
-    source, what it closes over and the functions of its module that it uses (`whet.sources`); so an edited reward or model
+    source, what it closes over and the functions of its module that it uses; so an edited reward or model
     function is another one, and its answers are not taken from a cache. What such a function reads at run time (a file, a
     server) is not seen: change its attribute `version` when that changes.
 

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from whet._util.arguments import check_path
+from whet._util.storable import to_json
 from whet.added_rows import AddedRows
-from whet.arguments import check_path
 from whet.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
@@ -61,7 +62,6 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
 from whet.run import Budget
-from whet.storable import to_json
 from whet.task import Task
 from whet.task.prompts import check_braced_names, foreign_slots
 from whet.task.rows import INPUT_NAMES

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
-from whet.arguments import checked, describe_keywords, select
-from whet.blocking import LoopThread
+from whet._util.arguments import checked, describe_keywords, select
+from whet._util.blocking import LoopThread
 from whet.engine.options import Options, options_of_method
 from whet.engine.progress import Progress
 from whet.environments.environment import EXAMPLE

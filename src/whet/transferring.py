@@ -9,8 +9,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from whet.arguments import checked
-from whet.blocking import blocking
+from whet._util.arguments import checked
+from whet._util.blocking import blocking
 from whet.comparison import found_candidate
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.budget import test_set_budget

@@ -20,7 +20,7 @@ import collections, dataclasses, datetime, decimal, enum, functools, json, pathl
 import numpy
 import metrics, pack.deep
 from metrics import score
-from whet.sources import source_hash
+from whet._util.sources import source_hash
 
 PATTERN = re.compile("OLD")
 DECIMAL = decimal.Decimal(len("OLD"))
@@ -135,7 +135,7 @@ def test_what_a_function_uses_is_part_of_its_identity_in_every_process(tmp_path:
 
 OPAQUE = """
 import json, sqlite3
-from whet.sources import source_hash
+from whet._util.sources import source_hash
 
 DB = sqlite3.connect(":memory:")
 OTHER = "OLD"

@@ -17,6 +17,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet._util.user_code import call_within
 from whet.api import Progress
 from whet.engine.budget import Spent
 from whet.engine.progress import Speed
@@ -24,7 +25,6 @@ from whet.reporting import progress_display
 from whet.reporting.progress_display import line
 from whet.run import Budget
 from whet.types import Rollout
-from whet.user_code import call_within
 
 OPRO = whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from whet.sources import name_of, program_of, source_hash
+from whet._util.sources import name_of, program_of, source_hash
 
 LIMIT = 3
 

@@ -329,7 +329,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     import json
     import tempfile
 
-    from whet import words
+    from whet._util import words
     from whet.environments import labels, tools
     from whet.feedback import comments
     from whet.instructions import answers, confirm, guard, questions, reader

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.live.reader import answer as read
+from whet._util.variables import TRUSTED_HOSTS
 from whet.cli.commands import WATCH
 from whet.cli.main import cli
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.testing.server import LocalServer, serving
 from whet.types import Completion, Request
-from whet.variables import TRUSTED_HOSTS
 from whet_client.records import Feedback, Inference
 from whet_live import open_live
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import whet
+from whet._util.variables import TRUSTED_HOSTS
 from whet.cli.main import cli
 from whet.errors import UsageError
 from whet.task.roles import changed_spec, with_base_url
@@ -19,7 +20,6 @@ from whet.task.tree import parse_yaml
 from whet.testing.faults import ServerBehaviour
 from whet.testing.server import LocalServer, serving
 from whet.types import Request
-from whet.variables import TRUSTED_HOSTS
 
 CANARY = "canary-91f3b27d"
 GRADE = '{"explanation": "Fine.", "score": 5}'

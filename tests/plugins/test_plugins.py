@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.plugins.packages import install
-from whet import api, plugins
+from whet import api
+from whet._util import plugins
 from whet.cli.main import cli
 from whet.errors import UsageError
 from whet.methods import METHODS, configure, get_method

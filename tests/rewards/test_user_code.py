@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import whet
-from whet import user_code
-from whet.user_code import OutOfTime, call_within, run_file
+from whet._util import user_code
+from whet._util.user_code import OutOfTime, call_within, run_file
 
 PRINTING = """
 import asyncio, sys, threading
-from whet.user_code import call_within
+from whet._util.user_code import call_within
 
 async def rollouts():
     for _ in range(300):
@@ -93,7 +93,7 @@ def test_a_process_that_is_forked_has_threads_of_its_own() -> None:
 
 FORKED = """
 import asyncio, os
-from whet.user_code import call_within
+from whet._util.user_code import call_within
 print(asyncio.run(call_within(lambda: "parent", 60, "a reward")), flush=True)
 if (child := os.fork()) == 0:
     print(asyncio.run(call_within(lambda: "child", 30, "a reward")), flush=True)

@@ -19,9 +19,9 @@ from tests.wrong_inputs.case import FILES, Case
 from tests.wrong_inputs.commands import COMMANDS
 from tests.wrong_inputs.folders import DATA, FEEDBACK, PROMPTS, REWARDS, TASKS
 from tests.wrong_inputs.starting import INIT, LOOKS, MORE
+from whet._util.fields import bounds_of, check_bounds
 from whet.cli.main import main
 from whet.errors import UsageError
-from whet.fields import bounds_of, check_bounds
 from whet.methods import METHODS, get_method
 from whet.models.addresses import resolve
 from whet.types import Completion, Request, Usage

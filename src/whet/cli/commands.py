@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from whet._util.plugins import COMMANDS, Plugin, find_plugin, plugins
 from whet.errors import UsageError
-from whet.plugins import COMMANDS, Plugin, find_plugin, plugins
 
 WATCH = "learn-watch"
 LIVE = ("access", "feedback", WATCH, "prompts", "serve", "tasks")

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from whet._util.variables import TRUSTED_HOSTS
 from whet.errors import quantity, spelling
-from whet.variables import TRUSTED_HOSTS
 
 Command = Callable[..., Any]
 _LONGEST = 200

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
-from whet.watchdog import watching
+from whet._util.watchdog import watching
 
 T = TypeVar("T")
 

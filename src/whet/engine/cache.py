@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
+from whet._util.sqlite import keep_log
+from whet._util.storable import to_json
 from whet.engine.journal import in_steps
 from whet.replies import separate_thought
-from whet.sqlite import keep_log
-from whet.storable import to_json
 from whet.types import Completion, Usage
 
 _WAIT_SECONDS = 5

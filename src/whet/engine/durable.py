@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from whet._util.storable import to_json
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import decode
@@ -21,7 +22,6 @@ from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row
 from whet.engine.model_client import Reservation
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
 from whet.run import Budget, Run, Trainable
-from whet.storable import to_json
 from whet.types import JSON, Completion, Request, Usage, content_hash
 
 T = TypeVar("T")

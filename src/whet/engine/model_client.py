@@ -13,13 +13,13 @@ from numbers import Integral
 from types import TracebackType
 from typing import Any, NoReturn
 
+from whet._util.storable import LARGEST
 from whet.engine.health import EndpointHealth
 from whet.engine.observed import ObservedUsage
 from whet.engine.pace import Pace
 from whet.errors import ProviderError, parameter
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
-from whet.storable import LARGEST
 from whet.types import Completion, Request, Usage
 from whet_client.storable import shown
 

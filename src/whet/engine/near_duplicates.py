@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whet._util.words import bare, count_words, fold
 from whet.errors import UsageError
 from whet.stats import clusters_of
 from whet.task import Task
 from whet.task.examples import input_hash
 from whet.types import Example
-from whet.words import bare, count_words, fold
 
 FEWEST = 20
 """Sealed rows from which on meanings are compared."""

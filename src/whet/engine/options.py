@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet.arguments import check_path
+from whet._util.arguments import check_path
+from whet._util.fields import build_from
+from whet._util.storable import LARGEST, is_number
 from whet.errors import UsageError, named_fields, parameter
-from whet.fields import build_from
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
 from whet.run import Budget
-from whet.storable import LARGEST, is_number
 from whet.task import Task
 from whet_client.storable import shown
 

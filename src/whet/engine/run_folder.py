@@ -16,7 +16,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from whet.arguments import unwritable
+from whet._util.arguments import unwritable
+from whet._util.sources import source_hash
+from whet._util.storable import to_json
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
@@ -41,8 +43,6 @@ from whet.errors import ReplayDiverged, UsageError, WhetError, parameter
 from whet.methods import BLOCKS, Method
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS
-from whet.sources import source_hash
-from whet.storable import to_json
 from whet.task import Task
 from whet.task.spec import ALPHA
 from whet_client.storable import shown

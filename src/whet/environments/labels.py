@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import regex
 
-from whet.words import bare, fold, mentions
+from whet._util.words import bare, fold, mentions
 
 _FIELD = regex.compile(r"[:\uff1a]")
 _TAGGED = regex.compile(r"<([a-z][\w-]*)>\s*+([^<>]*+)</\1>|\\boxed\{([^{}]*+)\}")

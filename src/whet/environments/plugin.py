@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from whet._util.fields import check_options, options_of
+from whet._util.plugins import Plugin
 from whet.environments.episodes import RewardingWorld, World
-from whet.fields import check_options, options_of
-from whet.plugins import Plugin
 
 FIXED = ("name", "turns", "graded", "range")
 """Fields of a world that its options in a task file do not set."""

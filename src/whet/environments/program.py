@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from whet._util.sources import name_of, place_of_definition, source_hash
+from whet._util.storable import describe_exception
+from whet._util.user_code import OutOfTime, in_thread
 from whet.environments.environment import EXAMPLE, Environment, Generation, as_environment_type
 from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of, program_digest
 from whet.run import Run
-from whet.sources import name_of, place_of_definition, source_hash
-from whet.storable import describe_exception
 from whet.types import (
     JSON,
     Completion,
@@ -35,7 +36,6 @@ from whet.types import (
     Usage,
     content_hash,
 )
-from whet.user_code import OutOfTime, in_thread
 from whet_client.storable import repair_surrogates
 
 CALLS, SECONDS = 8, 60.0

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from whet import storable
+from whet._util import storable
 from whet.errors import EditRejected, StorageError, UsageError
 from whet.prompt import Prompt
 from whet.prompt.events import Event, Read, event_to_json, from_json

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from whet._util.sources import source_hash
 from whet.api import optimize
 from whet.environments.program import CALLS, SECONDS, ProgramFailed
 from whet.errors import ProviderError, UsageError
@@ -23,7 +24,6 @@ from whet.integrations.shared import SECRET, as_json_value, prompt_names, sealed
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.results import RunResult
-from whet.sources import source_hash
 from whet.types import Message, Request, content_hash
 
 _OWN = ("data", "reward", "program")

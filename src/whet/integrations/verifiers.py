@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from whet import api
+from whet._util.sources import source_hash
 from whet.environments.program import CALLS, ProgramFailed
 from whet.errors import UsageError
 from whet.integrations.shared import as_json_value
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.results import RunResult
-from whet.sources import source_hash
 from whet.types import Message, content_hash
 
 PROMPT = "system_prompt"

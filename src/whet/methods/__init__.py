@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from whet import plugins
+from whet._util import plugins
+from whet._util.fields import check_bounds, describe_settings
 from whet.errors import UsageError, did_you_mean
-from whet.fields import check_bounds, describe_settings
 from whet.methods.method import (
     BLOCKS,
     LABEL_SCORES,

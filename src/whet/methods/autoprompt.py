@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import UsageError, named_fields
-from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.models.gradients import MARK, MarkedPrompt, MaskStates, Wanted, WordGradients, word_gradients
 from whet.prompt import Prompt

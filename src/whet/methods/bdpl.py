@@ -40,9 +40,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward

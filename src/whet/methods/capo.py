@@ -34,9 +34,9 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt

@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from whet._util.fields import NonNegativeInt, PositiveInt, Probability
 from whet.environments.environment import Environment
 from whet.errors import UsageError, named_fields, parameter
-from whet.fields import NonNegativeInt, PositiveInt, Probability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.run import Run

@@ -37,11 +37,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from whet._util.fields import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveProbability,
+)
+from whet._util.words import fold, mentions
 from whet.environments import Actor
 from whet.environments.environment import Environment, as_environment_type
 from whet.environments.episodes import ActorAction, ActorObservation, Conversation
 from whet.errors import UsageError, named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import unwrap, without_thought
@@ -56,7 +63,6 @@ from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout, Score
-from whet.words import fold, mentions
 
 ENTRY = MethodEntry(
     "dsp",

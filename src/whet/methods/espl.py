@@ -43,11 +43,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.environments import play
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError, named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.language import LanguagePolicy

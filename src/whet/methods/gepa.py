@@ -49,10 +49,10 @@ from functools import partial
 from itertools import combinations
 from typing import Literal
 
+from whet._util.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
 from whet.errors import named_fields
-from whet.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from whet._util.fields import Kind, check_bounds
+from whet._util.plugins import Plugin
 from whet.errors import UsageError, did_you_mean, named_fields
-from whet.fields import Kind, check_bounds
-from whet.plugins import Plugin
 from whet_client.storable import shown
 
 OPTIMIZER: Final = "optimizer"

@@ -32,9 +32,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields, show_size
-from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives

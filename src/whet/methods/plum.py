@@ -41,9 +41,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt

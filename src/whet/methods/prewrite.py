@@ -31,9 +31,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel

@@ -27,9 +27,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import NonNegativeInt, PositiveInt
 from whet.instructions.budget import LearningBudget, budget_of
 from whet.instructions.critiques import collect_critiques, of_people
 from whet.instructions.guard import secrets

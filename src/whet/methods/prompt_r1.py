@@ -39,12 +39,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments import Trajectory, Turn, play
 from whet.environments.advice import STOPS, Consulting
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn, task_model
 from whet.errors import UsageError, named_fields, parameter
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import between

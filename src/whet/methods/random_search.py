@@ -28,9 +28,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from whet._util.fields import PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt

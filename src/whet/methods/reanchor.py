@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment, as_environment_type
 from whet.errors import UsageError, named_fields
-from whet.fields import NonNegativeInt, PositiveInt
 from whet.methods.method import LABEL_SCORES, Method, MethodEntry, configure
 from whet.prompt import Prompt
 from whet.replies import json_values

@@ -38,11 +38,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment, as_environment_type
 from whet.environments.episodes import Actor, ActorObservation, Return
 from whet.environments.multiturn import MultiTurn, attempts
 from whet.errors import UsageError, named_fields, parameter
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_actor import PolicyActor

@@ -49,9 +49,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import UsageError, named_fields, parameter
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.score_book import ScoreBook

@@ -32,10 +32,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, quantiles
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
 from whet.errors import named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt

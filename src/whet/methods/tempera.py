@@ -40,9 +40,9 @@ from typing import Any
 
 import numpy as np
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment, as_environment_type
 from whet.errors import UsageError, named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards.scored import Gap

@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt

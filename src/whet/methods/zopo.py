@@ -35,9 +35,9 @@ from typing import Literal
 
 import numpy as np
 
+from whet._util.fields import PositiveFloat, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.fields import PositiveFloat, PositiveInt
 from whet.instructions.guard import secrets
 from whet.instructions.neighbours import trigrams
 from whet.methods.method import MethodEntry

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from whet import plugins
+from whet._util import plugins
 from whet.errors import UsageError, did_you_mean, near_word, parameter
 from whet.models.language_model import LanguageModel
 from whet.models.providers import PROVIDERS

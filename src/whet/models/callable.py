@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from whet._util.sources import name_of, source_hash
+from whet._util.storable import describe_exception
+from whet._util.user_code import OutOfTime, await_result, call_beside
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
-from whet.sources import name_of, source_hash
-from whet.storable import describe_exception
 from whet.types import Completion, Request
-from whet.user_code import OutOfTime, await_result, call_beside
 from whet_client.storable import shown
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
@@ -36,7 +36,7 @@ class CallableModel(AnswersOnly):
     ProviderError does what it says, any other one is not tried again, and ends the run when nothing was ever answered. A call
     that takes longer than `timeout` seconds is left behind and tried again; without one it may take as long as it likes.
 
-    The address is `callable/NAME@HASH`; HASH stands for what the function does (`whet.sources`), so that neither a cache nor
+    The address is `callable/NAME@HASH`; HASH stands for what the function does, so that neither a cache nor
     a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
     has loaded, belongs in the function's attribute `version`. Tokens are those that the answer reports, or a quarter of the
     characters where it reports none, and such counts are marked as estimates.

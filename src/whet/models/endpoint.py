@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from yarl import URL
 
+from whet._util.variables import TRUSTED_HOSTS, variable
 from whet.errors import UsageError, parameter
 from whet.models.providers import AZURE, OPENAI, PROVIDERS, Provider, owners_of
 from whet.models.secret import Secret
-from whet.variables import TRUSTED_HOSTS, variable
 
 AZURE_VERSIONS = ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION", "AZURE_API_VERSION")
 AZURE_TOKEN = "AZURE_OPENAI_AD_TOKEN"

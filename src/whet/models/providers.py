@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from whet.variables import variable
+from whet._util.variables import variable
 
 AZURE = "azure"
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from whet._util.variables import variable
 from whet.errors import ProviderError, UsageError
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.models.openai_answers import completions, reported_usage
@@ -14,7 +15,6 @@ from whet.models.openai_wire import Failure, http_error, request_body
 from whet.models.request_options import RequestOptions
 from whet.models.secret import Secret
 from whet.types import Completion, Request, content_hash
-from whet.variables import variable
 
 DEFAULT_TIMEOUT = 120.0
 _DROPPED = ("model", "messages")

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from whet._util.user_code import under_way
 from whet.engine.forecast import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
 from whet.errors import quantity, show_reward
 from whet.instructions import visible
-from whet.user_code import under_way
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
 """When plain lines are written, in seconds; then every 30 s."""

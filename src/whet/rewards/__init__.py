@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whet import plugins
+from whet._util import plugins
+from whet._util.fields import check_options, options_of
+from whet._util.storable import is_number
 from whet.errors import UsageError, did_you_mean
-from whet.fields import check_options, options_of
 from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import Checklist, build_checklist
 from whet.rewards.choose import RewardChoice, choose_reward
@@ -30,7 +31,6 @@ from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
-from whet.storable import is_number
 from whet.types import Example
 from whet_client.storable import shown
 

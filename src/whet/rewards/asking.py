@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from whet._util.storable import read_file
 from whet.errors import UsageError, did_you_mean
 from whet.replies import json_values
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.run import Run
-from whet.storable import read_file
 from whet.types import JSON, Message, Request
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from typing import Any
 
 import regex
 
+from whet._util.words import count_words, fold, writes_without_blanks
 from whet.rewards.dates import date_of, readings
 from whet.rewards.item_list import SEPARATORS, split_items
 from whet.rewards.numbers import number_of, parse_number
 from whet.rewards.targets import show_target
 from whet.rewards.text import normalise
-from whet.words import count_words, fold, writes_without_blanks
 
 MOST_LABELS, ROWS_PER_LABEL, LONGEST_LABEL = 20, 3, 40
 MOST_NUMBERS = 5

@@ -9,12 +9,12 @@ from typing import Any
 
 import regex
 
+from whet._util.words import fold
 from whet.errors import UsageError
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import accepted_answers, quote, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
-from whet.words import fold
 
 _LONGEST, _MOST_WORDS = 60, 60
 _GAP = r"(?:\s?[-/.,\u2010-\u2014\p{Han}\p{Hangul}]\s?|\s)"

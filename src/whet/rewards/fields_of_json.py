@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from whet._util.words import fold
 from whet.errors import UsageError
 from whet.replies import without_thought
 from whet.replies.blocks import blocks_in
@@ -15,7 +16,6 @@ from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
-from whet.words import fold
 
 _MOST_TRIES, _MOST_NAMED, _DEEPEST = 200, 5, 100
 _DECODER = json.JSONDecoder()

@@ -9,6 +9,7 @@ from typing import Any
 
 import regex
 
+from whet._util.words import bare, fold
 from whet.errors import UsageError
 from whet.replies import list_items, without_thought
 from whet.rewards.fields_of_json import json_in
@@ -17,7 +18,6 @@ from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
-from whet.words import bare, fold
 
 SEPARATORS = ("\n", ";", "|", ",")
 """What divides items, the first that stands in the text; signs of other scripts count as theirs."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import regex
 
+from whet._util.words import fold
 from whet.errors import UsageError
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import accepted_answers, quote, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
-from whet.words import fold
 
 _LONGEST, _LARGEST_EXPONENT = 400, 400
 _ROUNDING, _FLOAT_ROUNDING = Fraction(1, 10**9), Fraction(1, 10**15)

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import regex
 
+from whet._util.user_code import OutOfTime, call_within
 from whet.errors import UsageError
 from whet.rewards.program import REWARD_TIMEOUT
 from whet.types import Example
-from whet.user_code import OutOfTime, call_within
 
 __all__ = ["REWARD_TIMEOUT", "compiled", "match_within"]
 

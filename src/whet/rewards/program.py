@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from whet._util.sources import name_of, place_of_definition, program_of, source_hash, used_outside
+from whet._util.storable import describe_exception, read_file
+from whet._util.user_code import OutOfTime, back_to, call_within, run_file, working_folder
+from whet._util.user_modules import digest_of_file
 from whet.errors import UsageError, quantity
 from whet.run import Run
-from whet.sources import name_of, place_of_definition, program_of, source_hash, used_outside
-from whet.storable import describe_exception, read_file
 from whet.types import JSON, Completion, Example, Reward, content_hash
-from whet.user_code import OutOfTime, back_to, call_within, run_file, working_folder
-from whet.user_modules import digest_of_file
 from whet_client.storable import shown
 
 FILE = "reward.py"
@@ -328,7 +328,7 @@ def program_of_function(
     function: Callable[..., Any], where: str, low: float, high: float, stated: bool = True
 ) -> ProgramReward:
     """A function as a reward. What can be written to a file is known by the content of that file, anything else by
-    `whet.sources`. Raises UsageError naming `where`."""
+    `whet._util.sources`. Raises UsageError naming `where`."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
             f"{where}: the reward {name_of(function)} is a generator. Return the number instead."

@@ -12,6 +12,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from whet._util.words import fold, split_words, without_punctuation
 from whet.errors import UsageError
 from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
@@ -20,7 +21,6 @@ from whet.rewards.reward import TARGET, RewardFunction
 from whet.rewards.targets import accepted_answers, quote, show_target, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
-from whet.words import fold, split_words, without_punctuation
 
 __all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score", "normalise", "targets_of"]
 

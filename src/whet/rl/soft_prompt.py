@@ -20,9 +20,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment, as_environment_type
 from whet.errors import UsageError, parameter
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
 from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whet.environments.episodes import Trajectory
-from whet.fields import (
+from whet._util.fields import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -20,6 +19,7 @@ from whet.fields import (
     Probability,
     check_bounds,
 )
+from whet.environments.episodes import Trajectory
 from whet.rl import advantages as estimators
 from whet.rl.advantages import Rows
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update

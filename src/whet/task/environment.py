@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet import plugins
+from whet._util import plugins
 from whet.environments import Return, RewardingWorld, World
 from whet.environments.games import game_world
 from whet.environments.plugin import load_world

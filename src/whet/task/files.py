@@ -7,8 +7,8 @@ import difflib
 import os
 from pathlib import Path
 
+from whet._util.storable import read_file
 from whet.errors import UsageError
-from whet.storable import read_file
 
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from whet.arguments import check_path
+from whet._util.arguments import check_path
+from whet._util.plugins import source_files
+from whet._util.user_modules import digest_of_file
+from whet._util.variables import restrict
 from whet.environments.program import Program
 from whet.errors import UsageError, quantity
-from whet.plugins import source_files
 from whet.prompt import Prompt
 from whet.rewards import (
     LABELS,
@@ -49,8 +51,6 @@ from whet.task.spec import (
 from whet.task.task_file import TaskFile
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
-from whet.user_modules import digest_of_file
-from whet.variables import restrict
 from whet_client.storable import shown
 
 KEYS = field_names(TaskFile)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.arguments import check_path
+from whet._util.arguments import check_path
 from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
 from whet.task.files import read_bytes

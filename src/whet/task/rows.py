@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from whet._util.storable import describe_exception
+from whet._util.user_code import OutOfTime, run_file
 from whet.errors import UsageError
 from whet.rewards.program import importing, load_module, place_of
-from whet.storable import describe_exception
 from whet.task.delimited import read_delimited
 from whet.task.files import read_text
-from whet.user_code import OutOfTime, run_file
 from whet_client.prompt.slots import canonical_name
 from whet_client.storable import shown
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.arguments import check_path, unwritable
+from whet._util.arguments import check_path, unwritable
 from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
 from whet.rewards import FILE, ProgramReward, RewardFunction, Weighted

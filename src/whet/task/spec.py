@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from whet._util.storable import is_number
+from whet._util.words import fold
 from whet.environments import World
 from whet.environments.program import Program
 from whet.errors import UsageError, did_you_mean, named_fields
@@ -19,12 +21,10 @@ from whet.models.request_options import RequestOptions
 from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
-from whet.storable import is_number
 from whet.task.decode import decode, field_names, set_fields
 from whet.task.task_file import BudgetEntry, ModelEntry, ModelsEntry, PolicyEntry, SplitsEntry
 from whet.task.tree import Node
 from whet.types import ROLES, Example
-from whet.words import fold
 
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5

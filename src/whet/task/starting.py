@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whet._util.words import fold
 from whet.errors import UsageError, did_you_mean, quantity
 from whet.prompt import Prompt
 from whet.rewards import choose_reward
@@ -27,7 +28,6 @@ from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
 from whet.task.task import Task, load_task
 from whet.task.tree import write_yaml
-from whet.words import fold
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_slot
 

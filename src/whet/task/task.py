@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from whet.arguments import checked, describe_keywords, select
+from whet._util.arguments import checked, describe_keywords, select
 from whet.errors import named_fields
 from whet.prompt import Prompt
 from whet.task import memory

@@ -8,7 +8,13 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from whet.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveProbability
+from whet._util.fields import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveProbability,
+)
 
 T = TypeVar("T")
 IfSet: TypeAlias = Union[T, UnsetType]  # noqa: UP007 (a generic alias)

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import yaml
 
+from whet._util.storable import LARGEST, is_number
 from whet.errors import UsageError, did_you_mean
-from whet.storable import LARGEST, is_number
 from whet.task.files import read_text
 from whet_client.storable import repair_surrogates, shown
 

@@ -31,9 +31,9 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
+from whet._util.sqlite import keep_log
+from whet._util.variables import variable
 from whet.errors import StorageError, UsageError
-from whet.sqlite import keep_log
-from whet.variables import variable
 from whet_live.database.columns import metadata, probe
 
 URL_VARIABLE = "WHET_DATABASE_URL"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from whet._util.storable import is_number
 from whet.errors import UsageError
-from whet.storable import is_number
 from whet_client.records import KINDS
 from whet_live.database import Database
 from whet_live.traffic.behaviour import EVENTS, MEASURES, BehaviourModel

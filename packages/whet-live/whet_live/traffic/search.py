@@ -32,8 +32,8 @@ from sqlalchemy import (
     tuple_,
 )
 
+from whet._util.words import writes_without_blanks
 from whet.errors import UsageError
-from whet.words import writes_without_blanks
 from whet_client.records import EARLIEST, LATEST, Feedback, Inference, checked_text
 from whet_live.database import now
 from whet_live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head

@@ -36,7 +36,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from whet.user_modules import (
+from whet._util.user_modules import (
     InnerImport,
     codes_in,
     digests_of,

@@ -14,8 +14,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
+from whet._util.storable import is_number
 from whet.errors import UsageError, did_you_mean
-from whet.storable import is_number
 from whet_client.storable import shown
 
 PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]

@@ -20,8 +20,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from whet._util.watchdog import Watched
 from whet.errors import WhetError
-from whet.watchdog import Watched
 
 THREAD = "whet-reward"
 SAID_AFTER, ENDED_AFTER = 10.0, 600.0

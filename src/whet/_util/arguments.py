@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from whet._util.storable import LARGEST
 from whet.errors import UsageError, did_you_mean, parameter
-from whet.storable import LARGEST
 from whet_client.storable import shown
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from whet.watchdog.process import BEAT
+from whet._util.watchdog.process import BEAT
 
 __all__ = ["Watched", "watching"]
 
