@@ -37,7 +37,7 @@ IRREGULAR = {
     "drawn",
 }
 NO_PARTICIPLE = {"embed", "seed", "need", "speed", "feed", "deed"}
-FRONT_DOOR = {PACKAGES[0] / name for name in ("api.py", "session.py", "task/task.py")}
+FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
 Tree = ast.Module
 
 

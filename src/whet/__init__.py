@@ -9,8 +9,8 @@ from whet_client.version import __version__
 
 if TYPE_CHECKING:
     from whet import methods
-    from whet.advising import aadvise, advise
-    from whet.api import (
+    from whet.api.advising import aadvise, advise
+    from whet.api.functions import (
         acompare,
         aevaluate,
         alearn,
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
         report,
         runs,
     )
+    from whet.api.results import RunResult
+    from whet.api.session import Session
+    from whet.api.transferring import atransfer, transfer
     from whet.engine.progress import Progress
     from whet.environments.environment import Environment
     from whet.errors import ProviderError, UsageError
     from whet.methods import Method
     from whet.models.language_model import LanguageModel
     from whet.prompt import Prompt
-    from whet.results import RunResult
     from whet.run import Budget, Run
     from whet.search.archive import Candidate
-    from whet.session import Session
     from whet.task import Task
-    from whet.transferring import atransfer, transfer
     from whet.types import Completion, Example, Message, Reward, Rollout
 
 _HOMES = {
     "whet": "api methods",
-    "whet.advising": "aadvise advise",
-    "whet.api": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
+    "whet.api.advising": "aadvise advise",
+    "whet.api.functions": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
     "whet.engine.progress": "Progress",
     "whet.environments.environment": "Environment",
     "whet.errors": "ProviderError UsageError",
     "whet.methods": "Method",
     "whet.models.language_model": "LanguageModel",
     "whet.prompt": "Prompt",
-    "whet.results": "RunResult",
+    "whet.api.results": "RunResult",
     "whet.run": "Budget Run",
     "whet.search.archive": "Candidate",
-    "whet.session": "Session",
+    "whet.api.session": "Session",
     "whet.task": "Task",
-    "whet.transferring": "atransfer transfer",
+    "whet.api.transferring": "atransfer transfer",
     "whet.types": "Completion Example Message Reward Rollout",
 }
 

@@ -14,11 +14,11 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
+from whet.api.comparison import method_summary
+from whet.api.results import MethodComparison, RunResult
 from whet.cli import show
-from whet.comparison import method_summary
 from whet.integrations.figures import read_figures
 from whet.reporting import write_comparison
-from whet.results import MethodComparison, RunResult
 
 METHODS: list[Any] = [whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1), "random_search"]
 

@@ -11,7 +11,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows
-from whet.results import RunResult
+from whet.api.results import RunResult
 
 
 class Balanced(HTMLParser):

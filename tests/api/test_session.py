@@ -12,7 +12,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
-from whet.session import ANSWERS, Ask
+from whet.api.session import ANSWERS, Ask
 
 ROOT = Path(__file__).parents[2]
 MODEL = Counted()

@@ -280,7 +280,7 @@ def test_a_reader_whose_package_is_missing_is_a_reason_not_a_crash(
     def missing(address: str, **options: Any) -> Any:
         raise UsageError(f"{address} needs torch: pip install 'whet[embedded]'")
 
-    monkeypatch.setattr("whet.comparison.resolve", missing)
+    monkeypatch.setattr("whet.api.comparison.resolve", missing)
     command = ("compare", "task", *OPRO[:-2], "--base-url", url(server, "missing"))
     code, out, err = whet(*command)
     assert code == 0, err

@@ -14,8 +14,8 @@ from aiohttp import web
 from click.testing import CliRunner
 
 import whet
+from whet.api.doctor import MOST_CALLS, DoctorReport, endpoints_of, examine
 from whet.cli.main import cli
-from whet.doctor import MOST_CALLS, DoctorReport, endpoints_of, examine
 from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
 
@@ -284,7 +284,7 @@ async def test_an_endpoint_that_hangs_is_waited_for_aloud_and_not_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("whet.doctor.endpoint.NOTE_SECONDS", 0.02)
+    monkeypatch.setattr("whet.api.doctor.endpoint.NOTE_SECONDS", 0.02)
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -385,7 +385,7 @@ def task_with(folder: Path, reward: str) -> whet.Task:
 @pytest.mark.parametrize("case", REWARDS)
 async def test_a_reward_that_is_wrong(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if case == "hangs":
-        monkeypatch.setattr("whet.doctor.rewards.PATIENCE", 0.2)
+        monkeypatch.setattr("whet.api.doctor.rewards.PATIENCE", 0.2)
     source, message = REWARDS[case]
     (failure,) = seen_in(await examine(task_with(tmp_path / "t", source), {}, ports={}), "broken")
     assert message in failure and not failure.endswith("-> ")
@@ -394,7 +394,7 @@ async def test_a_reward_that_is_wrong(case: str, tmp_path: Path, monkeypatch: py
 async def test_a_reward_that_is_upside_down_or_slow_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whet.doctor.rewards.SLOW", 0.0)
+    monkeypatch.setattr("whet.api.doctor.rewards.SLOW", 0.0)
     source = "def reward(example, output):\n    return float(output != example['target'])\n"
     slow, low = seen_in(await examine(task_with(tmp_path / "t", source), {}, ports={}), "warn")
     assert "slow" in slow and "nonsense is worth more" in low
@@ -455,7 +455,7 @@ def test_what_is_optional_and_not_there_is_marked_as_such_and_fails_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("whet.doctor.EXTRAS", {"train": ("msgspec", "no_such_package")})
+    monkeypatch.setattr("whet.api.doctor.EXTRAS", {"train": ("msgspec", "no_such_package")})
     done = CliRunner().invoke(cli, ["doctor"])
     assert done.exit_code == 0
     assert "not installed  extra train: no_such_package; optional\n" in done.output
@@ -467,7 +467,7 @@ def test_a_folder_that_hides_a_package_is_broken(tmp_path: Path, monkeypatch: py
     (tmp_path / "hiding_package").mkdir()
     (tmp_path / "hiding_package" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("whet.doctor.EXTRAS", {"hf": ("hiding_package",)})
+    monkeypatch.setattr("whet.api.doctor.EXTRAS", {"hf": ("hiding_package",)})
     done = CliRunner().invoke(cli, ["doctor"])
     assert done.exit_code == 2 and f"hiding_package in {tmp_path}" in done.output
     assert "broken         extra hf: found, but it is no installed package" in done.output

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from whet.api.results import MeanEstimate
 from whet.cli import show
 from whet.engine.progress import Progress
 from whet.reporting import number_format
 from whet.reporting.progress_display import line
-from whet.results import MeanEstimate
 from whet.stats.intervals import show_number
 
 NEAR: dict[float, str] = {

@@ -52,7 +52,7 @@ def advise(task: str, as_json: bool, **options: Any) -> None:
 
     Nothing is paid or written. A model that runs in this process answers at most 50 validation rows.
     """
-    from whet.advising import aadvise
+    from whet.api import aadvise
 
     name_options()
     print_result(run(aadvise(Path(task), **role_choices(options))), as_json, show)

@@ -7,6 +7,20 @@ from typing import Any
 
 import click
 
+from whet.api.doctor import (
+    BROKEN,
+    MOST_CALLS,
+    MOST_SECONDS,
+    NOT_INSTALLED,
+    NOT_SET,
+    OK,
+    WARN,
+    DoctorFinding,
+    DoctorReport,
+    endpoints_of,
+    examine,
+    paid_addresses,
+)
 from whet.cli.common import (
     JUDGES,
     WRITES,
@@ -22,20 +36,6 @@ from whet.cli.common import (
     visible,
 )
 from whet.cli.interrupt import run
-from whet.doctor import (
-    BROKEN,
-    MOST_CALLS,
-    MOST_SECONDS,
-    NOT_INSTALLED,
-    NOT_SET,
-    OK,
-    WARN,
-    DoctorFinding,
-    DoctorReport,
-    endpoints_of,
-    examine,
-    paid_addresses,
-)
 from whet.reporting import display_progress
 from whet.task import Task
 

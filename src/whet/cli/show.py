@@ -12,7 +12,7 @@ from typing import Any
 from click.formatting import wrap_text
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult
+from whet.api import MethodComparison, Progress, RunResult, sample_size
 from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
@@ -27,7 +27,6 @@ from whet.reporting import (
     start_sentences,
     warnings_of,
 )
-from whet.results import sample_size
 
 CONFUSIONS = 5
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}

@@ -53,7 +53,7 @@ from whet.errors import show_reward
 @json_option
 def transfer(run: str, lm: tuple[str, ...], task: str | None, as_json: bool, **options: Any) -> None:
     """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged."""
-    from whet.transferring import atransfer
+    from whet.api import atransfer
 
     place, how = None if task is None else Path(task), options.pop("task_options")
     models = [with_options(address, None, how) for address in lm]

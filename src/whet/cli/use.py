@@ -9,12 +9,11 @@ from typing import Any
 
 import click
 
+from whet.api import Evaluation, MeanEstimate, RunResult, find_run, read_result, sample_size
 from whet.cli.common import emit, examples, json_option, say, warn
 from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
 from whet.reporting import is_limited
-from whet.results import Evaluation, MeanEstimate, RunResult, sample_size
-from whet.running import find_run, read_result
 from whet.types import Message
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import orjson
 
+from whet.api import MethodComparison, RunResult, find_run
 from whet.reporting import Record, read_run
-from whet.results import MethodComparison, RunResult
-from whet.running import find_run
 
 COMPARISON = "comparison.json"
 _SCORED = ("baseline", "best", "control", "improvement", "objectives", "usage")

@@ -20,12 +20,12 @@ from typing import Any
 
 from whet import api
 from whet._util.sources import source_hash
+from whet.api.results import RunResult
 from whet.environments.program import CALLS, ProgramFailed
 from whet.errors import UsageError
 from whet.integrations.shared import as_json_value
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
-from whet.results import RunResult
 from whet.types import Message, content_hash
 
 PROMPT = "system_prompt"

@@ -9,9 +9,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from whet.api.results import MethodComparison, RunResult
 from whet.errors import UsageError
 from whet.integrations.figures import read_figures
-from whet.results import MethodComparison, RunResult
 
 
 def log(run: RunResult | MethodComparison | str | Path, *, root: str | Path = "runs", **options: Any) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 
 from whet._util.arguments import check_path
 from whet._util.storable import to_json
-from whet.added_rows import AddedRows
-from whet.comparison import RunMeasurements
+from whet.api.added_rows import AddedRows
+from whet.api.comparison import RunMeasurements
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
 from whet.engine.execute import execute

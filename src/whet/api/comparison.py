@@ -38,7 +38,7 @@ from whet.types import content_hash
 
 NONE = "none"
 RunTask: TypeAlias = "Callable[[Task, Options, Progress, RunMeasurements], Awaitable[dict[str, Any]]]"
-"""How one run is made: `whet.running.run_task`."""
+"""How one run is made: `whet.api.running.run_task`."""
 
 
 @dataclass

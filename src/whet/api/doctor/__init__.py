@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet.doctor.checkup import BROKEN, NOT_INSTALLED, NOT_SET, OK, WARN, DoctorFinding, DoctorReport
-from whet.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
-from whet.doctor.local_servers import PORTS, examine_ports
-from whet.doctor.rewards import examine_reward, grade_target_and_nonsense
+from whet.api.doctor.checkup import BROKEN, NOT_INSTALLED, NOT_SET, OK, WARN, DoctorFinding, DoctorReport
+from whet.api.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
+from whet.api.doctor.local_servers import PORTS, examine_ports
+from whet.api.doctor.rewards import examine_reward, grade_target_and_nonsense
 from whet.engine.options import RoleModel
 from whet.errors import UsageError, parameter
 from whet.methods import is_page_here

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from whet.doctor.checkup import DoctorReport
+from whet.api.doctor.checkup import DoctorReport
 from whet.errors import quantity
 from whet.rewards import (
     JUDGE,

@@ -11,7 +11,9 @@ from typing import Any
 
 from whet._util.arguments import checked
 from whet._util.blocking import blocking
-from whet.comparison import found_candidate
+from whet.api.comparison import found_candidate
+from whet.api.results import TransferResult
+from whet.api.running import find_run, read_result
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.budget import test_set_budget
 from whet.engine.forecast import forecast_evaluation
@@ -25,9 +27,7 @@ from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, qua
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
 from whet.reporting import display_progress
-from whet.results import TransferResult
 from whet.run import Budget
-from whet.running import find_run, read_result
 from whet.search.archive import Candidate
 from whet.task import SPLITS, Task, TaskKeywords, task_of
 from whet.types import content_hash

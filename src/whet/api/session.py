@@ -15,20 +15,20 @@ from typing import Any, Unpack
 
 from whet._util.arguments import checked, describe_keywords, select
 from whet._util.blocking import LoopThread
+from whet.api.keywords import MethodKeywords, RunKeywords, SearchKeywords, SessionKeywords
+from whet.api.results import RunResult
+from whet.api.running import optimize_task
 from whet.engine.options import Options, options_of_method
 from whet.engine.progress import Progress
 from whet.environments.environment import EXAMPLE
 from whet.environments.labels import find_label
 from whet.errors import UsageError
-from whet.keywords import MethodKeywords, RunKeywords, SearchKeywords, SessionKeywords
 from whet.methods import OPTIMIZER, choose_method, get_method
 from whet.models.language_model import AnswersOnly
 from whet.prompt import Prompt
 from whet.reporting import Display, display_progress
-from whet.results import RunResult
 from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
-from whet.running import optimize_task
 from whet.task import AlphaKeywords, GateKeywords, Task, TaskKeywords, task_of
 from whet.types import Completion, Example, Message, Request, content_hash
 from whet_client.storable import repair_surrogates, shown

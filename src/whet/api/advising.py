@@ -11,7 +11,9 @@ from typing import Any
 
 from whet._util.arguments import checked
 from whet._util.blocking import blocking
-from whet.doctor import grade_target_and_nonsense
+from whet.api.doctor import grade_target_and_nonsense
+from whet.api.results import Advice
+from whet.api.running import evaluate_task, optimize_task
 from whet.engine.assemble import DEFAULT_MODEL, takes_default_model
 from whet.engine.assemble import NONE as NO_MODEL
 from whet.engine.forecast import say_default_model
@@ -33,10 +35,8 @@ from whet.methods import (
 )
 from whet.models.endpoint import missing_keys_noted
 from whet.models.language_model import LanguageModel
-from whet.results import Advice
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
 from whet.rewards.program import programs_of
-from whet.running import evaluate_task, optimize_task
 from whet.stats import clusters_of, fewest_clusters, opening_alpha, rows_for_gain, smallest_gain
 from whet.task import ModelSpec, Task, find_labels, task_of
 from whet.task.examples import input_hash

@@ -16,20 +16,9 @@ import orjson
 from whet._util.arguments import check_path, checked, describe_keywords, select, unwritable
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
-from whet.added_rows import MORE
-from whet.comparison import RunMeasurements, compare_runs
-from whet.engine.forecast import plan_lines
-from whet.engine.journal import events_after
-from whet.engine.options import Options, RoleModel, options_of_method
-from whet.engine.progress import Progress
-from whet.engine.readability import READER
-from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
-from whet.engine.transfer import TRANSFER
-from whet.errors import UsageError, did_you_mean, parameter
-from whet.feedback import one_call
-from whet.feedback.prompt_file import prompt_path
-from whet.feedback.proposals import MOST_CALLS, LearnRequest
-from whet.keywords import (
+from whet.api.added_rows import MORE
+from whet.api.comparison import RunMeasurements, compare_runs
+from whet.api.keywords import (
     CallKeywords,
     CompareKeywords,
     EvaluateKeywords,
@@ -41,11 +30,21 @@ from whet.keywords import (
     TaskModelKeywords,
     TrainingKeywords,
 )
+from whet.api.results import Evaluation, LearnResult, MethodComparison, RunResult
+from whet.api.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
+from whet.engine.journal import events_after
+from whet.engine.options import Options, RoleModel, options_of_method
+from whet.engine.progress import Progress
+from whet.engine.readability import READER
+from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
+from whet.engine.transfer import TRANSFER
+from whet.errors import UsageError, did_you_mean, parameter
+from whet.feedback import one_call
+from whet.feedback.prompt_file import prompt_path
+from whet.feedback.proposals import MOST_CALLS, LearnRequest
 from whet.methods import MethodChoice, choose_method
 from whet.prompt import Prompt
 from whet.reporting import display_progress, place_of, write_comparison, write_report
-from whet.results import Evaluation, LearnResult, MethodComparison, RunResult
-from whet.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
 from whet.task import SPLITS, AlphaKeywords, GateKeywords, Task, TaskKeywords, prompt_of, task_of
 
 
@@ -298,25 +297,3 @@ def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dic
     """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
     events = events_after(Path(folder) / "journal.sqlite", after, limit)
     return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in events]
-
-
-__all__ = [
-    "RESULT",
-    "MethodComparison",
-    "Options",
-    "Progress",
-    "RunResult",
-    "acompare",
-    "aevaluate",
-    "alearn",
-    "aoptimize",
-    "compare",
-    "evaluate",
-    "find_run",
-    "learn",
-    "optimize",
-    "plan_lines",
-    "report",
-    "run_events",
-    "runs",
-]

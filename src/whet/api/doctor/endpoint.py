@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from whet.doctor.checkup import DoctorReport
+from whet.api.doctor.checkup import DoctorReport
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
 from whet.models.openai_answers import NEGLECTS, completions, find_neglected_options, reported_usage

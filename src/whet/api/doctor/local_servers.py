@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import orjson
 from yarl import URL
 
-from whet.doctor.checkup import DoctorReport
+from whet.api.doctor.checkup import DoctorReport
 from whet.models.http import Answer, HttpClient
 
 PORTS: Mapping[str, int] = {"Ollama": 11434, "llama.cpp": 8080, "vLLM": 8000, "LM Studio": 1234}

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from whet.comparison import found_candidate, used
+from whet.api.comparison import found_candidate, used
 from whet.engine.assemble import Assembly, TransferModel
 from whet.engine.budget import test_set_budget
 from whet.engine.durable import DurableRun

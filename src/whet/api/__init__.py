@@ -1,0 +1,76 @@
+"""The public functions, and the use cases behind them: a run and its result, sessions, comparison, transfer, advice, `doctor`.
+
+Python programs, the command line and the server call what `__all__` names here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whet_client.lazy import lazy
+
+if TYPE_CHECKING:
+    from whet.api.advising import aadvise
+    from whet.api.functions import (
+        acompare,
+        aevaluate,
+        alearn,
+        aoptimize,
+        compare,
+        evaluate,
+        learn,
+        optimize,
+        report,
+        run_events,
+        runs,
+    )
+    from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
+    from whet.api.running import find_run, read_result
+    from whet.api.transferring import atransfer
+    from whet.engine.forecast import plan_lines
+    from whet.engine.options import Options
+    from whet.engine.progress import Progress
+    from whet.engine.run_folder import RESULT
+
+_HOMES = {
+    "whet.api.advising": "aadvise",
+    "whet.api.functions": (
+        "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
+    ),
+    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
+    "whet.api.running": "find_run read_result",
+    "whet.api.transferring": "atransfer",
+    "whet.engine.forecast": "plan_lines",
+    "whet.engine.options": "Options",
+    "whet.engine.progress": "Progress",
+    "whet.engine.run_folder": "RESULT",
+}
+
+__all__ = [
+    "RESULT",
+    "Evaluation",
+    "MeanEstimate",
+    "MethodComparison",
+    "Options",
+    "Progress",
+    "RunResult",
+    "aadvise",
+    "acompare",
+    "aevaluate",
+    "alearn",
+    "aoptimize",
+    "atransfer",
+    "compare",
+    "evaluate",
+    "find_run",
+    "learn",
+    "optimize",
+    "plan_lines",
+    "read_result",
+    "report",
+    "run_events",
+    "runs",
+    "sample_size",
+]
+
+__getattr__ = lazy(__name__, _HOMES)
