@@ -118,6 +118,68 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
             },
             Usage(9, 3, cost_usd=0.5),
         ),
+        # cached input beside prompt_tokens, though not more than these: the total is larger by just that
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 5,
+                "total_tokens": 185,
+                "cache_read_input_tokens": 80,
+            },
+            Usage(180, 5, 80),
+        ),
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 5,
+                "total_tokens": 210,
+                "cache_read_input_tokens": 80,
+                "cache_creation_input_tokens": 25,
+            },
+            Usage(205, 5, 80),
+        ),
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 5,
+                "total_tokens": 225,
+                "cache_read_input_tokens": 80,
+                "completion_tokens_details": {"reasoning_tokens": 40},
+            },
+            Usage(180, 45, 80, 40),
+        ),
+        # Anthropic's own names: input_tokens are those outside of the cache
+        (
+            {
+                "input_tokens": 100,
+                "output_tokens": 5,
+                "cache_read_input_tokens": 80,
+                "cache_creation_input_tokens": 3,
+            },
+            Usage(183, 5, 80),
+        ),
+        # xAI names ticks, DeepInfra an estimate; some write a text, or another currency
+        (
+            {"prompt_tokens": 9, "completion_tokens": 3, "cost_in_usd_ticks": 94_000_000},
+            Usage(9, 3, cost_usd=0.0094),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 3, "cost": 0.5, "cost_in_usd_ticks": 10**10},
+            Usage(9, 3, cost_usd=0.5),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 3, "estimated_cost": 2.68e-06},
+            Usage(9, 3, cost_usd=2.68e-06),
+        ),
+        ({"prompt_tokens": 9, "completion_tokens": 3, "cost": "0.0042"}, Usage(9, 3, cost_usd=0.0042)),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 3, "cost": {"total_cost": 0.5, "currency": "CNY"}},
+            Usage(9, 3),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 3, "cost": {"total_cost": 0.5, "currency": "USD"}},
+            Usage(9, 3, cost_usd=0.5),
+        ),
         # other names, and whole numbers that were written as floats
         ({"input_tokens": 9, "output_tokens": 3}, Usage(9, 3)),
         ({"prompt_tokens": 1000.0, "completion_tokens": 3.0}, Usage(1000, 3)),

@@ -323,7 +323,7 @@ def _other_clients(
             spec = taken_by_task_model(spec, task_spec)
         if spec.named:
             client = _client(_model(models, spec, role), spec, options)
-            clients[role] = replace(client, writes=True, bound=spec.max_tokens)
+            clients[role] = replace(client, writes=True, bound=spec.output_bound)
         elif must:
             raise UsageError(
                 f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name "
@@ -409,7 +409,7 @@ def _model(models: Models, spec: ModelSpec, role: str) -> LanguageModel:
 
 def _generation(spec: ModelSpec, limits: Budget) -> Generation:
     """How the task model is asked. Under a limit on tokens or cost every answer must have a bound to reserve."""
-    bound = spec.max_tokens
+    bound = spec.output_bound
     if bound is None and (limits.tokens is not None or limits.cost_usd is not None):
         bound = BOUND_UNDER_LIMIT
     temperature = Generation().temperature if spec.temperature is None else spec.temperature

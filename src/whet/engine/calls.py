@@ -425,7 +425,7 @@ class CallExecutor:
             if error.refused:
                 attempt.state = REFUSED
             if error.billed:
-                attempt.usage, attempt.cost = worst, attempt.reservation.likely_cost
+                attempt.usage, attempt.cost = replace(worst, estimated=True), attempt.reservation.likely_cost
                 client.observed.wasted += worst.input_tokens + worst.output_tokens
             raise
         completions = [separate_thought(answer) for answer in answers]

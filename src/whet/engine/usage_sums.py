@@ -67,7 +67,8 @@ def describe_estimates(addresses: Mapping[str, str], estimated: Mapping[str, int
 
 
 _COUNTED = {
-    False: "One token was counted for each byte there, so the tokens and dollars of this run are estimates, and mostly too high.",
+    False: "One token was counted for each byte there, and an answer that could not be read at its most, so the tokens and "
+    "dollars of this run are estimates, and mostly too high.",
     True: "A quarter of the characters was counted as tokens there, so the tokens and dollars of this run are estimates. Let the "
     "function return the usage with the text.",
 }

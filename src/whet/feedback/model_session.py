@@ -167,7 +167,7 @@ def _client(model: LanguageModel, spec: ModelSpec) -> ModelClient:
     """The client of the model, with the prices and bounds that its spec states."""
     limiter = AdaptiveLimiter(spec.concurrency or CONCURRENCY)
     return ModelClient(
-        model, limiter, spec.price, spec.requests_per_minute, writes=True, bound=spec.max_tokens
+        model, limiter, spec.price, spec.requests_per_minute, writes=True, bound=spec.output_bound
     )
 
 

@@ -18,6 +18,7 @@ from whet._util.variables import TRUSTED_HOSTS, variable
 from whet.errors import UsageError, parameter
 from whet.models.providers import AZURE, OPENAI, PROVIDERS, Provider, owners_of
 from whet.models.secret import Secret
+from whet.types import content_hash
 
 AZURE_VERSIONS = ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION", "AZURE_API_VERSION")
 AZURE_TOKEN = "AZURE_OPENAI_AD_TOKEN"
@@ -67,7 +68,8 @@ def variables_in(text: str) -> list[str]:
 @dataclass(frozen=True, repr=False, eq=False)
 class ModelEndpoint:
     """One base URL with its query, key and headers. `base_url` and `plain` are what may be shown and recorded of it: no
-    secret is in them."""
+    secret is in them. `unshown`: a short hash of what else may lead to other answers, empty for nothing: parts of the query, and
+    headers that name variables and do not usually hold a secret."""
 
     base_url: str
     key: Secret
@@ -76,6 +78,7 @@ class ModelEndpoint:
     plain: Mapping[str, str]
     secrets: tuple[Secret, ...]
     _base: URL
+    unshown: str = ""
 
     def url(self, *path: str) -> URL:
         """The address of a part of the API, the query of the base URL with it."""
@@ -137,7 +140,10 @@ def endpoint_of(
         by_header = as_azure or (provider == AZURE and not bearer)
         sent |= {"api-key": key.reveal()} if by_header else {"Authorization": f"Bearer {key.reveal()}"}
     plain = {name: text for name, text in headers.items() if not (holds_secret(name) or variables_in(text))}
-    return ModelEndpoint(show_url(base), key, place, sent, plain, secrets, base)
+    unshown = [[name, value] for name, value in base.query.items() if name != "api-version"]
+    unshown += [[name, sent[name]] for name in headers if name not in plain and not holds_secret(name)]
+    digest = content_hash(unshown)[:8] if unshown else ""
+    return ModelEndpoint(show_url(base), key, place, sent, plain, secrets, base, digest)
 
 
 def _miss_key(problem: str) -> None:

@@ -141,15 +141,14 @@ class _Answer:
     def add(self, event: Mapping[str, Any]) -> None:
         """Take in an event; one without choices may hold the usage, or nothing of interest."""
         self.model = event.get("model") or self.model
-        groq = event.get("x_groq")
-        self.usage = (
-            event.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None) or self.usage
-        )
         choices = event.get("choices")
-        for chunk in choices if isinstance(choices, list) else ():
-            if isinstance(chunk, dict):
-                index = chunk.get("index")
-                self.choices.setdefault(index if isinstance(index, int) else 0, _Choice()).add(chunk)
+        chunks = [chunk for chunk in choices if isinstance(chunk, dict)] if isinstance(choices, list) else []
+        for holder in (event, event.get("x_groq"), *chunks):  # Moonshot's stands in a choice
+            if isinstance(holder, dict) and holder.get("usage"):
+                self.usage = _join_counts(self.usage, holder["usage"])
+        for chunk in chunks:
+            index = chunk.get("index")
+            self.choices.setdefault(index if isinstance(index, int) else 0, _Choice()).add(chunk)
 
     def as_body(self) -> dict[str, Any]:
         """The whole answer. Raises ProviderError when it has no end."""
@@ -159,3 +158,20 @@ class _Answer:
         choices = [self.choices[index].as_body(index) for index in sorted(self.choices)]
         body = {"object": "chat.completion", "model": self.model, "choices": choices}
         return body | ({"usage": self.usage} if self.usage else {})
+
+
+def _join_counts(before: Any, now: Any) -> Any:
+    """Two usages of one stream as one. Each counts from the beginning, and each may lack what the other has: some servers count
+    the input in the first event only and the output in the last, others end with zeros. So the larger number of each holds.
+
+    >>> _join_counts({"prompt_tokens": 9, "completion_tokens": 0}, {"prompt_tokens": 0, "completion_tokens": 4})
+    {'prompt_tokens': 9, 'completion_tokens': 4}
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        return {
+            name: _join_counts(before.get(name), now.get(name)) for name in dict.fromkeys((*before, *now))
+        }
+    if now is None:
+        return before
+    numbers = all(isinstance(value, int | float) for value in (before, now))
+    return max(before, now) if numbers else now

@@ -30,6 +30,7 @@ from whet.models.openai_answers import (
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
+    PAGE,
     SYSTEM,
     Failure,
     encode_body,
@@ -52,6 +53,7 @@ _log = logging.getLogger("whet.models")
 _PATH = ("chat", "completions")
 _VERSION = re.compile(r"/(?:v\d|openai\b|api\b|inference\b)")
 _NOTHING = Request(())
+_INTERRUPTED = "a web page came in the place of an answer"
 _WITHOUT = {SYSTEM: "the system role; its text stands at the head of the first user message from now on"}
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
 
@@ -103,9 +105,8 @@ class OpenAIModel(AnswersOnly):
         self._url = self._endpoint.url(*_PATH)
         self._target = str(self._url)
         self._options = options or RequestOptions()
-        identity = self._options.identity | (
-            {"headers": self._endpoint.plain} if self._endpoint.plain else {}
-        )
+        seen = {"headers": self._endpoint.plain, "unshown": self._endpoint.unshown}
+        identity = self._options.identity | {name: value for name, value in seen.items() if value}
         self.identity: Mapping[str, Any] = identity
         self.variant = content_hash(identity)[:12] if identity else ""
         self._streams, self._tried_stream = bool(self._options.stream), False
@@ -141,7 +142,7 @@ class OpenAIModel(AnswersOnly):
         result: list[Completion] | Failure | ProviderError
         if isinstance(answer, bytes):
             self._note_stream(answer)
-            data = decode_answer(answer)
+            data = self._decode(answer)
             usage = reported_usage(data)
             result = completions(data, request, self.count_tokens, usage)
             if isinstance(result, list):
@@ -155,6 +156,18 @@ class OpenAIModel(AnswersOnly):
         else:
             result = answer
         raise self._refusal(result, body, request, form) if isinstance(result, Failure) else result
+
+    def _decode(self, answer: bytes) -> dict[str, Any]:
+        """What an HTTP 200 holds. A web page says that the address is wrong, unless the endpoint has answered there: then
+        something on the way wrote it, and the next attempt may pass."""
+        try:
+            return decode_answer(answer)
+        except ProviderError as error:
+            if error.fatal and self._answered:
+                raise ProviderError(
+                    f"{self.address}: {_INTERRUPTED}", retryable=True, status=200, billed=False
+                ) from None
+            raise
 
     def _as_asked(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body of a request for a stream, where the endpoint answers in streams."""
@@ -238,6 +251,9 @@ class OpenAIModel(AnswersOnly):
         key = f"check the key in {place}, which was sent" if sent else f"no key was sent: set {place}"
         bare = failure.status in (404, 405) and not _VERSION.search(base.path)
         path = f"try the base URL {base.with_query(None).joinpath('v1')}" if bare else ""
+        if self._answered and failure.status < 500 and PAGE.match(failure.body):
+            words = f"{self.address}: HTTP {failure.status}: {_INTERRUPTED}"
+            return ProviderError(words, retryable=True, status=failure.status)
         return http_error(failure, self.address, self._endpoint.scrub, key, path)
 
     async def probe(

@@ -3,6 +3,7 @@
 Pure functions. What an HTTP 200 may turn out to be, and what becomes of it:
 
     text                                   Completion
+    an error and no text beside it         Failure: the provider's, no answer of the model
     text that reached the token limit      Completion, finish "length"
     empty content, no choice at all        Completion, error "model: empty answer"
     a content that is no text              Completion, error "model: content is a number (5)"
@@ -40,7 +41,7 @@ _THOUGHTS = (
     "reasoning_details",
     "thought",
 )
-_WORDS = ("text", "thinking", "reasoning", "summary", "content")
+_WORDS = ("text", "thinking", "reasoning", "summary", "content", "value")
 _STATUSES = {str(status) for status in range(400, 600)}
 _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
@@ -65,6 +66,8 @@ _KINDS = (
     (list, "a list without a text"),
     (object, "no text"),
 )
+_COMPLAINTS = ("error", "message", "detail", "msg", "error_msg")
+"""Where a body says what went wrong."""
 _NO_CHOICE = "model: empty answer (no choice in it)"
 
 NEGLECTS = {
@@ -89,10 +92,12 @@ def completions(
     as some gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
     choices = data.get("choices")
-    if not choices and any(data.get(key) for key in ("error", "message", "detail")):
+    if not choices and _complains(data):
         return _failure_inside_200(data)
     if not isinstance(choices, list):
         raise unreadable_reply("the answer holds no choices")
+    if _says_something(data.get("error")) and not any(map(_is_ended, choices)):
+        return _failure_inside_200(data)
     errors = [_error_of(choice) for choice in choices]
     if errors and errors[0] is not None and None not in errors:
         return _failure_inside_200(errors[0])
@@ -161,6 +166,35 @@ def decode_answer(raw: bytes) -> dict[str, Any]:
     return data
 
 
+def _complains(data: Mapping[str, Any]) -> bool:
+    """Whether a body without an answer says what went wrong, in one of the forms of providers and gateways."""
+    minimax = data.get("base_resp")
+    refused = isinstance(minimax, dict) and _says_something(minimax.get("status_code"))
+    return refused or any(data.get(key) for key in _COMPLAINTS)
+
+
+def _says_something(error: Any) -> bool:
+    """Whether the field of an error holds more than zeros and empty texts."""
+    if isinstance(error, dict):
+        return any(map(_says_something, error.values()))
+    return bool(error)
+
+
+def _is_ended(choice: Any) -> bool:
+    """Whether a choice is a whole answer of the model: it has a text, and says why it ended."""
+    message = _message_of(choice)
+    return message is not None and bool(choice.get("finish_reason") and _text(message.get("content")).strip())
+
+
+def _message_of(choice: Any) -> Mapping[str, Any] | None:
+    """The message of a choice; some servers write it as the piece of a stream, or as the text of a completion without a chat."""
+    if not isinstance(choice, dict):
+        return None
+    message = choice.get("message") or choice.get("delta")
+    text = choice.get("text")
+    return message if isinstance(message, dict) else {"content": text} if isinstance(text, str) else None
+
+
 def _error_of(choice: Any) -> dict[str, Any] | None:
     """The error of a choice that is none, as a body reports one."""
     if not isinstance(choice, dict):
@@ -180,8 +214,8 @@ def _failure_inside_200(data: Mapping[str, Any]) -> Failure:
 
 
 def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(message, dict):
+    message = _message_of(choice)
+    if message is None:
         return Completion("", usage=usage, error="model: empty answer (a choice without a message)")
     finish = finish_of(choice.get("finish_reason"))
     split = split_thought(_text(message.get("content")))
@@ -234,8 +268,9 @@ def _text(content: Any) -> str:
     """Text of a message: a string, or a list of parts of which the textual ones count that are no thoughts."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "".join(_words(part) for part in content if not _is_thought(part))
+    parts = [content] if isinstance(content, dict) else content
+    if isinstance(parts, list):
+        return "".join(_words(part) for part in parts if not _is_thought(part))
     return ""
 
 
@@ -299,7 +334,8 @@ def reported_usage(data: Mapping[str, Any]) -> Usage | None:
     does a text.
 
     Providers count thoughts as part of `completion_tokens` or beside them, and input that they had cached as part of
-    `prompt_tokens` or beside them: `total_tokens` tells. Without it, more thoughts than output are beside it.
+    `prompt_tokens` or beside them: `total_tokens` tells. Without it, more thoughts than output are beside it, and so is what
+    Anthropic calls `cache_read_input_tokens` beside its `input_tokens`.
     """
     value = data.get("usage")
     if not isinstance(value, dict):
@@ -310,16 +346,35 @@ def reported_usage(data: Mapping[str, Any]) -> Usage | None:
         return None
     thought = _first_count(value, _REASONING)
     cached = _first_count(value, _CACHED)
-    beside = (_tokens(value.get("total_tokens")) or 0) - read - written
+    total = _tokens(value.get("total_tokens"))
+    beside = (total or 0) - read - written
     if beside < 0:  # there is no total that can be one
         beside = thought if thought > written else 0
-    if cached > read:  # it cannot be a part of the prompt's tokens
-        cached_beside = cached + (_tokens(value.get("cache_creation_input_tokens")) or 0)
-        read, beside = read + cached_beside, max(0, beside - cached_beside)
+    unread = (
+        _input_beside(value, cached, beside, thought) if cached <= read else _cached_and_stored(value, cached)
+    )
+    read, beside = read + unread, max(0, beside - unread)
     output = written + beside
     if not output and _writes(data.get("choices")):
         return None
     return Usage(read, output, cached, min(max(thought, beside), output), _named_cost(value))
+
+
+def _cached_and_stored(usage: Mapping[str, Any], cached: int) -> int:
+    """Tokens of the input that the provider read from its cache or wrote into it."""
+    return cached + (_tokens(usage.get("cache_creation_input_tokens")) or 0)
+
+
+def _input_beside(usage: Mapping[str, Any], cached: int, beside: int, thought: int) -> int:
+    """Tokens of the input that the count of the input lacks, where these may be part of it: the total is larger by exactly what
+    was cached, or the names are Anthropic's."""
+    both = _cached_and_stored(usage, cached)
+    if beside and beside != thought:
+        return next(
+            (tokens for tokens in (both, cached) if tokens and beside in (tokens, tokens + thought)), 0
+        )
+    native = "prompt_tokens" not in usage and "total_tokens" not in usage
+    return both if native and "cache_read_input_tokens" in usage else 0
 
 
 _REASONING = (
@@ -352,11 +407,19 @@ def _first_count(usage: Mapping[str, Any], places: Sequence[tuple[str, str]]) ->
 
 
 def _named_cost(usage: Mapping[str, Any]) -> float | None:
-    """The US dollars that a usage names as its `cost`: a number, or a mapping with the total. Where a router bills the
-    provider's price elsewhere (the user's own key), `cost` is the router's share, and the provider's comes on top of it.
+    """The US dollars that a usage names: `cost`, a number or a mapping with the total, xAI's `cost_in_usd_ticks`, or DeepInfra's
+    `estimated_cost`; None for another currency. Where a router bills the provider's price elsewhere (the user's own key), `cost`
+    is the router's share, and the provider's comes on top of it.
     """
     cost = usage.get("cost")
-    own = _dollars(cost.get("total_cost") if isinstance(cost, dict) else cost)
+    named = cost if isinstance(cost, dict) else {"total_cost": cost, "currency": usage.get("currency")}
+    if str(named.get("currency") or "usd").casefold() != "usd":
+        return None
+    own = _dollars(named.get("total_cost"))
+    if own is None and (ticks := _dollars(usage.get("cost_in_usd_ticks"))) is not None:
+        own = ticks / _TICKS
+    if own is None:
+        own = _dollars(usage.get("estimated_cost"))
     details = usage.get("cost_details")
     upstream = _dollars(details.get("upstream_inference_cost")) if isinstance(details, dict) else None
     if own is None or upstream is None:
@@ -364,14 +427,24 @@ def _named_cost(usage: Mapping[str, Any]) -> float | None:
     return own + upstream if upstream > own else own
 
 
+_TICKS = 1e10
+"""In these xAI names a dollar."""
+
+
 def _dollars(value: Any) -> float | None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and math.isfinite(value) and value >= 0 else None
+    """A number of 0 or more, which some write as a text."""
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
 
 
 def _writes(choices: Any) -> bool:
-    messages = [c.get("message") for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
-    return any(_text(m.get("content")).strip() for m in messages if isinstance(m, dict))
+    messages = map(_message_of, choices) if isinstance(choices, list) else ()
+    return any(_text(m.get("content")).strip() for m in messages if m is not None)
 
 
 def _tokens(value: Any) -> int | None:

@@ -53,6 +53,9 @@ WEB_PAGE = (
 )
 _MODERATED = re.compile(r"flagged|moderation", re.IGNORECASE)
 
+_MESSAGES = ("message", "detail", "msg", "error_msg")
+"""Where an error says what went wrong."""
+
 # Feature of a body: (keys that carry it, how a message names it, must the message also say "unsupported").
 _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
     "schema": (("response_format",), re.compile(r"response_?format|json_?schema", re.IGNORECASE), False),
@@ -333,7 +336,7 @@ def _message(raw: bytes) -> tuple[str, set[str]]:
         str(error[key]) for key in ("code", "type") if error.get(key) and isinstance(error[key], str | int)
     }
     named = f"'{error['param']}': " if isinstance(error.get("param"), str) else ""
-    words = error.get("message") or error.get("detail") or ""
+    words = next((error[key] for key in _MESSAGES if error.get(key)), text)
     return (named + (words if isinstance(words, str) else _places(words) or text))[:4000], codes
 
 

@@ -17,6 +17,19 @@ _OWN = {
 }
 
 
+BOUNDS = MAX_COMPLETION_TOKENS, MAX_TOKENS = "max_completion_tokens", "max_tokens"
+"""What a body calls the most tokens of an answer."""
+
+
+def output_bound(extra_body: Mapping[str, Any], max_tokens: int | None) -> int | None:
+    """The most tokens that an answer may have, as a user set it: in `extra_body`, which wins, or beside it."""
+    return next((extra_body[name] for name in BOUNDS if _is_bound(extra_body.get(name))), max_tokens)
+
+
+def _is_bound(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
 @dataclass(frozen=True)
 class RequestOptions:
     """Fields of a request's body that the user chose, and how it is asked.
@@ -39,6 +52,12 @@ class RequestOptions:
         for name, reason in _OWN.items():
             if name in self.extra_body:
                 raise UsageError(f"{parameter('extra_body')}: {name} cannot be set there: {reason}.")
+        for name in BOUNDS:
+            if name in self.extra_body and not _is_bound(self.extra_body[name]):
+                raise UsageError(
+                    f"{parameter('extra_body')}: {name} is a whole number from 1 on; this is {self.extra_body[name]!r}. Leave it "
+                    "out, and the model's own limit holds."
+                )
 
     def settle(self, request: Request) -> Request:
         """The request with the temperature, the stop texts and the seed that the user chose."""
@@ -57,6 +76,8 @@ class RequestOptions:
             body["top_p"] = self.top_p
         if self.reasoning_effort is not None:
             body["reasoning_effort"] = self.reasoning_effort
+        if MAX_COMPLETION_TOKENS in self.extra_body:  # the user knows the name that this endpoint takes
+            body.pop(MAX_TOKENS, None)
         body.update(self.extra_body)
         return body
 

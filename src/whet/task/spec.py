@@ -17,7 +17,7 @@ from whet.errors import UsageError, did_you_mean, named_fields
 from whet.models.addresses import split_address
 from whet.models.endpoint import check_headers, holds_secret, variables_in
 from whet.models.prices import Price
-from whet.models.request_options import RequestOptions
+from whet.models.request_options import RequestOptions, output_bound
 from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
@@ -79,6 +79,11 @@ class ModelSpec:
     def named(self) -> bool:
         """Whether it says which model to use."""
         return self.address is not None or self.model is not None
+
+    @property
+    def output_bound(self) -> int | None:
+        """The most tokens that an answer may have, wherever the user set it; None where nobody did."""
+        return output_bound(self.extra_body, self.max_tokens)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,271 @@
+"""What gateways and providers answer, and the figures that a user gets: answers, calls, tokens, dollars, recorded results."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whet
+
+WORDS = {"bad": "negative", "lovely": "positive"}
+ROWS = [{"input": f"Dish {i} was {w}.", "target": t} for i in range(20) for w, t in WORDS.items()]
+PROMPT = "What is it like? {{input}}"
+USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+PAGE = b"<!doctype html><html><body>Just a moment</body></html>"
+
+Handler = Callable[[int, Mapping[str, Any]], tuple[int, bytes]]
+
+
+class Endpoint:
+    """A server whose `handler` gets the number of the request and its body; `received` are the bodies."""
+
+    def __init__(self, handler: Handler) -> None:
+        numbers, self.received = count(), list[dict[str, Any]]()
+        endpoint = self
+
+        class Reply(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                endpoint.received.append(body)
+                status, data = handler(next(numbers), body)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Print nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Reply)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+@contextmanager
+def endpoint(handler: Handler) -> Iterator[Endpoint]:
+    one = Endpoint(handler)
+    thread = threading.Thread(target=one.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield one
+    finally:
+        one.server.shutdown()
+        one.server.server_close()
+        thread.join()
+
+
+def right(body: Mapping[str, Any]) -> str:
+    text = body["messages"][-1]["content"]
+    return next(target for word, target in WORDS.items() if word in text)
+
+
+def chat(text: Any, usage: Any = USAGE, finish: str | None = "stop", **more: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    return {"choices": [choice], "usage": usage, **more}
+
+
+def ok(body: Mapping[str, Any]) -> tuple[int, bytes]:
+    return 200, json.dumps(body).encode()
+
+
+def stream(*events: Mapping[str, Any]) -> tuple[int, bytes]:
+    lines = [json.dumps(event) for event in events]
+    return 200, "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]).encode()
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setattr("whet.engine.calls.delay", lambda attempt, wish, rng: 0.0)
+
+
+def evaluate(url: str, root: Path, **lm: Any) -> Any:
+    return whet.evaluate(
+        PROMPT, data=ROWS, reward="exact_match", root=root, progress=False,
+        lm={"address": "openai/m", "base_url": url, "concurrency": 1, **lm},
+    ).to_dict()  # fmt: skip
+
+
+def evaluate_at(handler: Handler, root: Path, **lm: Any) -> Any:
+    with endpoint(handler) as one:
+        return evaluate(one.url, root, **lm)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        ok({**chat(""), "error": {"message": "upstream overloaded", "code": 502}}),
+        ok({**chat(None, finish=None), "error": "upstream overloaded"}),
+        ok({**chat("neg", finish=None), "error": {"message": "upstream broke off"}}),
+        ok({"code": 429, "msg": "rate limit", "data": None}),
+        ok({"id": "", "choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}),
+        (200, PAGE),
+        (403, PAGE),
+    ],
+)
+def test_an_error_of_a_gateway_is_no_answer_and_takes_no_tokens(
+    trouble: tuple[int, bytes], tmp_path: Path
+) -> None:
+    found = evaluate_at(lambda i, body: trouble if i % 4 == 1 else ok(chat(right(body))), tmp_path)
+    score, usage = found["score"], found["usage"]
+    assert (score["mean"], score["answered"], score["of"], found["failed"]) == (1.0, 12, 12, 0)
+    assert (usage["input_tokens"], usage["output_tokens"]) == (1200, 120)
+
+
+@pytest.mark.parametrize(
+    "quiet", [{"error": {"code": 0, "message": ""}}, {"base_resp": {"status_code": 0, "status_msg": ""}}]
+)
+def test_an_error_of_zeros_is_none(quiet: dict[str, Any], tmp_path: Path) -> None:
+    found = evaluate_at(
+        lambda i, body: ok(chat("", **quiet) if i == 0 else chat(right(body), **quiet)), tmp_path
+    )
+    assert found["failed"] == 1 and found["score"]["answered"] == 12, (
+        "an empty text is an answer of the model"
+    )
+    assert found["usage"]["calls"]["task"] == 12
+
+
+def test_a_web_page_before_any_answer_says_that_the_address_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(whet.ProviderError, match="Check the base URL"):
+        evaluate_at(lambda i, body: (200, PAGE), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        lambda text: {"text": text},
+        lambda text: {"delta": {"role": "assistant", "content": text}},
+        lambda text: {"message": {"content": {"type": "text", "text": text}}},
+        lambda text: {"message": {"content": [{"type": "text", "text": {"value": text, "annotations": []}}]}},
+    ],
+)
+def test_the_text_of_an_answer_is_found_where_servers_put_it(
+    choice: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    found = evaluate_at(
+        lambda i, body: ok({"choices": [{**choice(right(body)), "finish_reason": "stop"}], "usage": USAGE}),
+        tmp_path,
+    )
+    assert found["score"]["mean"] == 1.0 and found["usage"]["output_tokens"] == 120
+
+
+def test_an_answer_that_cannot_be_read_makes_the_tokens_estimates(tmp_path: Path) -> None:
+    found = evaluate_at(
+        lambda i, body: (200, b'{"choices": [{"mess') if i == 4 else ok(chat(right(body))),
+        tmp_path,
+        max_tokens=50,
+    )
+    usage = found["usage"]
+    assert usage["output_tokens"] > 120 and usage["estimated"] == {"task": 1}
+    (warning,) = found["warnings"]
+    assert (
+        "for 1 call of the role task" in warning and "an answer that could not be read at its most" in warning
+    )
+
+
+@pytest.mark.parametrize(
+    ("usages", "tokens"),
+    [
+        (({"prompt_tokens": 100}, None, {"completion_tokens": 10}), (1200, 120)),
+        (({"prompt_tokens": 100, "completion_tokens": 0}, None, {"prompt_tokens": 0, "completion_tokens": 10}), (1200, 120)),
+        ((None, USAGE, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}), (1200, 120)),
+        ((USAGE, USAGE, USAGE), (1200, 120)),
+    ],
+)  # fmt: skip
+def test_the_usage_of_a_stream_is_what_its_events_say_together(
+    usages: tuple[Any, ...], tokens: tuple[int, int], tmp_path: Path
+) -> None:
+    def handler(i: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        text = right(body)
+        deltas = [{"content": text[:3]}, {"content": text[3:]}]
+        events: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+        events[1]["choices"][0]["finish_reason"] = "stop"
+        return stream(*(e | {"usage": u} for e, u in zip([*events, {"choices": []}], usages, strict=True)))
+
+    found = evaluate_at(handler, tmp_path, stream=True)
+    usage = found["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == tokens
+    assert "estimated" not in usage and found["score"]["mean"] == 1.0
+
+
+def test_the_usage_of_a_stream_may_stand_in_its_choice(tmp_path: Path) -> None:
+    def handler(i: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        first = {"choices": [{"index": 0, "delta": {"content": right(body)}}]}
+        return stream(
+            first, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]}
+        )
+
+    usage = evaluate_at(handler, tmp_path, stream=True)["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (1200, 120) and "estimated" not in usage
+
+
+def test_what_may_lead_to_another_model_is_part_of_what_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with endpoint(lambda i, body: ok(chat(right(body)))) as one:
+
+        def asked(query: str = "", **lm: Any) -> int:
+            before = len(one.received)
+            evaluate(one.url + query, tmp_path, **lm)
+            return len(one.received) - before
+
+        assert [asked("?deployment=a"), asked("?deployment=b"), asked("?deployment=b")] == [12, 12, 0]
+        for tenant, calls in (("a", 12), ("b", 12), ("a", 0)):
+            monkeypatch.setenv("TENANT", tenant)
+            assert asked(headers={"X-Tenant": "$TENANT"}) == calls
+        monkeypatch.setenv("TEAM_TOKEN", "one")
+        assert asked(headers={"X-Team-Token": "$TEAM_TOKEN"}) == 12
+        monkeypatch.setenv("TEAM_TOKEN", "two")
+        assert asked(headers={"X-Team-Token": "$TEAM_TOKEN"}) == 0, (
+            "a secret is changed often and chooses no model"
+        )
+    assert not any(b"deployment=b" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+@pytest.mark.filterwarnings("ignore:.*may say the same")
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_a_limit_on_tokens_reserves_what_extra_body_allows(name: str, tmp_path: Path) -> None:
+    billed = 0
+
+    def handler(i: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        nonlocal billed
+        late = "variant" in body["messages"][0]["content"]
+        written = min(2000 if late else 20, body.get("max_completion_tokens", body.get("max_tokens", 2000)))
+        billed += 30 + written
+        text = (
+            right(body)
+            if body["model"] == "m" and i % 3
+            else f"<INSTRUCTION>Say it, variant {i}.</INSTRUCTION>"
+        )
+        return ok(
+            chat(text, {"prompt_tokens": 30, "completion_tokens": written, "total_tokens": 30 + written})
+        )
+
+    with endpoint(handler) as one:
+        whet.optimize(
+            PROMPT, data=[{**row, "input": f"{row['input']} {k}"} for k in range(5) for row in ROWS],
+            reward="exact_match", method="opro", run=tmp_path / "run", progress=False,
+            budget=whet.Budget(tokens=40_000), optimizer_lm={"address": "openai/o", "base_url": one.url},
+            lm={"address": "openai/m", "base_url": one.url, "max_tokens": 64, "extra_body": {name: 2000}},
+        )  # fmt: skip
+        bodies = [body for body in one.received if body["model"] == "m"]
+    assert billed <= 40_000
+    assert all(
+        body[name] == 2000 and len(body.keys() & {"max_tokens", "max_completion_tokens"}) == 1
+        for body in bodies
+    )
+
+
+@pytest.mark.parametrize("bound", [None, 0, "2000", True])
+def test_extra_body_takes_no_bound_that_is_none(bound: Any, tmp_path: Path) -> None:
+    with pytest.raises(whet.UsageError, match="max_tokens is a whole number from 1 on"):
+        evaluate("http://127.0.0.1:9/v1", tmp_path, extra_body={"max_tokens": bound})
