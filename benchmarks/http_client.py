@@ -190,7 +190,7 @@ async def measure_whet(base_url: str, count: int, concurrency: int, limited: boo
     async def limited_call(i: int) -> object:
         async with limiter:
             answers = await model.generate(Request(messages(i)))
-            limiter.succeeded()
+            limiter.note_success()
             return answers
 
     try:

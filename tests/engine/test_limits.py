@@ -62,7 +62,7 @@ async def test_a_burst_of_429s_halves_once() -> None:
     async def call() -> None:
         async with gate:
             await asyncio.sleep(0)
-            gate.throttled()
+            gate.note_throttling()
 
     await asyncio.gather(*(call() for _ in range(64)))
     assert gate.allowance == 32
@@ -75,7 +75,7 @@ async def answers_until(gate: AdaptiveLimiter, allowance: int) -> int:
     while gate.allowance < allowance:
         async with gate:
             pass
-        gate.succeeded()
+        gate.note_success()
         calls += 1
     return calls
 
@@ -84,11 +84,11 @@ async def test_after_a_burst_the_allowance_doubles_to_half_of_what_it_was_and_th
     gate, _ = limiter(40)
     for _ in range(20):
         async with gate:
-            gate.throttled()
+            gate.note_throttling()
     assert gate.allowance == 1, "never below one"
     assert await answers_until(gate, 20) == 19, "one call more per answer, so twice as many per round trip"
     assert 250 < await answers_until(gate, 40) <= 300, "2 calls more per round trip: 20 + 22 + ... + 38"
-    gate.succeeded()
+    gate.note_success()
     assert gate.allowance == 40
 
 
@@ -96,8 +96,8 @@ async def test_an_endpoint_that_takes_few_calls_at_once_is_not_overrun_again() -
     gate, _ = limiter(40)
     for allowed in (20, 10, 5):
         async with gate:
-            gate.throttled()
-        gate.succeeded()
+            gate.note_throttling()
+        gate.note_success()
         assert gate.allowance == allowed
     assert await answers_until(gate, 9) > 10, (
         "an answer came between the cuts, so the last one says where to go slowly"
@@ -108,21 +108,21 @@ async def test_success_of_calls_from_before_the_cut_proves_nothing() -> None:
     gate, _ = limiter(10)
     async with gate:
         async with gate:
-            gate.throttled()
-            gate.succeeded()
+            gate.note_throttling()
+            gate.note_success()
         assert gate.allowance == 5
-        gate.succeeded()
+        gate.note_success()
         assert gate.allowance == 5
     for _ in range(6):
-        gate.succeeded()
+        gate.note_success()
     assert gate.allowance == 6, "one call more per round trip"
 
 
 async def test_new_starts_wait_for_the_servers_wish() -> None:
     gate, clock = limiter(4)
     async with gate:
-        gate.throttled(7.5)
-        gate.throttled(2.0)
+        gate.note_throttling(7.5)
+        gate.note_throttling(2.0)
     async with gate:
         assert clock.now == 7.5
     async with gate:
@@ -131,12 +131,12 @@ async def test_new_starts_wait_for_the_servers_wish() -> None:
 
 async def test_a_longer_wish_that_arrives_while_waiting_counts() -> None:
     gate, clock = limiter(4)
-    gate.throttled(5.0)
+    gate.note_throttling(5.0)
 
     async def push(seconds: float) -> None:
         clock.slept.append(seconds)
         if len(clock.slept) == 1:
-            gate.throttled(9.0)
+            gate.note_throttling(9.0)
         clock.now += seconds
 
     gate._sleep = push
@@ -158,7 +158,7 @@ async def test_cancelled_waiters_leave_no_trace() -> None:
     assert gate.in_flight == 1
     await gate.__aexit__(None, None, None)
     assert gate.in_flight == 0
-    gate.throttled(50.0)
+    gate.note_throttling(50.0)
     gate._sleep = asyncio.sleep
     held = asyncio.create_task(gate.__aenter__())
     await turns()
@@ -183,9 +183,9 @@ def test_any_history_keeps_the_promises(most: int, outcomes: list[str], seed: in
                 assert gate.in_flight <= most
                 await turns(chance.randrange(4))
                 if outcome == "ok":
-                    gate.succeeded()
+                    gate.note_success()
                 elif outcome != "cancel":
-                    gate.throttled(3.0 if outcome == "wish" else None)
+                    gate.note_throttling(3.0 if outcome == "wish" else None)
                 assert 1 <= gate.allowance <= most
 
         tasks = [asyncio.create_task(call(outcome)) for outcome in outcomes]

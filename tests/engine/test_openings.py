@@ -54,16 +54,18 @@ def test_an_opening_is_counted_in_all_folders_by_content_and_once_for_a_run(tmp_
 def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
     ledger = SealedTestLedger()
     ledger.settle(SealedComparison("first", tmp_path, rows(range(10)), rows(range(10, 40))), 0.05)
-    assert ledger.moved("second", rows(range(10)), rows(range(10, 40))) == []
-    assert ledger.moved("first", rows(range(10, 20)), rows(range(10))) == [], "a run is no other run"
-    sealed, seen = ledger.moved("second", rows(range(7, 12)), rows(range(7)))
+    assert ledger.find_moved_rows("second", rows(range(10)), rows(range(10, 40))) == []
+    assert ledger.find_moved_rows("first", rows(range(10, 20)), rows(range(10))) == [], (
+        "a run is no other run"
+    )
+    sealed, seen = ledger.find_moved_rows("second", rows(range(7, 12)), rows(range(7)))
     assert sealed.startswith("7 of the 7 rows to learn from were sealed") and "seed" in sealed
     assert seen.startswith(
         "2 of 5 sealed test rows were learned from in an earlier run. If this start prompt"
     )
-    (one,) = ledger.moved("second", rows(range(9, 12)), rows(range(50, 52)))[-1:]
+    (one,) = ledger.find_moved_rows("second", rows(range(9, 12)), rows(range(50, 52)))[-1:]
     assert one.startswith("2 of 3")
-    (one,) = ledger.moved("second", [*rows(range(10, 11)), *rows(range(60, 62))], [])
+    (one,) = ledger.find_moved_rows("second", [*rows(range(10, 11)), *rows(range(60, 62))], [])
     assert "1 of 3 sealed test rows was learned from" in one and "leave that row out" in one
     second = SealedComparison("second", tmp_path, rows(range(7, 12)), rows(range(7)))
     assert ledger.settle(second, 0.05).seen == 2
@@ -92,14 +94,14 @@ def test_a_ledger_that_cannot_be_written_is_said_and_counts_nothing(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("WHET_STATE", str(tmp_path / "file"))
     ledger = SealedTestLedger()
-    assert ledger.moved("a", rows(range(3)), rows(range(3))) == []
+    assert ledger.find_moved_rows("a", rows(range(3)), rows(range(3))) == []
     assert "WHET_STATE" in ledger.check() and "no verdict" in ledger.check()
     with pytest.raises(LedgerUnavailable, match="WHET_STATE"):
         ledger.reserve(SealedComparison("a", tmp_path, rows(range(3))))
     monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / LEDGER).write_bytes(b"this is no database at all, but something else" * 9)
-    assert ledger.known("c", rows(range(3))) == [], "a broken ledger breaks no run"
+    assert ledger.find_known_rows("c", rows(range(3))) == [], "a broken ledger breaks no run"
     with pytest.raises(LedgerUnavailable, match="not a database"):
         ledger.open("c", 0.05, rows(range(3)))
 

@@ -31,7 +31,7 @@ def turning_away(every: int, status: int = 429, **headers: str) -> Any:
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pace is kept."""
-    monkeypatch.setattr(Pace, "refused", lambda self, began: None)
+    monkeypatch.setattr(Pace, "note_refusal", lambda self, began: None)
 
 
 @pytest.mark.parametrize("status", [429, 503, 529])
@@ -106,10 +106,10 @@ async def ask_in_turn(pace: Pace, clock: Clock, allow: Any, answers: int) -> tup
         began = await pace.begin()
         if allow(clock.now):
             taken += 1
-            pace.taken(began)
+            pace.note_answer(began)
         else:
             refused += 1
-            pace.refused(began)
+            pace.note_refusal(began)
         clock.now += 0.001
     return refused, clock.now
 

@@ -76,7 +76,7 @@ _OF_A_MODEL = (
 )
 
 
-def checked(function: F) -> F:
+def check_arguments(function: F) -> F:
     """The function, with arguments that were looked at: None stands for the default where it has no meaning of its own.
 
     Raises UsageError for an unknown keyword (with the nearest known one) and for a value of another type.

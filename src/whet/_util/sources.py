@@ -117,7 +117,7 @@ def used_outside(function: Callable[..., Any]) -> str:
     _write(function, {}, outside)
     walk = _Walk(_home(function), name_of(function))
     parts = [part for part in map(walk.parts, outside) if not _is_python(part)]
-    return "" if not parts else "\n" + repr(walk.closed(parts))
+    return "" if not parts else "\n" + repr(walk.add_source_files(parts))
 
 
 def _is_python(part: Any) -> bool:
@@ -264,7 +264,7 @@ def _read(function: Callable[..., Any]) -> str:
     except RecursionError:
         walk, parts = _Walk(_home(function), name_of(function)), ["too deep"]
         parts.append(walk.opaque(function))
-    return repr(walk.closed(parts))
+    return repr(walk.add_source_files(parts))
 
 
 class _Unreadable(Exception):
@@ -288,7 +288,7 @@ class _Walk:
         self.without: list[str] = []
         self.classes: set[str] = set()
 
-    def closed(self, parts: Any) -> Any:
+    def add_source_files(self, parts: Any) -> Any:
         """The parts, with the source files that stand for values without content."""
         if not self.without:
             return parts
@@ -476,9 +476,9 @@ class _Walk:
         except Exception:
             held = getattr(value, "__dict__", None)
             return [self.opaque(value)] if held is None else [self.parts(dict(held))]
-        return self._reduced(reduced, type(value))
+        return self._describe_reduced(reduced, type(value))
 
-    def _reduced(self, reduced: Any, kind: type) -> list[Any]:
+    def _describe_reduced(self, reduced: Any, kind: type) -> list[Any]:
         if isinstance(reduced, str):
             return [reduced]
         _, arguments, *more = reduced
@@ -522,7 +522,7 @@ class _Walk:
             reduced = value.__reduce_ex__(4)
         except Exception:
             raise _Unreadable from None
-        return self._reduced(reduced, type(value))
+        return self._describe_reduced(reduced, type(value))
 
 
 _KNOWN_KINDS = frozenset(["builtins", "abc", "enum", "typing"])

@@ -129,7 +129,7 @@ def under_way() -> tuple[str, float]:
 
 
 @contextlib.contextmanager
-def _watched(name: str, seconds: float) -> Iterator[Watched]:
+def _watch(name: str, seconds: float) -> Iterator[Watched]:
     """What is done meanwhile is `under_way` by its name, and a run in a process of its own ends where it holds the interpreter
     for longer than it may."""
     sentence = (
@@ -157,7 +157,7 @@ async def call_within(function: Callable[[], Any], seconds: float, name: str) ->
     turns.users += 1
     try:
         async with turns.lock:
-            with _SURROUNDINGS, _watched(name, seconds) as watched:
+            with _SURROUNDINGS, _watch(name, seconds) as watched:
                 returned = _start_thread(function, watched)
                 try:
                     result = await _within(asyncio.wrap_future(returned), seconds)
@@ -170,7 +170,7 @@ async def call_within(function: Callable[[], Any], seconds: float, name: str) ->
             del _TURNS[loop]
     if not inspect.isawaitable(result):
         return result
-    with _watched(name, seconds):
+    with _watch(name, seconds):
         return await await_result(result, seconds)
 
 
@@ -178,7 +178,7 @@ def run_file(function: Callable[[], Any], path: object) -> Any:
     """The result of a function that runs the file `path`, in a thread beside the caller, so that Ctrl-C works; a file that takes
     long is named once. Raises OutOfTime after ENDED_AFTER seconds, and leaves the thread behind; and what the function
     raises as `caught` makes it."""
-    with _watched(str(path), ENDED_AFTER) as watched:
+    with _watch(str(path), ENDED_AFTER) as watched:
         returned = _start_thread(function, watched)
         if not concurrent.futures.wait([returned], SAID_AFTER).done:
             _log.warning(
@@ -209,7 +209,7 @@ async def in_thread(
 ) -> Any:
     """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
     to stderr. Raises OutOfTime, and leaves the thread behind. `name` says whose function runs on what."""
-    with _SURROUNDINGS, _watched(name, seconds) as watched:
+    with _SURROUNDINGS, _watch(name, seconds) as watched:
         future = asyncio.wrap_future(_start_thread(function, watched))
         try:
             while not future.done():

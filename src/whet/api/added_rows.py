@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from whet.api.comparison import found_candidate, used
+from whet.api.comparison import environment_for, found_candidate
 from whet.engine.assemble import Assembly, TransferModel
 from whet.engine.budget import test_set_budget
 from whet.engine.durable import DurableRun
@@ -208,7 +208,7 @@ class AddedRows:
         self._options, self._progress = options, progress
         self._rows = fresh_rows(task, options.more)
 
-    async def measured(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
+    async def measure(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
         """The result with what all rows added so far say. Raises UsageError before anything is paid."""
         folder = Path(result["run"])
         if result["best"]["id"] == result["baseline"]["id"]:
@@ -223,7 +223,7 @@ class AddedRows:
         if rows and result["improvement"]["promoted"]:
             raise UsageError(f"{folder}: its best prompt is promoted already; more rows cannot do more.")
         candidate = found_candidate(plan.task, folder, result)
-        env = used(plan, assembly.env, folder, candidate)
+        env = environment_for(plan, assembly.env, folder, candidate)
         sides = (assembly.env, plan.task.prompt), (env, candidate.prompt)
         answers = _due(rows, earlier)
         foreseen = self._foreseen(plan, assembly, answers, len(rows))
@@ -266,7 +266,7 @@ class AddedRows:
                     f"{p.where}: its input or its group stands in rows that were added before, so that it is not independent of "
                     "them. Remove the row."
                 )
-        seen = ledger.known(run, [p.example for p in new])
+        seen = ledger.find_known_rows(run, [p.example for p in new])
         if seen:
             raise UsageError(
                 f"{new[seen[0]].where}: an earlier run has opened this row or learned from it, so that it is not fresh. Remove "

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from whet._util.arguments import checked
+from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
 from whet.api.doctor import grade_target_and_nonsense
 from whet.api.results import Advice
@@ -71,7 +71,7 @@ class _Facts:
     default: str
 
 
-@checked
+@check_arguments
 async def aadvise(
     task: Any,
     *,

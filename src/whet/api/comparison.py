@@ -77,12 +77,12 @@ class RunMeasurements:
             if model is not None:
                 await model.close()
 
-    async def measured(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
+    async def measure(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a run with `readability` and, where another model was named, `transfer`."""
         folder = Path(result["run"])
         try:
             candidate = found_candidate(plan.task, folder, result)
-            env = used(plan, assembly.env, folder, candidate)
+            env = environment_for(plan, assembly.env, folder, candidate)
         except (UsageError, ReplayDiverged) as error:
             lost: dict[str, Any] = {"reason": str(error)}
             return {**result, "readability": {"perplexity": None, **lost}} | (
@@ -95,7 +95,7 @@ class RunMeasurements:
             row["transfer"] = await self._transfer(self.other, plan, assembly, env, candidate, result)
         return row
 
-    def untested(self, result: Mapping[str, Any]) -> dict[str, Any]:
+    def mark_untested(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a run whose limits did not pay for its sealed test: nothing is measured of its prompt."""
         lost: dict[str, Any] = {"reason": f"seed {result['seed']}: {result['improvement']['reason']}"}
         moved = (
@@ -147,19 +147,19 @@ class RunMeasurements:
                     replace(plan, seed=0), assembly.env, start, "start", plan.limits
                 )
             if candidate.id == start.id:
-                return self._compared(other, env, clusters, self.start, paid=False)
+                return self._compare(other, env, clusters, self.start, paid=False)
             if (known := self._tried.get(candidate.id)) is not None and candidate.system is None:
-                return self._compared(other, env, clusters, known, paid=False)
+                return self._compare(other, env, clusters, known, paid=False)
             rest = limits_left(plan.limits, result["usage"])
             check_enough(rest, test_set_budget(plan.task, env, plan.config, other.client))
             measurement = await test.transfer(plan, env, candidate, folder, rest)
             if candidate.system is None:
                 self._tried[candidate.id] = measurement
-            return self._compared(other, env, clusters, measurement)
+            return self._compare(other, env, clusters, measurement)
         except BudgetExceeded as error:
             return {**none, "reason": f"not paid: {error}"}
 
-    def _compared(
+    def _compare(
         self,
         other: TransferModel,
         env: Environment,
@@ -231,7 +231,7 @@ async def compare_runs(
             follow.begin_part(f"run {number} of {len(jobs)}: {name}, seed {seed}")
             on_run(name, seed, follow)
             row = await run_task(task, one, follow, measurements)
-            rows.append(row if row.get("tested", True) else measurements.untested(row))
+            rows.append(row if row.get("tested", True) else measurements.mark_untested(row))
     finally:
         await measurements.close()
     summaries = [method_summary(name, rows) for name in names]
@@ -299,7 +299,7 @@ def found_candidate(task: Task, folder: Path, result: Mapping[str, Any]) -> Cand
     return candidate_of(orjson.loads(rows[0][0])["best"])
 
 
-def used(plan: RunPlan, env: Environment, folder: Path, candidate: Candidate) -> Environment:
+def environment_for(plan: RunPlan, env: Environment, folder: Path, candidate: Candidate) -> Environment:
     """The environment in which a candidate of a run is used: with its trained weights where it needs them."""
     if candidate.system is None or plan.method.deploy is None:
         return env

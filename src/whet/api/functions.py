@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 import orjson
 
-from whet._util.arguments import check_path, checked, describe_keywords, select, unwritable
+from whet._util.arguments import check_arguments, check_path, describe_keywords, select, unwritable
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.added_rows import MORE
@@ -48,7 +48,7 @@ from whet.reporting import display_progress, place_of, write_comparison, write_r
 from whet.task import SPLITS, AlphaKeywords, GateKeywords, Task, TaskKeywords, prompt_of, task_of
 
 
-@checked
+@check_arguments
 @describe_keywords(
     TaskKeywords,
     AlphaKeywords,
@@ -84,7 +84,7 @@ async def aoptimize(
         return RunResult(await optimize_task(loaded, options, shown))
 
 
-@checked
+@check_arguments
 @describe_keywords(
     TaskKeywords, AlphaKeywords, TaskModelKeywords, RunKeywords, CallKeywords, defaults=Options
 )
@@ -111,7 +111,7 @@ async def aevaluate(
         return Evaluation(await evaluate_task(loaded, split, options, shown))
 
 
-@checked
+@check_arguments
 @describe_keywords(
     TaskKeywords,
     AlphaKeywords,
@@ -176,7 +176,7 @@ def comparison_folder(options: Options, task: Task) -> Path:
     return folder
 
 
-@checked
+@check_arguments
 async def alearn(
     prompt: str | Path | Prompt,
     feedback: str | Path | Sequence[str | Path | Mapping[str, Any]] = (),
@@ -222,16 +222,16 @@ async def alearn(
     with ExitStack() as stack:  # nothing moves on the terminal while a person is asked
         how["progress"] = stack.enter_context(display_progress(progress))
 
-        def confirmed(proposal: dict[str, Any]) -> bool:
+        def ask_person(proposal: dict[str, Any]) -> bool:
             stack.close()
             return confirm(proposal)
 
-        def written(group: dict[str, Any]) -> str:
+        def ask_writer(group: dict[str, Any]) -> str:
             assert write is not None
             stack.close()
             return write(group)
 
-        how |= {"confirm": confirmed, "write": None if write is None else written}
+        how |= {"confirm": ask_person, "write": None if write is None else ask_writer}
         return LearnResult(await _learn(prompt, path, words, how))
 
 
@@ -265,7 +265,7 @@ compare = blocking(acompare)
 learn = blocking(alearn)
 
 
-@checked
+@check_arguments
 def report(run: str | Path, root: str | Path = "runs") -> Path:
     """Write `report.html` of a run anew, also of one that is still going on, and return its path."""
     folder = find_run(run, root)
@@ -280,7 +280,7 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     return write_report(folder, result)
 
 
-@checked
+@check_arguments
 def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """One row per run folder below the root: what it is, how it stands, what it found.
 
@@ -292,7 +292,7 @@ def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     return [row for row in rows if row["method"] != MORE]
 
 
-@checked
+@check_arguments
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
     """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
     events = events_after(Path(folder) / "journal.sqlite", after, limit)

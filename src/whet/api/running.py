@@ -246,7 +246,7 @@ async def run_task(
                 return finished
             if opts.dry_run and not isinstance(measurements, AddedRows):
                 return finished
-            return await measurements.measured(plan, assembly, finished)
+            return await measurements.measure(plan, assembly, finished)
         if opts.control is not None:
             _check_control(task, opts, plan, limits, assembly)
         control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
@@ -290,7 +290,7 @@ async def run_task(
             raise StorageError(result["improvement"]["reason"])
         if measurements is None or not result.get("tested", True):
             return result
-        return await measurements.measured(plan, assembly, result)
+        return await measurements.measure(plan, assembly, result)
     finally:
         await assembly.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
-from whet._util.arguments import checked, describe_keywords, select
+from whet._util.arguments import check_arguments, describe_keywords, select
 from whet._util.blocking import LoopThread
 from whet.api.keywords import MethodKeywords, RunKeywords, SearchKeywords, SessionKeywords
 from whet.api.results import RunResult
@@ -76,7 +76,7 @@ class Session:
     and asks nothing twice. Raises what `whet.optimize` raises, when it is made or from `ask`.
     """
 
-    @checked
+    @check_arguments
     @describe_keywords(
         TaskKeywords,
         AlphaKeywords,

@@ -9,7 +9,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from whet._util.arguments import checked
+from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
 from whet.api.comparison import found_candidate
 from whet.api.results import TransferResult
@@ -36,7 +36,7 @@ OnPlan = Callable[[str, Mapping[str, Any]], None]
 """Called with the address of each model and the plan of its calls, before anything is paid."""
 
 
-@checked
+@check_arguments
 async def atransfer(
     run: str | Path,
     lms: Sequence[RoleModel],

@@ -110,7 +110,9 @@ def result(values: Mapping[str, Any]) -> None:
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     if parts := parts_beside(usage):
         cost += f" (of these {'; '.join(parts)})"
-    say(f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}{_unneeded(values)}")
+    say(
+        f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}{_describe_unneeded(values)}"
+    )
     for warning in values["warnings"]:
         warn(warning)
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
@@ -118,7 +120,7 @@ def result(values: Mapping[str, Any]) -> None:
         say(use)
 
 
-def _unneeded(values: Mapping[str, Any]) -> str:
+def _describe_unneeded(values: Mapping[str, Any]) -> str:
     """The calls of a limit that were kept for the test of another prompt, where the search found none."""
     plan, test = values.get("plan", {}), values["baseline"]["test"]
     most = plan.get("limits", {}).get("calls")

@@ -81,7 +81,7 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
     labels = _labels_of(options.pop("labels"))
     material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
-    material = _divided(material, options.pop("split"), options, asks)
+    material = _divide_rows(material, options.pop("split"), options, asks)
     if asks and material.columns:
         prompt = starting_prompt(options["prompt"], material)
         filled = frozenset() if prompt is None else prompt.slots
@@ -132,7 +132,9 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
     return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
 
 
-def _divided(material: ImportedData, column: str | None, options: dict[str, Any], asks: bool) -> ImportedData:
+def _divide_rows(
+    material: ImportedData, column: str | None, options: dict[str, Any], asks: bool
+) -> ImportedData:
     """The rows by the split that the caller's column names, or the one that is found and no other option uses."""
     if column is None:
         column = find_split(material)

@@ -108,21 +108,21 @@ class BudgetAccount:
         deducted: a search that was killed early plans as if it had not been, and may end so many calls earlier."""
         left: dict[str, Any] = {}
         for name, limit in asdict(self.limits).items():
-            held = self._held(name)
+            held = self._reserve_of(name)
             left[name] = (
                 None
                 if limit is None
-                else max(0, limit - held - self._used(name) + self.spent.lost.get(name, 0))
+                else max(0, limit - held - self._usage_of(name) + self.spent.lost.get(name, 0))
             )
         return Budget(**left)
 
-    def _held(self, name: str) -> float:
+    def _reserve_of(self, name: str) -> float:
         held: float = getattr(self.held, name) or 0
         if self.test is not None and name in ("tokens", "cost_usd"):
             held += self.test.tokens if name == "tokens" else self.test.cost
         return held
 
-    def _used(self, name: str) -> float:
+    def _usage_of(self, name: str) -> float:
         spent = self.spent
         if name == "calls":
             return spent.total_calls - sum(spent.excused.values())
@@ -155,7 +155,7 @@ class BudgetAccount:
     def refuse_cost(self, cost: float) -> None:
         """Raise BudgetExceeded when so many dollars more, spent by other means than a call, would pass the limit."""
         limit = self.limits.cost_usd
-        if limit is not None and self._used("cost_usd") + cost > limit - self._held("cost_usd"):
+        if limit is not None and self._usage_of("cost_usd") + cost > limit - self._reserve_of("cost_usd"):
             raise BudgetExceeded("cost", f"The limit of ${limit:g} is reached.")
 
     def _broken(self, r: Reservation) -> str | None:
@@ -172,7 +172,7 @@ class BudgetAccount:
                 continue
             if self._released and not self._in_flight:  # the sealed test is finished one call at a time
                 most = likely + min(most - likely, LAST_CALL * limit)
-            if self._used(name) + most > limit - self._held(name) + 1e-12:
+            if self._usage_of(name) + most > limit - self._reserve_of(name) + 1e-12:
                 return name
         return None
 

@@ -208,7 +208,7 @@ class CallExecutor:
                 attempt += 1
                 client.raise_reasoning_budget(room)
             except ProviderError as error:
-                client.health.failed(digest, error)
+                client.health.note_failure(digest, error)
                 if client.turns_away(error):
                     refused += 1
                     client.note_wait(error, self.budget.whole_seconds)
@@ -394,7 +394,7 @@ class CallExecutor:
                     self._pending[digest].sent = True
                     attempt.state = "failed"
                     value = await self._send(client, request, attempt, worst, began)
-                await self.journal.written(self._settle(attempt))
+                await self.journal.write_durably(self._settle(attempt))
                 self._share_answers()
                 if client.failed is not None and digest in client.health.blank:
                     raise client.failed
@@ -440,7 +440,7 @@ class CallExecutor:
         client.observe(request, attempt.usage)
         if client.model.local:
             return value
-        if client.health.answered(attempt.digest, completions):
+        if client.health.note_answer(attempt.digest, completions):
             self.cache.put(self._cache_key(client, attempt.digest), value)
         elif blank := client.health.gives_no_text(client.model.address, client.limiter.max_in_flight):
             client.failed = blank

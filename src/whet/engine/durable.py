@@ -72,7 +72,7 @@ class RunState:
     def __post_init__(self) -> None:
         self._loaded = len(self.effects)
 
-    def recorded(self, key: str, name: str, digest: str) -> Recorded | None:
+    def read_record(self, key: str, name: str, digest: str) -> Recorded | None:
         """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
         record = self.effects.get(key)
         if record is None:
@@ -225,7 +225,7 @@ class DurableRun:
     ) -> JSON:
         with self._step(name) as key:
             digest = content_hash(args)
-            record = self._core.recorded(key, name, digest)
+            record = self._core.read_record(key, name, digest)
             if record is not None:
                 return _loads(record.value)
             reservation = None
@@ -247,7 +247,7 @@ class DurableRun:
         core, key = self._core, self._begin(role)
         try:
             request, digest = core.caller.prepare(role, request)
-            record = core.recorded(key, role, digest)
+            record = core.read_record(key, role, digest)
             if record is not None:
                 return decode(core.caller.results[digest] if record.value is None else record.value)
             value = await core.caller.ask(role, request, digest)
@@ -270,7 +270,7 @@ class DurableRun:
             raise ValueError("first() needs at least one item")
         with self._step("first") as key:
             digest = content_hash(len(items))
-            record = self._core.recorded(key, "first", digest)
+            record = self._core.read_record(key, "first", digest)
             if record is not None:
                 winner = int(orjson.loads(record.value or b"0"))
                 return winner, await fn(self._child(f"{key}:{winner}"), items[winner])

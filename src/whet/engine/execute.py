@@ -218,11 +218,11 @@ async def warn_split_leaks(
     await core.journal.commit()
     task = plan.task
 
-    async def moved() -> Any:
+    async def find_moved() -> Any:
         name, seen = run_id(core.journal.path.parent), (*task.train, *task.validation)
-        return await asyncio.to_thread(ledger.moved, name, task.test, seen)
+        return await asyncio.to_thread(ledger.find_moved_rows, name, task.test, seen)
 
-    warnings: Any = await run.effect("moved_rows", moved)
+    warnings: Any = await run.effect("moved_rows", find_moved)
     return [str(warning) for warning in warnings]
 
 

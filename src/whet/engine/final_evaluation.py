@@ -125,7 +125,7 @@ async def final_evaluation(
     comparison = SealedComparison(
         run_id(core.journal.path.parent), core.journal.path.parent, task.test, (*task.train, *task.validation)
     )
-    opening = SealedTestAccess(0, task.alpha, (), *ledger.learned(comparison.run, task.test))
+    opening = SealedTestAccess(0, task.alpha, (), *ledger.count_learned_rows(comparison.run, task.test))
     try:
         if search.best.id != task.prompt.id:
             await asyncio.to_thread(ledger.reserve, comparison)

@@ -42,7 +42,7 @@ class EndpointHealth:
     def _never(self) -> bool:
         return not (self.usable or self.trusted)
 
-    def failed(self, digest: str, error: ProviderError) -> None:
+    def note_failure(self, digest: str, error: ProviderError) -> None:
         """Note a failed attempt."""
         self.lost[digest] = error
         self.failures += digest not in self.odd
@@ -53,7 +53,7 @@ class EndpointHealth:
         again = digest in self.suspects and error.status is not None and error.status not in _GONE
         return not (again or digest in self.odd)
 
-    def answered(self, digest: str, completions: Sequence[Completion]) -> bool:
+    def note_answer(self, digest: str, completions: Sequence[Completion]) -> bool:
         """Note an answer. Whether it holds a usable text."""
         self.failures = 0
         self.odd = (self.odd | self.lost.keys()) - {digest}

@@ -165,16 +165,16 @@ class Journal:
         self._raise_failure()
         self._put(_Entry(list(statements)))
 
-    def written(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
+    def write_durably(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
         """Queue statements; who awaits the result waits until they and all earlier ones are in the file: a kill cannot lose
         them, a loss of power in the next moment can. Raises StorageError."""
-        return self._queued(statements, durable=False)
+        return self._queue_statements(statements, durable=False)
 
     def commit(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
         """Queue statements; who awaits the result waits until they and all earlier ones are on disk. Raises StorageError."""
-        return self._queued(statements, durable=True)
+        return self._queue_statements(statements, durable=True)
 
-    def _queued(self, statements: Iterable[Statement], durable: bool) -> asyncio.Future[None]:
+    def _queue_statements(self, statements: Iterable[Statement], durable: bool) -> asyncio.Future[None]:
         self._raise_failure()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._put(_Entry(list(statements), done, durable))

@@ -142,7 +142,7 @@ class AdaptiveLimiter:
             self._before_probe = self._allowance
         self._allowance = 1.0
 
-    def throttled(self, retry_after: float | None = None) -> None:
+    def note_throttling(self, retry_after: float | None = None) -> None:
         """A call was told to slow down; `retry_after` is the server's wish in seconds, if it had one."""
         if retry_after is not None:
             self._held_until = max(self._held_until, self._clock() + retry_after)
@@ -152,7 +152,7 @@ class AdaptiveLimiter:
             self._allowance = max(1.0, self._allowance / 2)
             self._before_cut = self._in_flight
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """A call was answered. Answers to calls that were in flight at the last cut prove nothing yet."""
         if self._before_probe is not None:
             self._allowance, self._before_probe = self._before_probe, None
@@ -281,14 +281,14 @@ class ModelClient:
         """The call that began at `began` was answered."""
         self.failures_since_success, self.rounds, self.turned_away = 0, 0, None
         self.answers += 1
-        self.limiter.succeeded()
-        self.pace.taken(began)
+        self.limiter.note_success()
+        self.pace.note_answer(began)
 
     def note_refusal(self, error: ProviderError, began: float) -> None:
         """The call that began at `began` was turned away: the next wait as long as the server asks, and go out more slowly."""
         wait = None if error.retry_after is None else min(error.retry_after, self.max_wait)
-        self.limiter.throttled(wait)
-        self.pace.refused(began)
+        self.limiter.note_throttling(wait)
+        self.pace.note_refusal(began)
 
     def note_wait(self, error: ProviderError, limit: float | None) -> None:
         """Say for how long calls rest, where that is long. Raises ProviderError when it is longer than the run may wait, or than
@@ -337,7 +337,7 @@ class ModelClient:
     def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
         """Reservation and likely usage of one attempt. Reserved are the tokens that its request has at most, by what earlier ones
         had, and all that the answer may have; likely are the most that earlier answers had, with a margin."""
-        size, seen = self._counted(request), self.observed
+        size, seen = self._count_tokens(request), self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
         usage, most = Usage(read, written), Usage(read, max(written, bound * request.n))
@@ -348,14 +348,14 @@ class ModelClient:
         tokens = (most.input_tokens + most.output_tokens, usage.input_tokens + usage.output_tokens)
         return Reservation(role, 1, tokens[0], cost, tokens[1], likely, alone), usage
 
-    def _counted(self, request: Request) -> int:
+    def _count_tokens(self, request: Request) -> int:
         count = self.model.count_tokens
         return sum([count(m.content) + MESSAGE_OVERHEAD for m in request.messages])
 
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answer, be it a recorded one, what the next calls will take."""
         price = 0.0 if self.price is None else self.price.cost(usage)
-        self.observed.note(self._counted(request), request.n, usage, self.cost(usage), price)
+        self.observed.note(self._count_tokens(request), request.n, usage, self.cost(usage), price)
 
     def cost(self, usage: Usage) -> float:
         """US dollars: what the provider says, else by the price; 0 without either. A provider that says 0 where a price is known

@@ -102,14 +102,14 @@ class SealedReserve:
     @property
     def tokens(self) -> int:
         """Tokens that are kept for the test."""
-        return math.ceil(self._needed(0))
+        return math.ceil(self._estimate_need(0))
 
     @property
     def cost(self) -> float:
         """US dollars that are kept for the test."""
-        return self._needed(1)
+        return self._estimate_need(1)
 
-    def _needed(self, k: int) -> float:
+    def _estimate_need(self, k: int) -> float:
         """The expectation, some standard deviations of sum and mean, and one call at its longest."""
         values, rows = [row[k] for row in self.baseline], 2 * self.rows
         mean = sum(values) / len(values)

@@ -129,7 +129,7 @@ class SealedTestLedger:
             rows += [(one, prompt, LOOKED) for prompt in comparison.prompts for one in hashes[SEALED]]
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
         tests = 1 if self.family is None else self.family.tests
-        seen, seen_by = self.learned(comparison.run, comparison.sealed)
+        seen, seen_by = self.count_learned_rows(comparison.run, comparison.sealed)
         return SealedTestAccess(int(row[0]), float(row[1]) / tests, (), seen, seen_by)
 
     def foresee(
@@ -195,10 +195,10 @@ class SealedTestLedger:
         without, after = (opening_alpha(task.alpha, later) for later in (number, number + 1))
         return {"look": {"opening": number, "alpha_without": without, "alpha_after": after}}
 
-    def moved(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
+    def find_moved_rows(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
         """Warnings about rows that changed sides since an earlier opening by another run; nothing is written."""
-        unsealed = len(self.known(self._name(run), seen, (SEALED,)))
-        known, folder = self.learned(run, sealed)
+        unsealed = len(self.find_known_rows(self._name(run), seen, (SEALED,)))
+        known, folder = self.count_learned_rows(run, sealed)
         remedy = "Go back to the splits of that run (`splits: {seed: ...}`, or the same files), or test on rows that are new."
         warnings = []
         if unsealed:
@@ -215,11 +215,11 @@ class SealedTestLedger:
             )
         return warnings
 
-    def learned(self, run: str, sealed: Sequence[Example]) -> tuple[int, str]:
+    def count_learned_rows(self, run: str, sealed: Sequence[Example]) -> tuple[int, str]:
         """How many of the sealed rows another run than `run` had to learn from, and the folder of the one with the most of them,
         where it is known."""
         name, hashes = self._name(run), row_hashes(sealed)
-        known = len(self.known(name, sealed, (SEEN,)))
+        known = len(self.find_known_rows(name, sealed, (SEEN,)))
         if not known:
             return 0, ""
         runs: Counter[str] = Counter()
@@ -229,10 +229,10 @@ class SealedTestLedger:
             for one in hashes:
                 runs.update(str(other) for (other,) in db.execute(sql, (one, SEEN, name)))
             row = db.execute(place, (runs.most_common(1)[0][0],)).fetchone()
-            return known, "" if row is None else _shown(Path(row[0]))
+            return known, "" if row is None else _show_folder(Path(row[0]))
         return known, ""
 
-    def known(
+    def find_known_rows(
         self, run: str, rows: Sequence[Example], splits: Sequence[str] = (SEALED, SEEN, LOOKED)
     ) -> list[int]:
         """Positions of the rows that stand in one of these splits of an opening by another run than `run`."""
@@ -282,7 +282,7 @@ def row_hashes(rows: Sequence[Example]) -> list[str]:
     return [content_hash([input_hash(row), row.target])[:_DIGITS] for row in rows]
 
 
-def _shown(folder: Path) -> str:
+def _show_folder(folder: Path) -> str:
     """A folder as commands of here name it."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

@@ -69,7 +69,7 @@ class Pace:
         self._starts.append(now)
         return now
 
-    def refused(self, began: float) -> None:
+    def note_refusal(self, began: float) -> None:
         """A call that began at `began` was turned away."""
         self._in_a_row += 1
         self._share += _LEARNS * (1 - self._share)
@@ -84,7 +84,7 @@ class Pace:
         self.rate = max(SLOWEST, rate * (_CUT if self._in_a_row < 2 * _IN_A_ROW else _DEEP_CUT))
         self._cut_at, self._next = now, max(self._next, now + 1 / self.rate)
 
-    def taken(self, began: float) -> None:
+    def note_answer(self, began: float) -> None:
         """A call that began at `began` was answered."""
         self._in_a_row = 0
         self._share -= _LEARNS * self._share

@@ -116,11 +116,11 @@ class TransferTest:
         cache = Cache(None if local else folder / "cache.sqlite")
         opened = open_run(folder, trial, clients, cache, lambda name, value: None, open_db=connect)
         with opened.closing():
-            result = await self._answered(trial, self.other.answers(env), opened, progress or Progress())
+            result = await self._answer_rows(trial, self.other.answers(env), opened, progress or Progress())
         write_result(folder, result)
         return result
 
-    async def _answered(
+    async def _answer_rows(
         self, trial: Trial, env: Environment, opened: OpenRun, progress: Progress
     ) -> dict[str, Any]:
         core, task = opened.core, trial.plan.task

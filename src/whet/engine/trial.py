@@ -23,10 +23,10 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
     if task.world is not None or not programs:
         return []
 
-    async def tried() -> Any:
+    async def try_rows() -> Any:
         return await try_rewards(programs, task.train, task.labels)
 
-    warnings: Any = await run.effect("try_reward", tried)
+    warnings: Any = await run.effect("try_reward", try_rows)
     return [str(warning) for warning in warnings]
 
 

@@ -201,13 +201,13 @@ class Environment:
     async def _grade(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
     ) -> Rollout:
-        rollout = await self._graded(run, prompt, example, completion, sample)
+        rollout = await self._grade_completion(run, prompt, example, completion, sample)
         if isinstance(self.reward, Objectives):
             tokens = self.model.count_tokens(prompt.text)
             rollout = self.reward.measured(rollout, completion.seconds, tokens)
         return tell_watcher(rollout)
 
-    async def _graded(
+    async def _grade_completion(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int
     ) -> Rollout:
         failed = Rollout(

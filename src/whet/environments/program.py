@@ -150,13 +150,15 @@ class ProgramModel:
     async def __call__(self, prompt: str, /, **values: Any) -> str:
         """The answer to a named prompt, its slots filled by the keywords and by the row."""
         inputs = {key: value if isinstance(value, str) else _json(value) for key, value in values.items()}
-        return await self._rollout.answer(self._role, prompt, inputs, self._rollout.rendered(prompt, inputs))
+        return await self._rollout.answer(
+            self._role, prompt, inputs, self._rollout.render_prompt(prompt, inputs)
+        )
 
     async def ask(self, messages: str | Sequence[Any], /, prompt: str = "") -> str:
         """The answer to a text or to messages (`role` and `content`), under no prompt; `prompt` is the one that your code made
         them from, if any."""
         if prompt:
-            self._rollout.known(prompt)
+            self._rollout.find_prompt(prompt)
         listed: Sequence[Any] = [Message("user", messages)] if isinstance(messages, str) else messages
         own = tuple(m if isinstance(m, Message) else Message(**m) for m in listed)
         return await self._rollout.answer(self._role, prompt, {m.role: m.content for m in own}, own)
@@ -164,7 +166,7 @@ class ProgramModel:
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
         went wrong in it."""
-        return await self._rollout.used(function, arguments, named)
+        return await self._rollout.use_tool(function, arguments, named)
 
     def role(self, role: str) -> ProgramModel:
         """The same with the model of another role: task or judge. Raises UsageError for any other."""
@@ -201,7 +203,7 @@ class _ProgramRun:
         try:
             name = f"{self.program.path.name}: the program for {self.example.place}"
             result = await in_thread(
-                lambda: asyncio.run(self._called()), self.program.seconds, self._own, name
+                lambda: asyncio.run(self._call_program()), self.program.seconds, self._own, name
             )
             output = _output(result)
         except OutOfTime:
@@ -211,7 +213,7 @@ class _ProgramRun:
             ) from None
         except Exception as exception:
             failed = isinstance(exception, ProgramFailed)
-            error = repair_surrogates(str(exception)) if failed else self._named(exception)
+            error = repair_surrogates(str(exception)) if failed else self._name_failure(exception)
         finally:
             await self._close()
         if self._ended is not None:
@@ -223,14 +225,14 @@ class _ProgramRun:
         )
         return Completion(output, self._finish, usage, error, steps=steps)
 
-    async def _called(self) -> Any:
+    async def _call_program(self) -> Any:
         row = {key: value for key, value in self.example.row.items() if key != "target"}
         texts = {name: part.text for name, part in self.prompt.parts.items()}
         return await self.program.function(
             ProgramModel(self), texts, copy.deepcopy({**row, **self.example.values})
         )
 
-    def _named(self, exception: BaseException) -> str:
+    def _name_failure(self, exception: BaseException) -> str:
         place = Path(place_of(exception, self.program.path))
         return f"program: {place.name}: {describe_exception(exception)}"
 
@@ -247,9 +249,9 @@ class _ProgramRun:
 
     async def _there(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What a coroutine returns that runs in the loop of the run."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watched(work), self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watch(work), self._loop))
 
-    async def _watched(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _watch(self, work: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.current_task()
         assert task is not None
         EXAMPLE.set(self.example)
@@ -270,15 +272,15 @@ class _ProgramRun:
             work.close()
             self._open.discard(task)
 
-    def known(self, name: str) -> Prompt:
+    def find_prompt(self, name: str) -> Prompt:
         """A named prompt. Raises UsageError for a name that nobody knows."""
         if name not in self.prompt.parts:
             raise UsageError(f'The program has no prompt "{name}".{did_you_mean(name, self.prompt.parts)}')
         return self.prompt.parts[name]
 
-    def rendered(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
+    def render_prompt(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
         """The messages of a named prompt. Raises UsageError for a name or a slot that nobody knows."""
-        part, example = self.known(name), self.example
+        part, example = self.find_prompt(name), self.example
         text = Example("", inputs).user_text if inputs else example.user_text
         filled = replace(example, values={**example.values, **inputs}, text=text)
         empty = sorted(part.slots - filled.values.keys())
@@ -318,7 +320,7 @@ class _ProgramRun:
             raise ProgramFailed(completion.error)
         return completion.text
 
-    async def used(self, function: Callable[..., Any], arguments: Sequence[Any], named: Any) -> Any:
+    async def use_tool(self, function: Callable[..., Any], arguments: Sequence[Any], named: Any) -> Any:
         """What a tool returns, from the journal where it is recorded; a failure is recorded too."""
         own = asyncio.get_running_loop()
         name, shown = name_of(function), {str(i): _json(a) for i, a in enumerate(arguments)}

@@ -72,14 +72,14 @@ class Document:
         text = render_instructions(ledger)
         if text == self.prompt.region_text(self.region):
             return self.data
-        edited = write_ledger(self.prompt, ledger, self.region) if text.strip() else self._emptied(text)
+        edited = write_ledger(self.prompt, ledger, self.region) if text.strip() else self._empty_region(text)
         if self.path.suffix in _YAML:
             return self._yaml_with(edited, text)
         mark = "\ufeff" if self.text.startswith("\ufeff") else ""
         chat = self.text.removeprefix(mark) == write_messages(self.prompt.messages)
         return (mark + (write_messages(edited.messages) if chat else edited.source)).encode("utf-8")
 
-    def _emptied(self, text: str) -> Prompt:
+    def _empty_region(self, text: str) -> Prompt:
         """The prompt with nothing in its region, as it was before anything was learned: no model empties a
         region, only an undo does."""
         region = self.prompt.region(self.region)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from whet._util.arguments import checked, describe_keywords, select
+from whet._util.arguments import check_arguments, describe_keywords, select
 from whet.errors import named_fields
 from whet.prompt import Prompt
 from whet.task import memory
@@ -24,7 +24,7 @@ class Task(TaskContent):
     """A task: a prompt, rows in three splits, and a reward. See `TaskContent` for its fields."""
 
     @classmethod
-    @checked
+    @check_arguments
     @describe_keywords(TaskKeywords, AlphaKeywords, GateKeywords)
     def of(
         cls,
@@ -41,12 +41,12 @@ class Task(TaskContent):
         return with_longest(gated, keywords.get("longest"))
 
     @classmethod
-    @checked
+    @check_arguments
     def load(cls, folder: str | Path) -> Task:
         """The task in a folder (or in the folder of a given task.yaml). Raises UsageError with file and line."""
         return read_folder(cls, folder)
 
-    @checked
+    @check_arguments
     def save(self, folder: str | Path) -> Path:
         """Write the task into a new folder, from which `Task.load` gives the same task; the folder's path.
 
