@@ -38,6 +38,7 @@ sys.path[:0] = [
 import click  # noqa: E402
 import make_reference  # noqa: E402
 
+from whet.api.study import read_components  # noqa: E402
 from whet.cli.main import cli  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods import METHODS, configure, get_method  # noqa: E402
@@ -214,7 +215,7 @@ def documents(text: str) -> list[str]:
 
 
 def check_yaml(text: str) -> None:
-    """Raises UsageError for what is neither a part of a task file nor a prompt."""
+    """Raises UsageError for what is neither a part of a task file nor a prompt nor a file of components."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in re.findall(r"\b\w+\.(?:md|py|yaml)\b", text):
@@ -224,6 +225,9 @@ def check_yaml(text: str) -> None:
         root = parse_yaml(folder / "block")
         if isinstance(root.value, list):
             load_prompt((folder / "block").rename(folder / "prompt.yaml"))
+            return
+        if "parts" in root.value:
+            read_components(folder / "block")
             return
         keys = root.mapping("the task file", KEYS)
         readers = {"models": read_models, "budget": read_budget, "splits": read_splits}

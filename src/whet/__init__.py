@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from whet.api.results import RunResult
     from whet.api.session import Session
+    from whet.api.study import astudy_components, study_components
     from whet.api.transferring import atransfer, transfer
     from whet.engine.progress import Progress
     from whet.environments.environment import Environment
@@ -50,6 +51,7 @@ _HOMES = {
     "whet.run": "Budget Run",
     "whet.search.archive": "Candidate",
     "whet.api.session": "Session",
+    "whet.api.study": "astudy_components study_components",
     "whet.task": "Task",
     "whet.api.transferring": "atransfer transfer",
     "whet.types": "Completion Example Message Reward Rollout",
@@ -81,6 +83,7 @@ __all__ = [
     "aevaluate",
     "alearn",
     "aoptimize",
+    "astudy_components",
     "atransfer",
     "compare",
     "evaluate",
@@ -89,6 +92,7 @@ __all__ = [
     "optimize",
     "report",
     "runs",
+    "study_components",
     "transfer",
 ]
 

@@ -32,6 +32,7 @@ from whet.api.keywords import (
 )
 from whet.api.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.api.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
+from whet.api.study import STUDY, write_study
 from whet.engine.journal import events_after
 from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress
@@ -277,6 +278,12 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     if evaluated_split(header) is not None:
         raise UsageError(f"{folder} is an evaluation and has no report. Its figures: whet show {folder}")
     result = orjson.loads(path.read_bytes()) if path.is_file() else None
+    if str(header.get("method", "")).startswith(STUDY):
+        if result is None:
+            raise UsageError(
+                f"{folder} is a study that has no result yet. The command that began it goes on with it."
+            )
+        return write_study(folder, result)
     return write_report(folder, result)
 
 

@@ -126,3 +126,24 @@ class SessionKeywords(
     TaskKeywords, AlphaKeywords, GateKeywords, MethodKeywords, SearchKeywords, RunKeywords, total=False
 ):
     """The keywords of `whet.Session`."""
+
+
+class StudyKeywords(TypedDict, total=False):
+    """The study.
+
+    split: validation or train; the sealed test rows are never answered.
+    rows: so many rows of the split, drawn by the seed and balanced over targets; by default all.
+    region: the fence that is studied, by default the first.
+    budget: limits on calls, tokens and dollars over all sessions; seconds are not limited. The same call with a larger limit
+    goes on. dry_run: plan and stop; the result has `plan` and the status `planned`.
+    """
+
+    split: str
+    rows: int | None
+    region: str | None
+    budget: Budget | None
+    dry_run: bool
+
+
+class StudyCallKeywords(StudyKeywords, TaskModelKeywords, RunKeywords, total=False):
+    """The keywords of the studies."""

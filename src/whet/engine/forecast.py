@@ -487,6 +487,9 @@ def _subject(plan: Mapping[str, Any]) -> str:
         return f"{rows}, answered by both prompts: "
     if "model" in plan:
         return f"{plan['model']}: "
+    if study := plan.get("study"):
+        rows = quantity(study["rows"], f"{study['split']} row")
+        return f"{quantity(study['prompts'], 'prompt')} on {rows}, answered by {plan['models']['task']}: "
     runs = [f"{quantity(plan['runs'], 'run')} together"] if "runs" in plan else []
     models = dict(plan.get("models") or {})
     methods = ", ".join(plan.get("methods", ()))

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from whet.engine.journal import read_events
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
@@ -22,13 +24,13 @@ from whet.stats import (
     Improvement,
     JointVerdict,
     clusters_of,
+    compare_bounds,
     decide,
     decide_answered,
     decide_anytime,
     holm,
     interval,
 )
-from whet.stats.paired import p_value, paired_test
 from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 
 LARGEST_UNPAID_SHARE = 0.02
@@ -68,6 +70,22 @@ async def evaluate_pairs(
     placed = dict(zip(order, rollouts, strict=True))
     first, second = [[placed[i, side] for i in range(len(examples))] for side in (0, 1)]
     return first, second
+
+
+async def evaluate_grid(
+    run: Run, env: Environment, prompts: Sequence[Prompt], examples: Sequence[Example]
+) -> list[list[Rollout]]:
+    """The rollouts of several prompts on the same examples, a list for each prompt.
+
+    All prompts are asked about an example before the next one, in an order that is drawn for each example: what happens to
+    the provider while this goes on happens to all prompts. What it raises as in `evaluate_within`.
+    """
+    if env.scores or env.supports_batching:
+        return [await env.evaluate(run, prompt, examples) for prompt in prompts]
+    order = [(i, j) for i in range(len(examples)) for j in run.rng.sample(range(len(prompts)), len(prompts))]
+    rollouts = await _rollouts(run, [(env, prompts[j], examples[i]) for i, j in order], 0)
+    placed = dict(zip(order, rollouts, strict=True))
+    return [[placed[i, j] for i in range(len(examples))] for j in range(len(prompts))]
 
 
 async def _rollouts(
@@ -325,18 +343,15 @@ def _compare_two(
             for name in ids
         ]
 
-    least, largest = gaps(0, 1), gaps(1, 0)
-    whole = [a for a, b in zip(least, largest, strict=True) if a == b]
-    below = paired_test(least, clusters, 0.0, alpha)
-    above = below if least == largest else paired_test(largest, clusters, 0.0, alpha)
+    tested = compare_bounds(np.asarray(gaps(0, 1)), np.asarray(gaps(1, 0)), width, clusters, alpha)
     return {
-        "difference": fmean(whole) * width if whole else None,
-        "low": below.low * width,
-        "high": above.high * width,
-        "p": min(1.0, 2 * min(below.p_value, p_value([-gap for gap in largest], clusters))),
-        "n": len(whole),
+        "difference": tested.difference,
+        "low": tested.low,
+        "high": tested.high,
+        "p": tested.p,
+        "n": tested.n,
         "of": len(ids),
-        "clusters": below.clusters,
+        "clusters": tested.clusters,
         "alpha": alpha,
-        "method": below.method,
+        "method": tested.method,
     }

@@ -12,37 +12,41 @@ if TYPE_CHECKING:
     from whet.reporting.comparison_sentences import FAMILIES, all_pairs, start_sentences, warnings_of
     from whet.reporting.cost import parts_beside
     from whet.reporting.diff import diff_html
-    from whet.reporting.layout import details, facts, note, prose, region, table
+    from whet.reporting.layout import Section, details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
     from whet.reporting.next_steps import is_limited
     from whet.reporting.notebook import comparison_html, evaluation_html, result_html
-    from whet.reporting.page import sections, write_report
+    from whet.reporting.page import REPORT, document, sections, write_page, write_report
     from whet.reporting.progress_display import Display, display_progress, place_of
     from whet.reporting.record import Record, finite_number, read_run, side
     from whet.reporting.svg import IntervalRow, interval_plot
+    from whet.reporting.verdict import simulated_banner
 
 _HOMES = {
     "whet.reporting.cost": "parts_beside",
     "whet.reporting.diff": "diff_html",
-    "whet.reporting.layout": "details facts note prose region table",
+    "whet.reporting.layout": "Section details facts note prose region table",
     "whet.reporting.markup": "Child Html clip el join prompt_text",
     "whet.reporting.next_steps": "is_limited",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
     "whet.reporting.comparison_page": "best_first write_comparison",
     "whet.reporting.comparison_sentences": "FAMILIES all_pairs start_sentences warnings_of",
-    "whet.reporting.page": "sections write_report",
+    "whet.reporting.page": "REPORT document sections write_page write_report",
     "whet.reporting.progress_display": "Display display_progress place_of",
     "whet.reporting.record": "Record finite_number read_run side",
     "whet.reporting.svg": "IntervalRow interval_plot",
+    "whet.reporting.verdict": "simulated_banner",
 }
 
 __all__ = [
     "FAMILIES",
+    "REPORT",
     "Child",
     "Display",
     "Html",
     "IntervalRow",
     "Record",
+    "Section",
     "all_pairs",
     "best_first",
     "clip",
@@ -50,6 +54,7 @@ __all__ = [
     "details",
     "diff_html",
     "display_progress",
+    "document",
     "el",
     "evaluation_html",
     "facts",
@@ -68,11 +73,13 @@ __all__ = [
     "result_html",
     "sections",
     "side",
+    "simulated_banner",
     "start_sentences",
     "svg",
     "table",
     "warnings_of",
     "write_comparison",
+    "write_page",
     "write_report",
 ]
 

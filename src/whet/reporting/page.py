@@ -34,16 +34,19 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
     journal and the result only, so that writing it again gives the same bytes. Raises UsageError when the
     folder has no journal, StorageError when the disk refuses the file; an older report then stays as it was.
     """
-    page = render_report(read_record(folder, result))
-    path = folder / REPORT
-    partial = folder / f"{REPORT}.{os.getpid()}.partial"
+    return write_page(folder / REPORT, render_report(read_record(folder, result)))
+
+
+def write_page(path: Path, page: str) -> Path:
+    """Write a page at once or not at all, and return its path. Raises StorageError when the disk refuses it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         partial.touch(mode=0o600)
         partial.write_text(page, encoding="utf-8", newline="\n")
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise StorageError(f"{path}: the report could not be written: {error}.") from error
+        raise StorageError(f"{path}: the page could not be written: {error}.") from error
     return path
 
 

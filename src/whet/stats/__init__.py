@@ -1,6 +1,8 @@
 """The gate: intervals for mean rewards, and the rule by which a candidate may replace a prompt."""
 
 from whet.stats.betting import EProcess, confidence_sequence
+from whet.stats.contrasts import ContrastTest, compare_bounds, evaluate_contrasts
+from whet.stats.factorial import MOST_FACTORS, RESOLUTIONS, Design, fractional_design, full_design, letters
 from whet.stats.gate import Improvement, decide, decide_answered, decide_anytime, hold_to_second_judge
 from whet.stats.intervals import Interval, difference_interval, interval, percent
 from whet.stats.joint import Bound, Goal, JointVerdict, ObjectiveVerdict, decide_objectives
@@ -9,7 +11,11 @@ from whet.stats.paired import clusters_of, fewest_clusters
 from whet.stats.power import rows_for_gain, smallest_gain
 
 __all__ = [
+    "MOST_FACTORS",
+    "RESOLUTIONS",
     "Bound",
+    "ContrastTest",
+    "Design",
     "EProcess",
     "Goal",
     "Improvement",
@@ -17,16 +23,21 @@ __all__ = [
     "JointVerdict",
     "ObjectiveVerdict",
     "clusters_of",
+    "compare_bounds",
     "confidence_sequence",
     "decide",
     "decide_answered",
     "decide_anytime",
     "decide_objectives",
     "difference_interval",
+    "evaluate_contrasts",
     "fewest_clusters",
+    "fractional_design",
+    "full_design",
     "hold_to_second_judge",
     "holm",
     "interval",
+    "letters",
     "opening_alpha",
     "percent",
     "rows_for_gain",

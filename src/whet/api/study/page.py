@@ -1,0 +1,203 @@
+"""The page of a study, `report.html` in its folder: it loads nothing and sends nothing, and is made of result.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from whet.api.study.sentences import FAMILIES, components_sentences, effect_cells, is_shown
+from whet.reporting import (
+    REPORT,
+    Child,
+    Html,
+    IntervalRow,
+    Section,
+    clip,
+    document,
+    el,
+    facts,
+    interval_plot,
+    join,
+    note,
+    number_format,
+    prose,
+    side,
+    simulated_banner,
+    table,
+    write_page,
+)
+
+MOST_PLOTTED = 16
+"""Effects in a picture at most; the table has all."""
+PAIRS_PLOTTED = 8
+ON, OFF = "●", "·"
+
+
+def write_study(folder: Path, result: Mapping[str, Any]) -> Path:
+    """Write the page of a finished study and return its path. Raises StorageError when the disk refuses it."""
+    return write_page(folder / REPORT, render_study(result))
+
+
+def render_study(result: Mapping[str, Any]) -> str:
+    """The page as text."""
+    title, front, sections = _components(result)
+    simulated = simulated_banner() if result["simulated"] else None
+    links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in sections]
+    rows = number_format.plural(result["rows"], f"{result['split']} row")
+    head = el(
+        "header",
+        el("p", "whet study", class_="brand"),
+        el("h1", clip(str(result["task"]), 160)),
+        el("p", f"{title}, on {rows}", class_="run-line"),
+    )
+    end = "Written by whet from the journal of the study. This page loads nothing and sends nothing."
+    body = el("main", front, el("nav", el("ul", links), aria_label="Contents"), [s.html() for s in sections])
+    skip = el("a", "Skip to the result", href="#verdict", class_="skip")
+    return document(f"{result['task']}: whet study", skip, head, simulated, body, el("footer", el("p", end)))
+
+
+def _components(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
+    design = result["design"]
+    plots = [effects_plot("Main effects: with a part against without", result["effects"], "interval-parts")]
+    if pairs := result["interactions"]:
+        plots.append(
+            effects_plot("Interactions of two parts, the largest", pairs[:PAIRS_PLOTTED], "interval-pairs")
+        )
+    front = front_section("Which parts count", components_sentences(result), plots, result)
+    sections = [
+        _effects_section(result),
+        _parts_section(result),
+        _prompts_section(result),
+        reproduction(result),
+    ]
+    return (
+        f"Parts of a prompt: {design['name']}, {number_format.plural(design['prompts'], 'prompt')}",
+        front,
+        sections,
+    )
+
+
+def front_section(
+    title: str, sentences: Sequence[str], pictures: Sequence[Html], result: Mapping[str, Any]
+) -> Html:
+    """What was found: sentences, pictures, and what it took."""
+    usage = side(result, "usage")
+    figures: list[tuple[str, Child]] = [
+        ("Prompts", number_format.count(side(side(result, "plan"), "study").get("prompts"))),
+        ("Rows", number_format.count(result["rows"])),
+        ("Model calls", number_format.count(sum(side(usage, "calls").values()))),
+        ("Cost", number_format.price(usage.get("cost_usd"), bool(usage.get("price_unknown")))),
+        ("Time", number_format.duration(usage.get("seconds"))),
+    ]
+    warnings = [el("li", text) for text in result["warnings"]]
+    return el(
+        "section",
+        el("h2", title, id="verdict-title"),
+        [el("p", sentence, class_="reason") for sentence in sentences],
+        el("div", pictures, class_="pair"),
+        facts(figures, "figures"),
+        el("aside", el("h3", "Warnings"), el("ul", warnings), class_="warnings") if warnings else None,
+        id="verdict",
+        class_="kept",
+        aria_labelledby="verdict-title",
+    )
+
+
+def effects_plot(caption: str, effects: Sequence[Mapping[str, Any]], name: str) -> Html:
+    """Differences with their intervals, and a line at 0; those that exclude it are filled in another colour."""
+    rows = [
+        IntervalRow(
+            effect["name"],
+            effect["difference"],
+            effect["low"],
+            effect["high"],
+            f"{number_format.signed(effect['difference'], 3)}  [{number_format.reward(effect['low'], 3)} to "
+            f"{number_format.reward(effect['high'], 3)}]",
+            "circle" if is_shown(effect) else "square",
+            "best" if is_shown(effect) else "series-7",
+        )
+        for effect in effects[:MOST_PLOTTED]
+        if effect["difference"] is not None
+    ]
+    return interval_plot(caption, rows, name, 0.0) if rows else note("No row was answered by all prompts.")
+
+
+def effects_table(caption: str, first: str, effects: Sequence[Mapping[str, Any]]) -> Html:
+    """All effects of a family with interval, p-value and rows; and where they have some, their aliases."""
+    last = "Estimated together with" if any(effect.get("aliases") for effect in effects) else ""
+    head = [first, "Difference", "Interval, all together", "p, corrected", "Rows", *([last] if last else [])]
+    rows: list[list[Child]] = [
+        [
+            effect["name"],
+            *(cell.replace("-", number_format.MINUS) for cell in effect_cells(effect)[:2]),
+            effect_cells(effect)[2],
+            number_format.count(effect["n"]),
+            *([", ".join(effect["aliases"]) or "–"] if last else []),
+        ]
+        for effect in effects
+    ]
+    return table(caption, head, rows, text=(5,) if last else ())
+
+
+def _effects_section(result: Mapping[str, Any]) -> Section:
+    parts: list[Child] = [effects_table("Main effects", "Part", result["effects"])]
+    if pairs := result["interactions"]:
+        parts.append(effects_table("Interactions of two parts", "Parts", pairs))
+    design = result["design"]
+    how = "A main effect is the mean reward of the prompts with a part minus that of the prompts without it, on the same rows. "
+    how += "An interaction is half of what the effect of one part changes by the other. "
+    if design["generators"]:
+        how += f"The design is a fraction with the generators {', '.join(design['generators'])}. "
+    return Section("effects", "Effects", join(parts, note(how + FAMILIES)))
+
+
+def _parts_section(result: Mapping[str, Any]) -> Section:
+    rows: list[list[Child]] = [
+        [
+            f"{part['letter']} {part['name']}",
+            part["kind"].replace("_", " "),
+            prose(clip(part["text"], 1000)),
+            prose(clip(part["instead"], 1000)) if part["instead"] else "–",
+        ]
+        for part in result["parts"]
+    ]
+    body = table("What each part says", ["Part", "Kind", "With", "Without"], rows, text=(1, 2, 3))
+    layouts = result["layouts"]
+    laid = (
+        f"Layout: {layouts[0]}."
+        if len(layouts) == 1
+        else f"Layouts: {layouts[1]} (with) against {layouts[0]} (without)."
+    )
+    return Section("parts", "Parts", join(body, note(laid)))
+
+
+def _prompts_section(result: Mapping[str, Any]) -> Section:
+    factors = result["factors"]
+    ranked = sorted(
+        result["prompts"], key=lambda one: -(one["mean"] if one["mean"] is not None else float("-inf"))
+    )
+    rows: list[list[Child]] = [
+        [
+            str(rank),
+            *(ON if name in one["parts"] else OFF for name in factors.values()),
+            number_format.reward(one["mean"], 3),
+            f"{number_format.reward(one['low'], 3)} to {number_format.reward(one['high'], 3)}",
+        ]
+        for rank, one in enumerate(ranked, 1)
+    ]
+    caption = "Every prompt that was tried, the best mean first"
+    body = table(caption, ["Rank", *factors, "Mean reward", "95% interval"], rows, wide=True)
+    warning = "The first of many looks better than it is: its mean was chosen on these rows. The effects above use all prompts."
+    return Section("prompts", "Prompts", join(body, note(f"{ON} with the part, {OFF} without. {warning}")))
+
+
+def reproduction(result: Mapping[str, Any]) -> Section:
+    """What the study was."""
+    pairs: list[tuple[str, Child]] = [
+        ("Task", str(result["task"])),
+        ("Split", str(result["split"])),
+        ("Seed", str(result["seed"])),
+        *((f"Model: {role}", str(address)) for role, address in result["models"].items()),
+    ]
+    return Section("reproduction", "Reproduction", facts(pairs))

@@ -1,0 +1,64 @@
+"""What the studies return: read-only mappings of their JSON, with typed names for what matters most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.api.results import JSONResult
+from whet.errors import show_reward
+
+
+@dataclass(frozen=True)
+class PartEffect:
+    """What a part, or two together, change of the mean reward: the estimate (None: no row was answered by all prompts), the
+    ends of an interval that holds with the others of its family at 95%, and the p-value, corrected for the family. `aliases`:
+    what the same estimate holds too."""
+
+    name: str
+    difference: float | None
+    low: float
+    high: float
+    p_adjusted: float
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
+def effects_of(rows: Sequence[Mapping[str, Any]]) -> tuple[PartEffect, ...]:
+    """Effects out of their JSON."""
+    keys = ("name", "difference", "low", "high", "p_adjusted")
+    return tuple(
+        PartEffect(**{key: row[key] for key in keys}, aliases=tuple(row.get("aliases", ()))) for row in rows
+    )
+
+
+class ComponentsResult(JSONResult):
+    """The result of `whet.study_components`. `status` is completed, or planned (a dry run, without effects)."""
+
+    @property
+    def effects(self) -> tuple[PartEffect, ...]:
+        """The main effect of each part, the largest first."""
+        return effects_of(self.get("effects", ()))
+
+    @property
+    def interactions(self) -> tuple[PartEffect, ...]:
+        """The interactions of two parts, the largest first; those that the design cannot tell apart are one."""
+        return effects_of(self.get("interactions", ()))
+
+    @property
+    def report(self) -> Path:
+        """The page of the study."""
+        return Path(str(self["run"])) / "report.html"
+
+    def __repr__(self) -> str:
+        effects = ", ".join(
+            f"{one.name}: {'no answer' if one.difference is None else show_reward(one.difference, sign=True)}"
+            for one in self.effects
+        )
+        return f"ComponentsResult({self['task']!r}, {self['design']['name']}, {effects or self['status']})"
