@@ -20,6 +20,8 @@ from whet._util.words import bare, count_words, fold, mentions, split_words, wit
         ("STRASSE", "straße"),
         ("ｶﾞ", "ガ"),
         ("❤\ufe0f", "❤"),
+        ("\u201cdon\u2019t\u201d non\u2011toxic \u22125", '"don\'t" non-toxic -5'),
+        ("İYİ", "iyi"),
     ],
 )
 def test_equal_texts_have_one_form(one: str, other: str) -> None:

@@ -100,6 +100,31 @@ def test_the_reward_fits_the_targets(targets: list[Any], reward: Any) -> None:
     assert whet.Task.load("mytask").document["reward"] == reward
 
 
+def test_targets_that_are_lists_of_objects_are_what_an_answer_lists() -> None:
+    people = [
+        [{"name": f"P{i}", "type": "PER"}, {"name": f"Q{i}", "type": "ORG"}][: 1 + i % 2] for i in range(12)
+    ]
+    rows = [{"text": f"sentence {i}", "entities": found} for i, found in enumerate(people)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = init("--from", "rows.jsonl", "--target", "entities")
+    assert "reward: list (F1 of the items), for every target is a list of objects" in values["chosen"]
+    task = whet.Task.load("mytask")
+    right = {e.user_text: json.dumps(e.target[::-1]) for e in task.train}
+
+    def answer(messages: Any) -> str:
+        return next(t for s, t in right.items() if f"{s}\n" in messages[-1].content + "\n")
+
+    assert answers(task, answer) == 1.0
+    assert answers(task, lambda messages: '[{"name": "P0", "type": "ORG"}]') == 0.0
+
+
+def test_lists_that_count_as_accepted_answers_are_said() -> None:
+    rows = [{"input": f"q{i}", "target": [f"first {i}", f"other {i}"]} for i in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = init("--from", "rows.jsonl")
+    assert any("a list holds accepted answers, of which one is enough" in line for line in values["chosen"])
+
+
 def test_a_model_that_scores_labels_gets_a_prompt_with_a_place_for_them() -> None:
     init(
         "--from",

@@ -67,6 +67,21 @@ def test_no_label_or_several_are_none(text: str) -> None:
         ("-", ["+", "-"], "-"),
         ("-1", ["1", "-1"], "-1"),
         ("4", ["4", "5"], "4"),
+        ("not entailment", ["entailment", "not_entailment"], "not_entailment"),
+        ("It is **not** spam.", ["spam", "not spam"], "not spam"),
+        ("not\nspam", ["spam", "not_spam"], "not_spam"),
+        ("The text is non\u2011toxic.", ["toxic", "non-toxic"], "non-toxic"),
+        ("nontoxic", ["toxic", "non-toxic"], "non-toxic"),
+        ("18 \u2013 25", ["18-25", "26-35"], "18-25"),
+        ("sci / tech", ["Sci/Tech", "World"], "Sci/Tech"),
+        ("a-b", ["a-b", "a b"], "a-b"),
+        ("C\u2019est l\u2019été", ["l'été", "hiver"], "l'été"),
+        ("A+", ["A", "A+", "A-"], "A+"),
+        ("+1", ["1", "-1"], "1"),
+        ("80", ["80%", "20%"], "80%"),
+        ("C. A pretty girl", ["A", "B", "C"], "C"),
+        ("(B) a dog", ["A", "B", "C"], "B"),
+        ("Yes. There is no problem.", ["yes", "no"], "yes"),
     ],
 )
 def test_labels_of_every_script_and_sign(text: str, labels: list[str], label: str) -> None:
@@ -76,6 +91,22 @@ def test_labels_of_every_script_and_sign(text: str, labels: list[str], label: st
 @pytest.mark.parametrize("text", ["-1", "1.5", "10", ".1", "v1.2"])
 def test_a_part_of_a_number_is_no_label(text: str) -> None:
     assert find_label(text, {"1": "1", "2": "2"}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("A+", ["A", "B"]),
+        ("The grade is A+.", ["A", "B"]),
+        ("C#", ["C", "C++"]),
+        ("C", ["C++", "Java"]),
+        ("It is a dog", ["A", "B"]),
+        ("non-spam", ["spam", "not spam"]),
+        ("1020", ["10-20", "20-30"]),
+    ],
+)
+def test_another_name_is_no_label(text: str, labels: list[str]) -> None:
+    assert find_label(text, dict(zip(labels, labels, strict=True))) is None
 
 
 def folder(path: Path, reward: str, answers: dict[str, str]) -> Path:

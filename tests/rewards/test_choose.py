@@ -25,6 +25,8 @@ NUMBER, TEXT = {"number": {"last": True}}, {"exact_match": {"normalise": True}}
         (["007", "012", "101"], TEXT),  # ids
         (['{"a": 1}', '{"a":2}'], "json"),
         ([{"a": 1}, {"a": 2}], "json"),
+        ([[{"a": 1}, {"a": 2}], [], [{"a": 3}]], "list"),
+        (["1/2", "3/4", "5"], NUMBER),
         (['["a"]', '["a","b"]'], "list"),
         ([["a", "b"], ["b"], ["a"], ["b", "a"]] * 3, "list"),
         (["a;b", "a", "b", "b;a"] * 3, {"list": {"separator": ";"}}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from whet.errors import UsageError
 from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
-from whet.rewards.numbers import Number, parse_number
+from whet.rewards.numbers import Number, numbers_in, parse_number
 from whet.rewards.text import F1, Contains, ExactMatch, Regex, f1_score
 from whet.run import MemoryRun
 from whet.types import Completion, Example
@@ -120,6 +121,43 @@ async def test_the_dash_of_a_list_is_no_sign(reward: Any, answer: str, target: A
     assert await grade(reward, answer, target) == value
 
 
+@pytest.mark.parametrize(
+    ("answer", "target", "value"),
+    [
+        (r"\boxed{\frac{3}{4}}", "3/4", 1.0),
+        (r"$3\frac12$", "7/2", 1.0),
+        (r"-\frac{1}{2}", -0.5, 1.0),
+        ("2/4", "1/2", 1.0),
+        ("It is 1/2.", 2, 0.0),
+        ("5/10", 10, 0.0),
+        ("2½ cups", "2 1/2", 1.0),
+        ("In all 3 1/2", 3.5, 1.0),
+        ("In 2024 1/2 of them", 0.5, 1.0),
+        ("1/3", "0.333", 0.0),
+        ("1/0", 0, 0.0),
+        ("On 3/4/2024", 2024, 1.0),
+        ("1.5 × 10^6", 1.5e6, 1.0),
+        (r"1.5 \times 10^{6}", 6, 0.0),
+        ("10⁻³", 0.001, 1.0),
+        ("2²", 2, 0.0),
+        ("2^{10}", 1024, 1.0),
+        (r"\$70{,}000", 70000, 1.0),
+        (r"1\,234\,567", 1234567, 1.0),
+        (r"20\%", 20, 1.0),
+        ("١٬٢٣٤٫٥", 1234.5, 1.0),
+        ("(5,-3)", -3, 1.0),
+        ("(5,-3)", 3, 0.0),
+    ],
+)
+async def test_fractions_powers_and_latex_are_numbers(answer: str, target: Any, value: float) -> None:
+    assert await grade(Number(last=True), answer, target) == value
+
+
+@pytest.mark.parametrize("part", ["1", "1/", "1,", "^1", "½", "1 / ", r"\frac{1}{", "1.5 x "])
+def test_long_texts_of_numbers_are_read_in_time(part: str) -> None:
+    assert len(list(numbers_in(part * 5000))) <= 5001
+
+
 @pytest.mark.parametrize("target", [1_000_000_001, 10**19 + 1, -(10**20) - 1, 4_000_000_000_000_000_001])
 @pytest.mark.parametrize(
     "reward",
@@ -206,6 +244,13 @@ async def test_a_text_that_looks_like_a_number_stays_a_text(reward: Any) -> None
         ('{"a": null}', {"a": "null"}, 0.0),
         ("{'a': 1}", {"a": 1}, 0.0),
         ("none", {"a": 1}, 0.0),
+        ('{"a": {"b": 1}}', {"a.b": 1}, 0.0),
+        ('{"a[0]": 1}', {"a": [1]}, 0.0),
+        ('{"a.b": 1}', {"a.b": 1}, 1.0),
+        ('{"a": NaN}', {"a": "NaN"}, 0.0),
+        ('[{"a": 1}, {"a": 2}]', [{"a": 1}, {"a": 2}], 1.0),  # all accepted answers as one list
+        ('[{"a": 1}]', [{"a": 1}], 1.0),
+        ("[[1, 2]]", [1, 2], 0.0),
     ],
 )
 async def test_json_is_compared_by_field(answer: str, target: Any, partial: float) -> None:
@@ -248,11 +293,34 @@ async def test_a_critique_of_json_names_the_fields() -> None:
         ("[]", [], 1.0),
         ("a, a, b", ["a", "b"], 1.0),
         ("c", ["a", "b"], 0.0),
+        ("C", ["C++"], 0.0),
+        ("C++, C#", ["C#", "C++"], 1.0),
+        ("1", ["-1"], 0.0),
+        (">5", ["<5"], 0.0),
+        ("5%", ["5%", "5"], 2 / 3),
+        ("**a**; \u2705 b.", ["a", "b"], 1.0),
+        ("Here:\n```\na\nb\n```", ["a", "b"], 1.0),
     ],
 )
 async def test_lists_are_compared_without_order(answer: str, target: Any, f1: float) -> None:
     assert await grade(ItemList(), answer, target) == pytest.approx(f1)
     assert await grade(ItemList(exact=True), answer, target) == float(f1 == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "f1"),
+    [
+        ('[{"type": "PER", "name": "bob"}, {"name": "Ann", "type": "PER"}]', 1.0),
+        ('{"entities": [{"name": "Ann", "type": "PER"}]}', 2 / 3),
+        ('{"name": "Ann", "type": "PER"}\n{"name": "Bob", "type": "PER"}', 1.0),
+        ('[{"name": "Ann", "type": "ORG"}]', 0.0),
+        ("Ann, Bob", 0.0),
+    ],
+)
+async def test_lists_of_objects_are_compared_by_their_fields(answer: str, f1: float) -> None:
+    target = [{"name": "Ann", "type": "PER"}, {"name": "Bob", "type": "PER"}]
+    assert await grade(ItemList(), answer, target) == pytest.approx(f1)
+    assert await grade(ItemList(), answer, json.dumps(target)) == pytest.approx(f1)
 
 
 @pytest.mark.parametrize(

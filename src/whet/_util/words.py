@@ -6,7 +6,7 @@ Everything rests on the properties of characters in the Unicode standard; no lan
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,6 +19,16 @@ _UNITS = regex.compile(rf"(?s){_OPEN}[\p{{M}}]*|(?:(?!{_OPEN}).)+")
 _MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
 _DIGIT = regex.compile(r"(?![0-9])\p{Nd}")
+_PLAIN = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"),
+    }
+)
+"""Quotes, apostrophes, hyphens and the minus sign of typesetting, as a keyboard has them."""
+_DOTTED_I = "i\u0307"
+"""What Unicode's case folding makes of the Turkish capital I with a dot; its small letter is a plain i."""
 _KEPT = regex.compile(r"[\p{DT=Super}\p{DT=Sub}\p{DT=Fraction}]+")
 _INNER = r"[^\p{P}\p{S}\p{Z}\p{C}]"
 _FIRST, _LAST = regex.compile(_INNER), regex.compile(rf"(?r){_INNER}")
@@ -31,7 +41,7 @@ _HANGUL = regex.compile(r"\p{Hangul}")
 
 def fold(text: str) -> str:
     """The form in which texts are compared: Unicode NFKC, case folded, without invisible characters (zero width, direction,
-    variation selectors), digits of every script as 0 to 9.
+    variation selectors), digits of every script as 0 to 9, typographic quotes, hyphens and minus signs as those of a keyboard.
 
     Superscripts, subscripts and fractions stay as they are: 10² is not 102. Of more than 30 marks on one letter the rest
     goes, because putting marks in order takes time that is quadratic in their number.
@@ -42,7 +52,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = _INVISIBLE.sub("", _MARKS.sub(r"\1", text))
-    text = _compose(_compose(text).casefold())
+    text = _compose(_compose(text).casefold()).replace(_DOTTED_I, "i").translate(_PLAIN)
     return str(_DIGIT.sub(lambda match: str(unicodedata.decimal(match.group())), text))
 
 
@@ -97,6 +107,24 @@ def bare(text: str) -> str:
     return text[first.start() : last.end()] if first is not None and last is not None else ""
 
 
+_BEFORE_NUMBER = r"[-+<>\u2264\u2265~\u2248\u00b1](?!\s?[\p{Sc}0-9.])"
+_TRIMMED = regex.compile(
+    r"(?V1)\A(?:[[\s\p{P}\p{S}]--[\-+<>\u2264\u2265~\u2248\u00b1\u00ac.]]"
+    rf"|{_BEFORE_NUMBER}|(?<=\.)\.|\.(?!\w))+"
+    r"|(?:[[\s\p{P}\p{S}]--[%\u00b0+\-#]]|(?<!\w)[-#]|(?<![\w+])\+)+\Z"
+)
+
+
+def trim(text: str) -> str:
+    """A text without the punctuation and signs around it that say nothing: the sign of a number, the point of .NET, and the end
+    of C#, A+, B- and 5% stay.
+
+    >>> trim("**C++**."), trim("\u2192 -1)"), trim("(<5)"), trim("- refund")
+    ('C++', '-1', '<5', 'refund')
+    """
+    return str(_TRIMMED.sub("", text))
+
+
 @dataclass(frozen=True, slots=True)
 class Mention:
     """A name in a text, from `start` to `end`."""
@@ -106,8 +134,10 @@ class Mention:
     end: int
 
 
-def mentions(text: str, names: Iterable[str]) -> list[Mention]:
+def mentions(text: str, names: Iterable[str], joined: Collection[str] = ()) -> list[Mention]:
     """Where a folded text mentions folded names, as words of their own; of names that begin at one place the longest.
+
+    Parts of the names in `joined` may be joined in another way: by blanks, hyphens, underscores or marks of Markdown.
 
     In a script without blanks there is no border between words, so that a name is found anywhere. A Korean name may have an
     ending. A number is no part of a longer one, and what a hyphen joins is one word.
@@ -115,17 +145,35 @@ def mentions(text: str, names: Iterable[str]) -> list[Mention]:
     >>> [m.name for m in mentions("answer: 退款, not a debug", ["退款", "bug"])]
     ['退款']
     """
-    pattern = _pattern(tuple(sorted({name for name in names if name}, key=lambda n: (-len(n), n))))
+    ordered = tuple(sorted({name for name in names if name}, key=lambda n: (-len(n), n)))
+    pattern = _pattern(ordered, frozenset(joined))
     if pattern is None:
         return []
-    return [Mention(match.group(), match.start(), match.end()) for match in pattern.finditer(text)]
+    return [
+        Mention(ordered[match.lastindex - 1], match.start(), match.end()) for match in pattern.finditer(text)
+    ]
 
 
 @lru_cache(maxsize=256)
-def _pattern(names: Sequence[str]) -> regex.Pattern[str] | None:
+def _pattern(names: Sequence[str], joined: Collection[str]) -> regex.Pattern[str] | None:
     if not names:
         return None
-    return regex.compile("|".join(f"{_before(n)}{regex.escape(n)}{_after(n)}" for n in names))
+    return regex.compile(
+        "|".join(
+            f"{_before(n)}({_flexible(n) if n in joined else regex.escape(n)}){_after(n)}" for n in names
+        )
+    )
+
+
+JOINT = regex.compile(r"(?<=\w)[\s_*`-]+(?=[^\W_])")
+"""What joins the parts of a name."""
+_SLASH = regex.compile(r"\s*/\s*")
+
+
+def _flexible(name: str) -> str:
+    """A pattern for a name whose parts may be joined in another way."""
+    slashed = (r"[\s_*`-]{1,4}".join(map(regex.escape, JOINT.split(part))) for part in _SLASH.split(name))
+    return r"\s?/\s?".join(slashed)
 
 
 def _before(name: str) -> str:
@@ -133,7 +181,7 @@ def _before(name: str) -> str:
     if not _WORD_CHARACTER.match(first) or _OPEN_CHARACTER.match(first):
         return ""
     number = r"(?<![0-9],)(?<![-.\u2212])" if first.isdecimal() else ""
-    return rf"(?<!(?!{_OPEN}){_WORD})(?<!{_WORD}{_HYPHENS}){number}"
+    return rf"(?<!(?!{_OPEN}){_WORD})(?<!{_WORD}{_HYPHENS})(?<!\S\+){number}"
 
 
 def _after(name: str) -> str:
@@ -145,4 +193,4 @@ def _after(name: str) -> str:
     if _HANGUL.match(last):
         return r"(?![\p{M}0-9])"
     number = r"(?![.,]?[0-9])" if last.isdecimal() else ""
-    return rf"(?!(?!{_OPEN}){_WORD})(?!{_HYPHENS}{_WORD}){number}"
+    return rf"(?!(?!{_OPEN}){_WORD})(?!{_HYPHENS}{_WORD})(?![+#]){number}"

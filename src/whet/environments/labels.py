@@ -6,17 +6,22 @@ certain only where the label stands alone; a label inside a sentence counts too,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import regex
 
-from whet._util.words import bare, fold, mentions
+from whet._util.words import JOINT, fold, mentions, trim
 
 _FIELD = regex.compile(r"[:\uff1a]")
 _TAGGED = regex.compile(r"<([a-z][\w-]*)>\s*+([^<>]*+)</\1>|\\boxed\{([^{}]*+)\}")
 _QUOTES = frozenset("\"'`*_“”‘’„«»‹›「」『』【】《》")
-_SIGNS = ("-", "\u2212", ".", ",")
+_SLASH = regex.compile(r"\s*/\s*")
+_SMALL_WORD = regex.compile(r"(?<!\w)\p{Ll}(?=\s+\w)")
+_BEGINS = regex.compile(r"(?:\A|\n)[(*_ ]*\Z")
+_OPTION = regex.compile(r"[.):*_]{1,4}\s")
+_BETWEEN_LETTERS = regex.compile(r"(?<=\p{L}) (?=\p{L})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,9 @@ def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     """The label that an answer names, by itself or by its word (the verbalizer); None where it names none, or several.
 
     A label that stands alone comes first: as the answer, on its last line, on the only line that is one, in a tag. Else the only
-    label counts that is mentioned as a word of its own: in the whole answer, in quotes or bold, on the last line. In scripts
-    without blanks between words it may stand anywhere.
+    label counts that is mentioned as a word of its own: in the whole answer, in quotes or bold, at the very beginning as options
+    are (`C. A girl`), on the last line. In scripts without blanks between words it may stand anywhere. Parts of a label may be
+    joined in another way (`not spam` for not_spam), and a label that is one capital letter is no small word in a sentence.
 
     >>> labels = {"refund": "refund", "other": "other"}
     >>> read_label("**Refund**.", labels), read_label("It is not a refund.", labels)
@@ -43,7 +49,7 @@ def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     alone = _alone(folded, forms)
     if alone is not None:
         return LabelReading(alone, True)
-    mentioned = _find_mentioned_label(folded, forms)
+    mentioned = _find_mentioned_label(text, labels, forms)
     return None if mentioned is None else LabelReading(mentioned, False)
 
 
@@ -82,24 +88,58 @@ def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
 
 
 def _match_label(text: str, forms: Mapping[str, str]) -> str | None:
-    """The label that a text is, punctuation and markup around it aside."""
+    """The label that a text is, punctuation and markup around it aside, and however its parts are joined."""
     stripped = text.strip()
     if stripped in forms:
         return forms[stripped]
-    inner = bare(stripped)
-    if inner[:1].isdecimal() and stripped[stripped.index(inner) - 1 : stripped.index(inner)] in _SIGNS:
+    inner = trim(stripped)
+    if inner[:1].isdecimal() and stripped[stripped.index(inner) - 1 : stripped.index(inner)] == ",":
         return None
-    same = {label for form, label in forms.items() if inner and bare(form) == inner}
-    exact = [form for form in forms if form in stripped and bare(form) == inner]
-    longest = max(exact, key=len, default=None)
-    return same.pop() if len(same) == 1 else None if longest is None else forms[longest]
+    for key in _KEYS:
+        same = [form for form in forms if key(form) == key(inner)]
+        if len({forms[form] for form in same}) == 1:
+            return forms[same[0]]
+        if same:
+            longest = max((form for form in same if form in stripped), key=len, default=None)
+            return None if longest is None else forms[longest]
+    return None
 
 
-def _find_mentioned_label(folded: str, forms: Mapping[str, str]) -> str | None:
-    mentioned = mentions(folded, forms)
+def _join(text: str) -> str:
+    """A text with its parts joined by single blanks."""
+    return JOINT.sub(" ", _SLASH.sub("/", trim(text)))
+
+
+_KEYS: Sequence[Callable[[str], str]] = (
+    trim,
+    lambda text: trim(text).removeprefix("+"),
+    lambda text: trim(text).rstrip("%\u00b0 "),
+    _join,
+    lambda text: _BETWEEN_LETTERS.sub("", _join(text)),
+)
+"""What two texts that name the same label have in common; the first for which there is one decides."""
+
+
+def _without_small_words(text: str, names: Collection[str]) -> str:
+    """A text in which no small letter before another word can be taken for a label that is its capital: "a dog" mentions no A."""
+    capitals = {name for name in names if len(name) == 1 and name.isupper()}
+    if not capitals:
+        return text
+    return _SMALL_WORD.sub(
+        lambda match: "\ue000" if match.group().upper() in capitals else match.group(), text
+    )
+
+
+def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[str, str]) -> str | None:
+    folded = fold(_without_small_words(text, {name for pair in labels.items() for name in pair}))
+    counts = Counter(_join(form) for form in forms)
+    joined = [form for form in forms if counts[_join(form)] == 1]
+    mentioned = mentions(folded, forms, joined)
     last = folded.rstrip().rfind("\n") + 1
     quoted = [m for m in mentioned if {folded[max(0, m.start - 1)], folded[m.end : m.end + 1]} <= _QUOTES]
-    for part in (mentioned, quoted, [m for m in mentioned if m.start >= last]):
+    options = [m for m in mentioned if _BEGINS.search(folded, 0, m.start) and _OPTION.match(folded, m.end)]
+    first = options if options and options[0].start <= len(folded) - len(folded.lstrip("(*_ \n")) else []
+    for part in (mentioned, quoted, first, [m for m in mentioned if m.start >= last]):
         names = {forms[mention.name] for mention in part}
         if len(names) == 1:
             return names.pop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import regex
@@ -64,10 +64,15 @@ def choose_reward(targets: Sequence[Any], labels: Sequence[str] | None = None) -
     answers = [
         one for target in targets for one in (target if isinstance(target, list) and target else [target])
     ]
-    for choice in (_date_choice(answers), _number_choice(answers)):
-        if choice is not None:
-            return choice
-    return _text_choice([show_target(answer) for answer in answers])
+    choice = (
+        _date_choice(answers)
+        or _number_choice(answers)
+        or _text_choice([show_target(answer) for answer in answers])
+    )
+    if not any(isinstance(target, list) and len(target) > 1 for target in targets):
+        return choice
+    one = f"{choice.reason}; a list holds accepted answers, of which one is enough (reward: list wants all of them)"
+    return replace(choice, reason=one)
 
 
 def find_labels(targets: Sequence[Any]) -> list[str]:
@@ -146,7 +151,7 @@ def _number_choice(answers: Sequence[Any]) -> RewardChoice | None:
 def _decimal_sign(text: str) -> str:
     """The decimal sign of a number that can be read in one way only; '' where there is none, or two ways."""
     one, other = parse_number(text, "."), parse_number(text, ",")
-    if one is None or one != other or one == one.to_integral_value():
+    if one is None or one != other or one == one.to_integral_value() or not {",", "."} & set(text):
         return ""
     return "," if text.rfind(",") > text.rfind(".") else "."
 
@@ -200,6 +205,11 @@ def _is_plain_digits(answer: Any) -> bool:
 def _list_choice(targets: Sequence[Any]) -> RewardChoice | None:
     """The reward of lists for targets whose items come from a small set, some with several of them."""
     if all(isinstance(target, list) for target in targets):
+        items = [item for target in targets for item in target]
+        if items and all(isinstance(item, Mapping) for item in items):
+            return RewardChoice(
+                "list", reason="list (F1 of the items), for every target is a list of objects"
+            )
         return _of_items([[show_target(item) for item in target] for target in targets], "", targets)
     if not all(isinstance(target, str) and target.strip() for target in targets):
         return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+import regex
 
 from whet._util.words import fold
 from whet.errors import UsageError
@@ -18,8 +20,15 @@ from whet.run import Run
 from whet.types import Completion, Example, Reward
 
 _MOST_TRIES, _MOST_NAMED, _DEEPEST = 200, 5, 100
-_DECODER = json.JSONDecoder()
 _MISSING = object()
+_PLAIN_KEY = regex.compile(r"[^.\[\]\"]+")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def json_in(text: str) -> list[Any]:
@@ -38,7 +47,7 @@ def json_in(text: str) -> list[Any]:
 
 def _load_json(text: str) -> Any:
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict | list) and not _is_deep(value) else None
@@ -76,18 +85,27 @@ def _in_prose(text: str) -> Iterator[Any]:
 
 
 def fields(value: Any, path: str = "") -> dict[str, Any]:
-    """The values of a JSON value by their paths; of an empty object or list, itself.
+    """The values of a JSON value by their paths; of an empty object or list, itself. A key that could be read as a path is
+    quoted.
 
     >>> fields({"a": {"b": 1}, "c": [2, 3]})
     {'a.b': 1, 'c[0]': 2, 'c[1]': 3}
+    >>> fields({"a.b": 1})
+    {'["a.b"]': 1}
     """
     if isinstance(value, Mapping) and value:
-        inner = ((f"{path}.{key}" if path else str(key), item) for key, item in value.items())
+        inner = ((_path_of(path, str(key)), item) for key, item in value.items())
     elif isinstance(value, list) and value:
         inner = ((f"{path}[{n}]", item) for n, item in enumerate(value))
     else:
         return {path: value}
     return {name: leaf for at, item in inner for name, leaf in fields(item, at).items()}
+
+
+def _path_of(path: str, key: str) -> str:
+    if _PLAIN_KEY.fullmatch(key) is None:
+        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
+    return f"{path}.{key}" if path else key
 
 
 def is_equal(value: Any, target: Any, strict: bool = False) -> bool:
@@ -104,6 +122,16 @@ def is_equal(value: Any, target: Any, strict: bool = False) -> bool:
     return type(value) is type(target) and bool(value == target)
 
 
+def is_same_json(value: Any, target: Any) -> bool:
+    """Whether two JSON values have the same fields with equal values, as the reward json compares them.
+
+    >>> is_same_json({"name": "Ann", "age": "3"}, {"age": 3, "name": "ann"})
+    True
+    """
+    values, wanted = fields(value), fields(target)
+    return values.keys() == wanted.keys() and all(is_equal(values[name], wanted[name]) for name in wanted)
+
+
 @dataclass(frozen=True)
 class JsonFields:
     """1 when the JSON in the answer has the fields of the target with their values, else 0; with `partial`, the share of the
@@ -111,7 +139,8 @@ class JsonFields:
 
     The order of keys is free, numbers are compared as numbers, texts without case and outer spaces unless `strict`. The JSON
     may be the whole answer, stand in a fenced block, or in prose; `bare` takes an answer that is nothing else only. With
-    `extra`, fields that the target does not have are allowed.
+    `extra`, fields that the target does not have are allowed. A target that is a list of objects holds accepted answers; an
+    answer that is a list is compared with all of them, as one list, too.
     """
 
     partial: bool = False
@@ -148,7 +177,10 @@ class JsonFields:
             return Reward(
                 0.0, critique=f"The answer {quote(completion.text)} holds no JSON that can be parsed."
             )
-        results = [self._compare(values[0], target) for target in self._targets(example)]
+        accepted = self._targets(example)
+        if isinstance(values[0], list) and isinstance(example.target, list) and accepted != [example.target]:
+            accepted = [*accepted, accepted]
+        results = [self._compare(values[0], target) for target in accepted]
         return max(results, key=lambda result: result.value) if results else Reward(0.0)
 
     def _compare(self, value: Any, target: Any) -> Reward:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import regex
 
-from whet._util.words import bare, fold
+from whet._util.words import fold, trim
 from whet.errors import UsageError
 from whet.replies import list_items, without_thought
-from whet.rewards.fields_of_json import json_in
+from whet.replies.blocks import blocks_in
+from whet.rewards.fields_of_json import fields, is_same_json, json_in
 from whet.rewards.numbers import are_close, number_of, parse_number
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote, show_target
@@ -33,16 +34,22 @@ def split_items(text: str, separator: str = "") -> list[str]:
     >>> split_items("billing; login"), split_items('["a", "b"]'), split_items("退款、技术")
     (['billing', 'login'], ['a', 'b'], ['退款', '技术'])
     """
-    if not separator and text.lstrip().startswith("["):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, list):
-            return [show_target(item) for item in value]
+    if not separator and (listed := _load_list(text)) is not None:
+        return [show_target(item) for item in listed]
     plain = text.strip() if separator else text.strip().translate(_LIKE)
     mark = separator or next((one for one in SEPARATORS if one in plain), ",")
     return [item.strip() for item in plain.split(mark) if item.strip()]
+
+
+def _load_list(text: str) -> list[Any] | None:
+    """The JSON list that a text is; None for anything else."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class ItemList:
 
     The target is a list, or a text that `separator` (by default lines, `;`, `|` or commas) divides. The answer is JSON, a list
     with a line for each item, or text divided in the same way. Case, outer punctuation and repetitions are ignored, and items
-    that are numbers by their type are compared as numbers.
+    that are numbers by their type are compared as numbers. Items that are objects are compared as the reward json compares them.
     """
 
     exact: bool = False
@@ -72,7 +79,10 @@ class ItemList:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         wanted = _different(self._wanted(example.target))
-        items = _different(self._items(completion.text))
+        objects = any(isinstance(target, Mapping) for target in wanted)
+        items = _different(
+            _objects_in(without_thought(completion.text)) if objects else self._items(completion.text)
+        )
         right = [item for item in items if any(_is_item(item, target) for target in wanted)]
         missing = [target for target in wanted if not any(_is_item(item, target) for item in items)]
         wrong = [item for item in items if item not in right]
@@ -88,7 +98,10 @@ class ItemList:
         return Reward(value, critique=" ".join(faults))
 
     def _wanted(self, target: Any) -> list[Any]:
-        return list(target) if isinstance(target, list) else list(split_items(str(target), self.separator))
+        if isinstance(target, list):
+            return list(target)
+        listed = None if self.separator else _load_list(str(target))
+        return list(split_items(str(target), self.separator)) if listed is None else listed
 
     def _items(self, text: str) -> list[str]:
         answer = without_thought(text)
@@ -99,6 +112,8 @@ class ItemList:
         )
         if lists:
             return [show_target(item) for item in lists[0]]
+        blocks = blocks_in(answer)
+        answer = blocks[-1] if blocks else answer
         lines = list_items(answer)
         return lines if len(lines) > 1 else split_items(_LEAD.sub("", answer), self.separator)
 
@@ -109,18 +124,33 @@ def _read_json_list(value: Any) -> list[Any] | None:
     return lists[0] if len(lists) == 1 else None
 
 
+def _objects_in(answer: str) -> list[Any]:
+    """The objects that an answer lists: those of a JSON list, also as the only list of an object; else each object in it."""
+    values = json_in(answer)
+    for value in values:
+        listed = _read_json_list(value)
+        if listed is not None and all(isinstance(item, Mapping) for item in listed):
+            return listed
+    return [value for value in values if isinstance(value, Mapping)]
+
+
 def _form(item: Any) -> str:
+    """An item as it is compared: without case, and without what says nothing around it."""
+    if isinstance(item, Mapping):
+        return json.dumps({name: fold(show_target(v)).strip() for name, v in sorted(fields(item).items())})
     folded = fold(show_target(item)).strip()
-    return bare(folded) or folded
+    return trim(folded) or folded
 
 
 def _different(items: Sequence[Any]) -> list[Any]:
     return list({_form(item): item for item in items if show_target(item).strip()}.values())
 
 
-def _is_item(item: str, target: Any) -> bool:
+def _is_item(item: Any, target: Any) -> bool:
+    if isinstance(target, Mapping):
+        return isinstance(item, Mapping) and is_same_json(item, target)
     wanted = number_of(target)
-    number = None if wanted is None else parse_number(item)
+    number = None if wanted is None else parse_number(show_target(item))
     if wanted is not None and number is not None:
         return are_close(number, wanted)
     return _form(item) == _form(target)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -19,18 +20,61 @@ from whet.rewards.targets import accepted_answers, quote, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
-_LONGEST, _LARGEST_EXPONENT = 400, 400
+_LONGEST, _LARGEST_EXPONENT, _PRECISION = 400, 400, 1000
 _ROUNDING, _FLOAT_ROUNDING = Fraction(1, 10**9), Fraction(1, 10**15)
 _DIGITS = r"(?:[0-9]+(?:[.,'\u2019][0-9]+)*|[.][0-9]+(?![.,]?[0-9]))(?:e[-+\u2212]?[0-9]{1,4}(?![0-9]))?"
 _SIGN = r"[-+\u2212\u2013]"
+_POWER = r"\^[-+]?[0-9]{1,3}(?![0-9])"
+_TEN_TO = rf"[ ]?[\u00d7\u22c5\u00b7x*][ ]?10{_POWER}"
+_FRACTION = r"(?<![0-9][ ]?/[ ]?)[0-9]+(?:[.,][0-9]+)*[ ]?/[ ]?[0-9]+(?![0-9]|[ ]?/[ ]?[0-9]|[.,][0-9])"
 _LIST_MARK = re.compile(r"(?m)^([ \t]*)[-\u2013](?=[ \t])")
-_NUMBER = regex.compile(rf"(?:(?<![\w.,)]){_SIGN}[ ]?\p{{Sc}}?)?(?<![0-9.,])(?<![0-9]['\u2019]){_DIGITS}")
+_NUMBER = regex.compile(
+    rf"(?:(?<![\w.)]){_SIGN}[ ]?\p{{Sc}}?)?(?<![0-9.,])(?<![0-9]['\u2019])(?:{_FRACTION}|{_DIGITS}(?:{_TEN_TO}|{_POWER})?)"
+)
 _WHOLE = regex.compile(
-    rf"(?P<sign>{_SIGN})?\s*\p{{Sc}}?\s*(?P<inner>{_SIGN})?(?P<digits>[0-9.,'\u2019\s]+(?:e[-+\u2212]?[0-9]{{1,4}})?)\s*\p{{Sc}}?\s*(?P<percent>[%\u066a])?"
+    rf"(?P<sign>{_SIGN})?\s*\p{{Sc}}?\s*(?P<inner>{_SIGN})?(?P<digits>[0-9.,'\u2019\s]+(?:e[-+\u2212]?[0-9]{{1,4}})?)"
+    rf"(?:/\s?(?P<under>[0-9]+)|[\u00d7\u22c5\u00b7x*]\s?10\^(?P<ten>[-+]?[0-9]+)|\^(?P<power>[-+]?[0-9]+))?\s*\p{{Sc}}?\s*(?P<percent>[%\u066a])?"
 )
 _BLANKS = re.compile(r"[\s'\u2019]")
 _NARROW = re.compile(r"(?<=[0-9])[\u00a0\u202f\u2009](?=[0-9]{3})")
+_WHOLE_PART = re.compile(r"(?<![0-9.,/^])([0-9]{1,9})[ ]\Z")
+_LATEX = regex.compile(
+    r"\\[dt]?frac\s*(?:\{\s*([-+]?[0-9.,]+)\s*\}|([0-9]))\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))"
+    r"|(?<=[0-9])(?:\{,\}|\\[,;:! ])(?=[0-9]{3})|\\(?:times|cdot)(?![a-z])\s*|\\(?=[%$])|\^\{\s*([-+]?[0-9]+)\s*\}"
+)
+_RAISED = regex.compile(r"(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_VULGAR = regex.compile(r"(?<=([0-9])?)[ ]?([\p{DT=Fraction}])")
+_SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
+
+
+def _fold_number(text: str) -> str:
+    """Folded text with numbers as a keyboard writes them: fractions and powers of LaTeX and of Unicode as 1/2 and 10^2, and the
+    separators of Arabic digits as comma and point."""
+    plain = _LATEX.sub(_plain_latex, fold(text)) if "\\" in text or "{" in text else fold(text)
+    if plain.isascii():
+        return plain
+    plain = _RAISED.sub(
+        lambda m: f"^{unicodedata.normalize('NFKC', m.group())}".replace("\u2212", "-"), plain
+    )
+    return _VULGAR.sub(_plain_fraction, plain).translate(_SEPARATORS)
+
+
+def _plain_latex(match: regex.Match[str]) -> str:
+    over, under, power = match[1] or match[2], match[3] or match[4], match[5]
+    if over is not None:
+        before = match.string[: match.start()].rstrip()[-1:]
+        return f"{' ' if before.isdigit() else ''}{over}/{under}"
+    if power is not None:
+        return f"^{power}"
+    if match.group().startswith(("\\times", "\\cdot")):
+        return "\u00d7"
+    return "" if match.group() == "\\" else ","
+
+
+def _plain_fraction(match: regex.Match[str]) -> str:
+    blank = " " if match[1] or match.group().startswith(" ") else ""
+    return f"{blank}{unicodedata.normalize('NFKC', match[2])}"
 
 
 def parse_number(text: str, decimal: str = "", unit: str = "") -> Decimal | None:
@@ -39,12 +83,14 @@ def parse_number(text: str, decimal: str = "", unit: str = "") -> Decimal | None
     A currency sign, a percent sign (left aside), the `unit`, signs for thousands and an exponent belong to a number. Where
     both a comma and a point stand in it, the last one is the decimal sign. `decimal`, `.` or `,`, decides where only one of
     them stands before exactly three digits, such as 1,234; without it a comma there divides thousands and a point is the
-    decimal sign.
+    decimal sign. Fractions (3/4, 1 1/2, ½), powers (10^6) and numbers times a power of ten are numbers too, also in LaTeX.
 
     >>> [str(parse_number(text)) for text in ("18.00", "$1,234.00", "1.234,00", "1,5", "-3 %", "18 apples")]
     ['18.00', '1234.00', '1234.00', '1.5', '-3', 'None']
+    >>> [str(parse_number(text)) for text in ("3/4", "2½", "1.5 × 10^3", "\\\\frac{1}{2}")]
+    ['0.75', '2.5', '1500', '0.5']
     """
-    folded = fold(text).strip()
+    folded = _fold_number(text).strip()
     if unit:
         name = fold(unit).strip()
         folded = (
@@ -58,8 +104,35 @@ def parse_number(text: str, decimal: str = "", unit: str = "") -> Decimal | None
     sign = match["sign"] or match["inner"] or ""
     if match["sign"] and match["inner"]:
         return None
-    value = _value(match["digits"], decimal)
+    value = _combined(match, decimal)
     return value if value is None or sign in ("", "+") else -value
+
+
+def _combined(match: regex.Match[str], decimal: str) -> Decimal | None:
+    """The value of a number with what stands behind it: a denominator, a power, a power of ten."""
+    digits, under, ten, power = match["digits"].strip(), match["under"], match["ten"], match["power"]
+    value, whole = _value(digits, decimal), Decimal(0)
+    if value is None and under is not None:
+        head, _, tail = digits.rpartition(" ")
+        value, part = _value(tail, decimal), _value(head, decimal) if head else None
+        if value is None or part is None or value >= int(under):
+            return None
+        whole = part
+    exponent = int(ten or power or 0)
+    if value is None or abs(exponent) > _LARGEST_EXPONENT or (under is not None and not int(under)):
+        return None
+    with localcontext(prec=_PRECISION):
+        if under is not None:
+            return whole + value / int(under)
+        if ten is not None:
+            return value.scaleb(exponent)
+        return value if power is None else _raised(value, exponent)
+
+
+def _raised(value: Decimal, exponent: int) -> Decimal | None:
+    if (not value and exponent < 0) or len(value.as_tuple().digits) * abs(exponent) > _PRECISION:
+        return None
+    return value**exponent if value or exponent else Decimal(1)
 
 
 def _value(digits: str, decimal: str) -> Decimal | None:
@@ -123,7 +196,7 @@ def numbers_in(text: str, decimal: str = "") -> Iterator[Decimal]:
     >>> [str(n) for n in numbers_in("From 3-5 boxes, $1,234.50 in all.")], [str(n) for n in numbers_in("- 7\\n- -8")]
     (['3', '5', '1234.50'], ['7', '-8'])
     """
-    for match in _NUMBER.finditer(fold(_NARROW.sub("'", without_list_marks(text)))):
+    for match in _NUMBER.finditer(_fold_number(_NARROW.sub("'", without_list_marks(text)))):
         number = parse_number(match.group(), decimal)
         if number is not None:
             yield number
@@ -226,10 +299,12 @@ class Number:
         number = self._read(text)
         if number is not None or not self.last:
             return [] if number is None else [number]
-        folded = fold(_NARROW.sub("'", text))
+        folded = _fold_number(_NARROW.sub("'", text))
         for match in reversed(list(_NUMBER.finditer(folded))):
             grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())
+            part = _WHOLE_PART.search(folded, 0, match.start()) if "/" in match.group() else None
             texts = [match.group(), *([grouped.group()] if grouped is not None else [])]
+            texts += [f"{part[1]} {match.group()}"] if part is not None else []
             numbers = [n for one in texts if (n := parse_number(one, self.decimal)) is not None]
             if numbers:
                 hundredths = self.percent and folded[match.end() :].lstrip(" ").startswith("%")

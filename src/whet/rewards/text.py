@@ -25,12 +25,15 @@ from whet.types import Completion, Example, Reward
 __all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score", "normalise", "targets_of"]
 
 _ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?!\S)")
-_THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_INNER_ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?=\s+\S)")
+_THOUSANDS = re.compile(r"(?<![0-9.,'])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:'[0-9]{3})+)(?![0-9,'])")
+_SPACED_DASH = re.compile(r"(?<=[0-9]) - (?=[0-9])")
 _KEPT = regex.compile(
     r"""
-    (?<=[0-9])[.:,](?=[0-9])            # 3.5, 3:30 and 1,5 are not 35, 330 and 15
-    | (?<![\w.,)])-(?=[0-9])    # -5 is not 5
+    (?<=[0-9])[.:,'"-](?=[0-9])          # 3.5, 3:30, 1,5, 5'10 and 10-20 are not 35, 330, 15, 510 and 1020
+    | (?<![\w.)])-(?=[0-9])    # -5 is not 5
     | (?<=\w)-(?!\w)                    # B- is not B
+    | !(?==)                            # a != b is not a = b
     | [#%&@/\\§]                        # C# is not C, 5% is not 5
     """,
     regex.VERBOSE,
@@ -38,34 +41,37 @@ _KEPT = regex.compile(
 """Punctuation that says something."""
 _MARKDOWN = "*_"
 """Marks of Markdown, unless the target has them too."""
-_HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-#%&@/\\§*_")}
+_HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-'\"!#%&@/\\§*_")}
 """Characters that stand for kept punctuation while the rest is removed."""
 _SHOWN = {ord(hidden): sign for sign, hidden in _HIDDEN.items()}
 
 
-def normalise(text: str, kept: str = "") -> str:
+def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
     """Folded case and forms, no punctuation of any script, no articles, single spaces (SQuAD evaluation, Rajpurkar et al. 2016).
 
-    Unlike there, what tells answers apart stays: signs such as + and %, the point and the sign of a number, marks of Markdown
-    that are `kept`, and a text of which nothing would be left. Characters of scripts without blanks stand alone, so that
+    Unlike there, what tells answers apart stays: signs such as + and %, the point and the sign of a number, the dash between
+    two numbers, marks of Markdown that are `kept`, an article at the end (Vitamin A) unless `any_article`, and a text of which
+    nothing would be left. Characters of scripts without blanks stand alone, so that
     blanks between them make no difference.
 
     >>> normalise("The  Cat, sat!"), normalise("今天，很好。"), normalise("C++."), normalise("A")
     ('cat sat', '今 天 很 好', 'c++', 'a')
     """
     folded = fold(text)
-    plain = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), folded).replace("\u2212", "-")
+    plain = _THOUSANDS.sub(lambda match: re.sub("[,']", "", match.group()), folded)
+    plain = _SPACED_DASH.sub("-", plain)
     plain = _KEPT.sub(lambda match: _HIDDEN[match.group()], plain)
     for mark in kept:
         plain = plain.replace(mark, _HIDDEN[mark])
     words = without_punctuation(plain).translate(_SHOWN)
-    forms = (_ARTICLES.sub(" ", words), words, folded)
+    bare = _ARTICLES.sub(" ", words)
+    forms = (bare if any_article or not bare.strip() else _INNER_ARTICLES.sub(" ", words), words, folded)
     return next((form for form in (" ".join(split_words(form)) for form in forms) if form), "")
 
 
-def _normal_forms(answer: str, target: str) -> tuple[str, str]:
+def _normal_forms(answer: str, target: str, *, any_article: bool = False) -> tuple[str, str]:
     kept = "".join(mark for mark in _MARKDOWN if mark in target)
-    return normalise(answer, kept), normalise(target, kept)
+    return normalise(answer, kept, any_article=any_article), normalise(target, kept, any_article=any_article)
 
 
 def f1_score(answer: str, target: str) -> float:
@@ -75,7 +81,7 @@ def f1_score(answer: str, target: str) -> float:
     >>> round(f1_score("the black cat", "a black dog"), 3)
     0.5
     """
-    words, wanted = (form.split() for form in _normal_forms(answer, target))
+    words, wanted = (form.split() for form in _normal_forms(answer, target, any_article=True))
     if not words or not wanted:
         return float(words == wanted)
     common = sum((Counter(words) & Counter(wanted)).values())
