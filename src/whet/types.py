@@ -171,6 +171,8 @@ class Rollout:
     is the trace of a program, `addressed` what a critique says about its prompts by their names, `thought` what the model thought
     before it answered, for people to see. `sentence` is the whole answer where
     `output` is a label that only a sentence of it mentions. `cut`: the answer, or one on the way to it, ended at the token limit.
+    `case`: of a task made of several, the case of its row; `of_worst`: the worst case is what such rollouts are worth together,
+    not the mean over cases.
     """
 
     prompt_id: str
@@ -187,6 +189,8 @@ class Rollout:
     thought: str = ""
     sentence: str | None = None
     cut: bool = False
+    case: str = ""
+    of_worst: bool = False
 
     @property
     def answered(self) -> bool:
@@ -209,10 +213,31 @@ class Score:
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> Score:
-    """Mean reward and mean parts of the rollouts that were answered, and their number; of all (at least one) where none was."""
+    """Mean reward and mean parts of the rollouts that were answered, and their number; of all (at least one) where none was.
+
+    Of a task made of several, the mean is that over its cases, however many rows each has, or the mean of the worst case. The
+    means of the cases are parts named `case NAME`.
+    """
     rewards = {r.example_id: r.reward for r in rollouts if r.answered}
     rollouts = [r for r in rollouts if r.answered] or rollouts
     n = len(rollouts)
     names = sorted({name for r in rollouts for name in r.parts})
     parts = {name: sum(r.parts.get(name, 0.0) for r in rollouts) / n for name in names}
+    if any(r.case for r in rollouts):
+        means = case_means(rollouts)
+        parts |= {f"case {name}": mean for name, mean in means.items()}
+        return Score(over_cases(means, rollouts[0].of_worst), n, parts, rewards)
     return Score(sum(r.reward for r in rollouts) / n, n, parts, rewards)
+
+
+def case_means(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """The mean reward of each case that has rollouts, in the order in which the cases come."""
+    cases: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        cases.setdefault(rollout.case, []).append(rollout.reward)
+    return {name: sum(rewards) / len(rewards) for name, rewards in cases.items()}
+
+
+def over_cases(means: Mapping[str, float], worst: bool) -> float:
+    """What the means of cases (at least one) are worth together: their mean, or the worst of them."""
+    return min(means.values()) if worst else sum(means.values()) / len(means)

@@ -43,7 +43,7 @@ class Example:
     """One row of a task: an input, an optional target, and the whole row as it was read.
 
     `group`: what it has in common with rows that are not independent of it, such as a conversation; None: it stands alone.
-    `where`: file:line from which it was read.
+    `where`: file:line from which it was read. `case`: of a task made of several, the case that the row belongs to.
     """
 
     id: str
@@ -53,6 +53,7 @@ class Example:
     text: str | None = None
     group: str | None = None
     where: str = field(default="", compare=False)
+    case: str = ""
 
     @property
     def place(self) -> str:

@@ -65,6 +65,12 @@ def fresh_rows(task: Task, more: Any) -> list[PlacedExample]:
     Raises UsageError with their place for rows that a task is refused for, for an input that stands in a split of the
     task, and for a group that does.
     """
+    if task.cases:
+        raise UsageError(
+            f"{task.name} is made of several tasks or task models, and rows cannot be added to one that is. Give their "
+            "folders more "
+            "rows, and begin a new run."
+        )
     needy = [r.name for r in (task.reward, task.second_opinion) if r is not None and TARGET in r.needs]
     slots = {} if task.program is not None else dict.fromkeys(task.prompt.slots, "prompt")
     rules = Rules(slots, task.labels, bool(needy), (*needy, task.reward.name)[0], task.group)

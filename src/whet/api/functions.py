@@ -82,7 +82,7 @@ async def aoptimize(
     options = options_of_method(keywords.get("method"), keywords)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
         loaded = task_of(task, select(TaskKeywords, keywords))
-        return RunResult(await optimize_task(loaded, options, shown))
+        return RunResult(await optimize_task(*spread_over_models(loaded, options), shown))
 
 
 @check_arguments
@@ -108,7 +108,7 @@ async def aevaluate(
         if prompt is not None:
             what = str(prompt) if isinstance(prompt, Path) else "The prompt"
             loaded = with_prompt(loaded, prompt_of(prompt, parameter("prompt")), what)
-        options = build_from(Options, keywords)
+        loaded, options = spread_over_models(loaded, build_from(Options, keywords))
         return Evaluation(await evaluate_task(loaded, split, options, shown))
 
 
@@ -156,7 +156,7 @@ async def acompare(
         raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
         loaded = task_of(task, select(TaskKeywords, keywords))
-        options = build_from(Options, keywords)
+        loaded, options = spread_over_models(loaded, build_from(Options, keywords))
         folder = comparison_folder(options, loaded)
         measurements = RunMeasurements(loaded, options, folder, transfer, reader)
         compared = await compare_runs(measurements, names, seeds, on_run, run_task, shown, configs)

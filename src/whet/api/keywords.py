@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -19,9 +19,14 @@ class TaskModelKeywords(TypedDict, total=False):
     lm: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run ends), a function (messages) -> text or
       Completion, sync or async (`whet.models.callable`), or a dict as under `models` in task.yaml (with `price`, `temperature`
       and so on).
+    task_lms: in the place of `lm`, two or more task models in its forms: one prompt for all of them (docs/several-tasks.md).
+    aggregate: with several tasks or task models, what a prompt is worth: "mean", the mean over cases (a task asked of one model;
+      the default), or "worst", the worst of them.
     """
 
     lm: RoleModel
+    task_lms: Sequence[RoleModel] | None
+    aggregate: str | None
 
 
 class RunKeywords(TypedDict, total=False):

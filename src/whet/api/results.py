@@ -30,7 +30,7 @@ class MeanEstimate:
     `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`. `answered` of `of`
     rows enter the mean: those that neither the provider nor a limit kept an answer from, in a comparison for either prompt.
     Where none was answered, the mean is not a number. `groups`: how many groups the rows form, over which the interval then is;
-    None where every row is independent.
+    None where every row is independent. `cases`: of a task made of several, the mean of each case by name.
     """
 
     mean: float
@@ -41,6 +41,7 @@ class MeanEstimate:
     answered: int | None = None
     of: int | None = None
     groups: int | None = None
+    cases: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """A mean that result.json does not know is not a number here."""
@@ -233,6 +234,11 @@ class RunResult(JSONResult):
     def objectives(self) -> Mapping[str, Mapping[str, Any]]:
         """The verdict on each objective, with `baseline`, `best`, `difference` and its ends; empty without objectives."""
         return dict(self.get("objectives", {}))
+
+    @property
+    def cases(self) -> Mapping[str, Mapping[str, Any]]:
+        """Of a task made of several, the verdict of the sealed test on each case by name (docs/several-tasks.md); else empty."""
+        return dict(self.get("cases", {}))
 
     @property
     def labels(self) -> Mapping[str, Any]:

@@ -345,7 +345,7 @@ def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models |
             raise UsageError(f"{task.folder / 'task.yaml'}: method: {error}") from None
     assembly = assemble(task, opts, limits, models)
     model = assembly.clients["task"].model
-    if TARGET_SCORE in task.reward.needs and not model.can_score:
+    if TARGET_SCORE in task.reward.needs and not (model.can_score or task.cases):
         raise UsageError(
             f"The reward {task.reward.name} needs the probability of the target, and {assembly.addresses['task']} only answers. "
             "Name a model that scores texts (hf/..., embedded/...), or a reward that reads answers."

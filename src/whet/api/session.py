@@ -114,6 +114,10 @@ class Session:
             raise UsageError(
                 f"A session answers single calls, and this task has its {what}. Use whet.optimize."
             )
+        if self._task.cases:
+            raise UsageError(
+                "A session answers for one task, and this task has its `tasks`. Use whet.optimize."
+            )
         if isinstance(self._task.reward, Objectives) and self._task.reward.metrics - {PROMPT_TOKENS}:
             raise UsageError(
                 "A session does not see what its calls take, and this task has such a metric among its objectives. Use "

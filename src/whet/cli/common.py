@@ -64,6 +64,11 @@ def settings_of(context: click.Context, parameter: click.Parameter, values: Iter
     return settings
 
 
+def names_of(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """A,B,C as a list of texts; None where the option is not given."""
+    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
 def json_settings(
     context: click.Context, parameter: click.Parameter, values: Iterable[str]
 ) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from whet.cli.common import (
     learning_model_options,
     limit_options,
     model_options,
+    names_of,
     optimizer_options,
     option_of,
     options,
@@ -56,6 +57,17 @@ _CALLS = click.IntRange(min=1)
 _model_options = options(
     model_options(
         "Task model: openai/NAME, anthropic/NAME, ollama/NAME, ..., hf/PATH, embedded/NAME, scripted/NAME."
+    ),
+    click.option(
+        "--task-lms",
+        metavar="A,B,C",
+        callback=names_of,
+        help="Several task models in the place of --lm: one prompt for all of them.",
+    ),
+    click.option(
+        "--aggregate",
+        metavar="mean|worst",
+        help="With several tasks or task models: what a prompt is worth (default mean).",
     ),
     click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
 )

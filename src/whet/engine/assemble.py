@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -12,9 +12,10 @@ from whet.engine.cache import Cache
 from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient
 from whet.engine.options import Options
 from whet.engine.trained_policy import PolicyChoice, choose_policy
-from whet.environments.environment import Environment, Generation, check_environment
+from whet.environments.environment import Environment, Generation, as_environment_type, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.program import ProgramEnvironment, as_program
+from whet.environments.several import EnvironmentCase, SeveralEnvironment
 from whet.errors import UsageError, parameter, task_setting
 from whet.methods import (
     LABEL_SCORES,
@@ -27,7 +28,7 @@ from whet.methods import (
     get_method,
 )
 from whet.models.addresses import split_address
-from whet.models.callable import ModelChoice
+from whet.models.callable import ModelChoice, as_model
 from whet.models.endpoint import missing_keys_noted
 from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
@@ -36,7 +37,8 @@ from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
 from whet.task import ModelSpec, Task
 from whet.task.roles import changed_spec, identity_of, model_key, model_of, taken_by_task_model, with_base_url
-from whet.task.spec import SECOND, TRANSFER
+from whet.task.several import over_models
+from whet.task.spec import SECOND, TRANSFER, WORST, role_of_model
 from whet.types import EMBEDDING
 
 Models: TypeAlias = dict[tuple[Any, ...], LanguageModel]
@@ -89,6 +91,33 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     return replace(assembly, gaps=gaps)
 
 
+def spread_over_models(task: Task, options: Options) -> tuple[Task, Options]:
+    """The task with a case for each of several task models, and the options with the first of them as the usual one; both as they
+    are where there is one model. Raises UsageError for a model that is named twice, or an aggregate of nothing."""
+    lms = options.task_lms
+    if lms is None and options.aggregate is None:
+        return task, options
+    aggregate = options.aggregate or task.aggregate
+    if lms is None:
+        if not task.cases:
+            raise UsageError(
+                f"{parameter('aggregate', aggregate)} says what several tasks or task models are worth together, and there "
+                "is one "
+                f"of each. Name models with {parameter('task_lms', 'A,B')}, or leave it out."
+            )
+        return over_models(task, (), aggregate), options
+    if isinstance(lms, str) or len(lms) < 2 or None in lms:
+        raise UsageError(
+            f"{parameter('task_lms')} must name two or more models. For one model write {parameter('lm')}."
+        )
+    specs = [changed_spec(task.models["task"], lm, "task") for lm in lms]
+    names = [spec.address or as_model(spec.model).address for spec in specs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{parameter('task_lms')} names {twice} twice. Name each model once.")
+    return over_models(task, names, aggregate), replace(options, lm=lms[0], task_lms=None, other_lms=lms[1:])
+
+
 def takes_default_model(task: Task, options: Options) -> bool:
     """Whether nobody names the task model, and the one for labels in this process answers."""
     return bool(task.labels) and not changed_spec(task.models["task"], options.lm, "task").named
@@ -116,7 +145,12 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
     if task.program is not None:
         env = as_program(env, task.program)
         _check_program(get_method(method), env)
-    check_environment(env)
+    beside = _other_task_models(task, options, limits, models)
+    if task.cases:
+        env = _several(task, env, [(model, env.generation), *((m, g) for _, m, g in beside)])
+        _check_several(get_method(method), env)
+    else:
+        check_environment(env)
     _check_metrics(env)
     if LABEL_SCORES in get_method(method).entry.needs and not scores:
         raise UsageError(
@@ -126,9 +160,13 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
     _check_local(method, model)
     policy = choose_policy(task, options, get_method(method), model.address)
     clients = {"task": _client(model, spec, options)} | _other_clients(task, options, method, models, spec)
+    clients |= {
+        role_of_model(place): replace(_client(other, own, options), counts_as="task", same_answers=True)
+        for place, (own, other, _) in enumerate(beside, 1)
+    }
     clients |= _second_client(task, options, models, clients.get("judge"))
     clients |= _embedding_client(task, options, method, spec)
-    _check_writers(clients, scores)
+    _check_writers(clients, scores or bool(task.cases))
     _check_prices(clients, limits)
     addresses = {role: client.model.address for role, client in clients.items()}
     if policy is not None:
@@ -144,10 +182,70 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
     return Assembly(method, env, clients, addresses, how, policy, models)
 
 
+def _other_task_models(
+    task: Task, options: Options, limits: Budget, models: Models
+) -> list[tuple[ModelSpec, LanguageModel, Generation]]:
+    """The task models after the first: how each is reached, itself, and how it is asked."""
+    usual, found = _task_spec(task, options), []
+    for lm in options.other_lms:
+        own = with_base_url(changed_spec(task.models["task"], lm, "task"), options.base_url, usual)
+        found.append((own, _model(models, own, "task"), _generation(own, limits)))
+    return found
+
+
+def _several(
+    task: Task, env: Environment, asked: Sequence[tuple[LanguageModel, Generation]]
+) -> SeveralEnvironment:
+    """The environment of a task made of several, each case with its own reward, labels and world. Raises UsageError for a model
+    that cannot answer one of them."""
+    cases = {}
+    for case in task.cases:
+        (model, generation), own = asked[case.model], case.task
+        scores = bool(own.labels) and model.can_score and own.world is None
+        rows = {
+            name: tuple(row for row in getattr(task, name) if row.case == case.name)
+            for name in ("train", "validation")
+        }
+        one = Environment(
+            model,
+            with_encoder(own.reward),
+            rows["train"],
+            rows["validation"],
+            own.labels,
+            generation,
+            scores,
+            own.description,
+        )
+        one = one if own.world is None else multiturn(one, own.world)
+        check_environment(one)
+        if not (scores or model.can_generate) or (TARGET_SCORE in own.reward.needs and not model.can_score):
+            raise UsageError(
+                f"{model.address} cannot answer {own.name} and be rewarded for it. Name another model with "
+                f"{parameter('task_lms')}, or leave that task out."
+            )
+        cases[case.name] = EnvironmentCase(one, case.role, case.frame)
+    worst = task.aggregate == WORST
+    return as_environment_type(env, SeveralEnvironment, scores=False, cases=cases, worst=worst)
+
+
+def _check_several(method: Method, env: Environment) -> None:
+    """Raise UsageError for a method that works on one task model's weights or probabilities."""
+    if method.deploys() or {LABEL_SCORES, LOCAL} & set(method.entry.needs):
+        raise UsageError(
+            f"The method {method.entry.name} works with the weights or the label probabilities of one model on one task, and "
+            "there "
+            "are several. Choose a method that writes texts, such as prompt_learning, gepa or metaspo."
+        )
+
+
 def _check_writers(clients: Mapping[str, ModelClient], scores: bool) -> None:
     """Raise UsageError for a model that cannot write the texts of its role; before a run has a folder."""
     for role, client in clients.items():
-        if client.model.can_generate or role == EMBEDDING or (role == "task" and scores):
+        if (
+            client.model.can_generate
+            or role == EMBEDDING
+            or (scores and (role == "task" or client.same_answers))
+        ):
             continue
         if role == "task":
             labels = task_setting("Give labels=[...]", "Add `labels:` to task.yaml")
@@ -216,8 +314,19 @@ class TransferModel:
         return self.client.model.address
 
     def answers(self, env: Environment) -> Environment:
-        """The environment with this model in the task model's place."""
-        scores = self.scores and not isinstance(env, MultiTurn | ProgramEnvironment)
+        """The environment with this model in the task model's place, for each case of a task made of several. Raises UsageError
+        where these ask several models."""
+        if isinstance(env, SeveralEnvironment):
+            if len({case.role for case in env.cases.values()}) > 1:
+                raise UsageError(
+                    "The run has several task models, and a transfer takes the place of one. Name one model."
+                )
+            cases = {
+                name: replace(case, env=replace(self, scores=self.client.model.can_score).answers(case.env))
+                for name, case in env.cases.items()
+            }
+            return replace(env, model=self.client.model, generation=self.generation, cases=cases)
+        scores = self.scores and bool(env.labels) and not isinstance(env, MultiTurn | ProgramEnvironment)
         return replace(env, model=self.client.model, generation=self.generation, scores=scores)
 
 

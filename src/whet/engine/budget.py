@@ -221,7 +221,9 @@ def with_default_limit(
         return limits
     calls = row_calls(env, answer_calls(env, config))["calls"]
     kept = 0 if other is None else test_set_budget(task, env, config, other).calls or 0
-    test = _test_rows(2 * len(task.test), clients["task"]) * calls + _second_calls(task, clients)["calls"]
+    test = (
+        _test_rows(2 * len(task.test), *task_clients(clients)) * calls + _second_calls(task, clients)["calls"]
+    )
     return replace(limits, calls=test + kept + DEFAULT_CALLS * calls)
 
 
@@ -259,7 +261,7 @@ def plan_budget(
         return _plan_beside(task, limits, env, config, clients, other, control, measured)
     turns = answer_calls(env, config)
     each = row_calls(env, turns)
-    rows = _test_rows(2 * len(task.test), clients["task"])
+    rows = _test_rows(2 * len(task.test), *task_clients(clients))
     kept = Budget(0, 0, 0, 0, 0, 0.0) if other is None else test_set_budget(task, env, config, other)
     again = _second_calls(task, clients)
     smallest = min(SMALLEST_VALIDATION, len(task.validation))
@@ -279,7 +281,10 @@ def plan_budget(
     count = len(task.validation)
     if room:
         count = min(count, max(smallest, validation_rows(min(room), env)))
-    row, first = _expected_row(task, env, clients, measured, turns), _first_call(task, env, clients["task"])
+    row, first = (
+        _expected_row(task, env, clients, measured, turns),
+        _first_call(task, env, task_clients(clients)),
+    )
     sealed = 2 * len(task.test)
     for name, index in (("tokens", 0), ("cost_usd", 1)):
         over = float(getattr(kept, name) or 0)
@@ -393,9 +398,20 @@ def row_calls(env: Environment, turns: int) -> dict[str, int]:
     return {"calls": per_row + judges, "task_calls": per_row, "judge_calls": judges}
 
 
-def _test_rows(rows: int, client: ModelClient) -> int:
+def task_clients(clients: Mapping[str, ModelClient]) -> list[ModelClient]:
+    """The clients of the task models: one, or those of the cases of a task made of several."""
+    return [client for role, client in clients.items() if role == "task" or client.same_answers]
+
+
+def task_cost(clients: Mapping[str, ModelClient], role: str, usage: Usage) -> float:
+    """US dollars of a call of a role; of the task models on average."""
+    own = task_clients(clients) if role == "task" else [clients[role]]
+    return sum(client.cost(usage) for client in own) / len(own)
+
+
+def _test_rows(rows: int, *clients: ModelClient) -> int:
     """Rows to reserve for, with what retries may take where a call can fail."""
-    local = client.model.local
+    local = all(client.model.local for client in clients)
     return math.ceil(rows * (1.0 if local else RETRY_SLACK)) + (0 if local else 2)
 
 
@@ -418,7 +434,9 @@ def _worst_test(
     if client.model.local:
         return 0, 0.0
     worst = [
-        client.worst_case("task", Request(task.prompt.render(e), max_tokens=env.generation.max_tokens))[1]
+        client.worst_case(
+            "task", Request(env.messages(task.prompt, e), max_tokens=env.generation.max_tokens)
+        )[1]
         for e in task.test
     ]
     total = sum(worst, Usage())
@@ -447,24 +465,23 @@ def _expected_row(
         usage = measured.get(role)
         if usage is None:
             sizes = [
-                sum(len(m.content.encode("utf-8", "replace")) for m in task.prompt.render(e))
+                sum(len(m.content.encode("utf-8", "replace")) for m in env.messages(task.prompt, e))
                 for e in task.test
             ]
             usage = Usage(math.ceil(sum(sizes) / len(sizes) / BYTES), 1)
         total[0] += calls * (usage.input_tokens + usage.output_tokens)
-        total[1] += calls * client.cost(usage)
+        total[1] += calls * task_cost(clients, role, usage)
     return total[0], total[1]
 
 
-def _first_call(task: Task, env: Environment, client: ModelClient) -> tuple[float, float]:
+def _first_call(task: Task, env: Environment, clients: Sequence[ModelClient]) -> tuple[float, float]:
     """Tokens and dollars that must be free for the first call, of which nothing is known."""
-    if client.model.local:
-        return 0.0, 0.0
+    clients = [client for client in clients if not client.model.local]
     requests = [
-        Request(task.prompt.render(e), max_tokens=env.generation.max_tokens)
+        Request(env.messages(task.prompt, e), max_tokens=env.generation.max_tokens)
         for e in task.validation[:KNOWN_AFTER]
     ]
-    most = [client.worst_case("task", request)[0] for request in requests]
+    most = [client.worst_case("task", request)[0] for request in requests for client in clients]
     return max((float(m.tokens) for m in most), default=0.0), max((m.cost for m in most), default=0.0)
 
 

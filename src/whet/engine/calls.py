@@ -124,7 +124,8 @@ class CallExecutor:
             request = replace(request, seed=int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1)
         client = self.client(role)
         address = f"{client.model.address}{getattr(client.model, 'variant', '')}"
-        address = address if client.counts_as is None else f"{role} {address}"
+        apart = client.counts_as is not None and not client.same_answers
+        address = f"{role} {address}" if apart else address
         return request, digest_of(address, request)
 
     async def ask(self, role: str, request: Request, digest: str) -> bytes:

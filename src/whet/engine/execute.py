@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, warn_of_few_rows
+from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, task_clients, warn_of_few_rows
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.diagnostics import cut_warnings
 from whet.engine.durable import DurableRun, RunState, rows_used
@@ -158,12 +158,17 @@ def _foresee_test(plan: RunPlan, env: Environment, core: RunState, sizes: Budget
     if not calls:
         return
     prompt, parts = plan.task.prompt, (plan.task.test, sizes.validation)
-    lengths = [sum(len(m.content) for e in part for m in prompt.render(e)) / len(part) for part in parts]
+    lengths = [
+        sum(len(m.content) for e in part for m in env.messages(prompt, e)) / len(part) for part in parts
+    ]
     used = [(tokens, dollars) for tokens, dollars, _ in rows]
     each = sum(tokens for tokens, _ in used) / calls, sum(dollars for _, dollars in used) / calls
     client, longer = core.caller.client("task"), max(1.0, lengths[0] / lengths[1])
-    requests = [Request(prompt.render(e), max_tokens=env.generation.max_tokens) for e in plan.task.test]
-    longest = [client.worst_case("task", request)[0] for request in requests]
+    requests = [
+        Request(env.messages(prompt, e), max_tokens=env.generation.max_tokens) for e in plan.task.test
+    ]
+    asked = task_clients(core.caller.clients)
+    longest = [one.worst_case("task", request)[0] for request in requests for one in asked]
     last = (max(float(call.tokens) for call in longest), max(call.cost for call in longest))
     core.budget.test = SealedReserve(len(plan.task.test), used, each, client.observed, longer, last)
     kept = sizes.kept

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from whet.engine.cases import case_figures, row_weights
 from whet.engine.diagnostics import (
     added_warnings,
     barren_warnings,
@@ -162,6 +163,7 @@ async def final_evaluation(
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
     rows |= {"examples": [_example(e) for e in task.test]}
     rows |= {"low": low, "high": high, "clusters": list(clusters), "withheld": opinion.verdict.withheld}
+    rows |= row_weights(task)
     final.branch(f"report{again}").log("final", rows)
     await core.journal.commit([elapsed_row(core)])
     return {
@@ -173,6 +175,7 @@ async def final_evaluation(
         "best": best.as_json(task, low, high, pairs),
         "improvement": {**asdict(opinion.verdict), "opening": opening.number},
         **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
+        **case_figures(task, (start.test, best.test), env.reward, clusters, opening.alpha, plan.addresses),
         **_label_figures(task, start, best),
         **objective_figures(
             env.reward, core, _validated_candidates(start, best), joint, opinion.verdict.promoted

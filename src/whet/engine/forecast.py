@@ -14,8 +14,10 @@ from whet.engine.budget import (
     answer_calls,
     describe_cut,
     row_calls,
+    task_cost,
     warn_of_few_rows,
 )
+from whet.engine.cases import describe_cases
 from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.engine.openings import SealedTestAccess
@@ -33,6 +35,7 @@ from whet.stats import clusters_of, fewest_clusters, opening_alpha, smallest_gai
 from whet.stats.joint import rows_for_margin
 from whet.task import Task
 from whet.task.examples import input_hash
+from whet.task.spec import MEAN, SPLITS
 from whet.types import Example, Request, Usage
 
 _SAMPLE = 50
@@ -91,6 +94,9 @@ def forecast(
     if unpaid:
         calls = {role: {**ends, "expected": fixed[role]} for role, ends in calls.items()}
     plan = _plan(task, env, clients, limits, calls, (about, worst), default)
+    addresses = {role: client.model.address for role, client in clients.items()}
+    if task.cases:
+        plan |= {"aggregate": task.aggregate, "cases": describe_cases(task, addresses)}
     plan |= {"promotion": promotion_of(task, opening), **({"first_call": unpaid} if unpaid else {})}
     plan |= {"tokens_measured": _are_known(calls, clients, measured)}
     plan |= (
@@ -127,7 +133,7 @@ def _unpaid_first_call(
     written = (client.bound or LanguagePolicy().max_tokens) + client.room
     first = Usage(about["optimizer"].input_tokens, written)
     tokens = sum(n * (about[role].input_tokens + about[role].output_tokens) for role, n in fixed.items())
-    dollars = sum(n * clients[role].cost(about[role]) for role, n in fixed.items())
+    dollars = sum(n * task_cost(clients, role, about[role]) for role, n in fixed.items())
     for name, limit, used, takes in (
         ("cost_usd", limits.cost_usd, dollars, client.cost(first)),
         ("tokens", limits.tokens, tokens, first.input_tokens + first.output_tokens),
@@ -163,14 +169,14 @@ def _plan(
     usages: tuple[Mapping[str, Usage], Mapping[str, Usage]],
     default: bool,
 ) -> dict[str, Any]:
-    unknown = [role for role in price_unknown(clients) if role in calls]
+    unknown = [role for role in price_unknown(clients) if (clients[role].counts_as or role) in calls]
     tokens, cost = {}, {}
     for end, each in zip(("expected", "most"), usages, strict=True):
         known = {role: n for role, ends in calls.items() if (n := ends[end]) is not None}
         whole = None if len(known) < len(calls) else known
         used = {r: Usage(each[r].input_tokens * n, each[r].output_tokens * n) for r, n in known.items()}
         tokens[end] = None if whole is None else sum(u.input_tokens + u.output_tokens for u in used.values())
-        dollars = sum(clients[role].cost(u) for role, u in used.items())
+        dollars = sum(task_cost(clients, role, u) for role, u in used.items())
         cost[end] = None if whole is None or unknown else round(dollars, 6)
     tokens["most"] = _least(tokens["most"], limits.tokens)
     cost["most"] = cost["most"] if unknown else _least(cost["most"], limits.cost_usd)
@@ -282,7 +288,7 @@ def _count(
 ) -> float | None:
     """Calls of all roles that the limits pay for; None without a limit that says."""
     tokens = sum(share * (about[r].input_tokens + about[r].output_tokens) for r, share in shares.items())
-    dollars = sum(share * clients[role].cost(about[role]) for role, share in shares.items())
+    dollars = sum(share * task_cost(clients, role, about[role]) for role, share in shares.items())
     bounds = [
         (limits.calls, 1.0),
         (limits.task_calls, shares["task"]),
@@ -324,7 +330,7 @@ def _usage_each(
     """Tokens of one call of each role, about and at most, from the first rows; other roles read what the task model read. What
     was `measured` is what is expected."""
     model, bound = clients["task"].model, env.generation.max_tokens
-    requests = [Request(task.prompt.render(e), max_tokens=bound) for e in task.train[:_SAMPLE]]
+    requests = [Request(env.messages(task.prompt, e), max_tokens=bound) for e in task.train[:_SAMPLE]]
     read = [sum(model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in r.messages) for r in requests]
     written = min(_LABEL if task.labels else _ANSWER, bound or _ANSWER)
     about = {"task": Usage(round(sum(read) / len(read)), written)}
@@ -365,7 +371,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     calls = "; ".join(_role_calls(role, ends) for role, ends in plan["calls"].items())
     whole = f"; at most {quantity(plan['all_calls'], 'call')} in all" if plan.get("all_calls") else ""
     lines = [f"plan: {_subject(plan)}{calls}{whole}"]
-    lines += [f"plan: {text}" for text in _gap_lines(plan)]
+    lines += [f"plan: {text}" for text in (*_case_lines(plan), *_gap_lines(plan))]
     if (search := plan.get("search")) and not plan.get("runs"):
         lines.append(
             f"plan: the search takes {quantity(search['steps'], 'step')} of {quantity(search['prompts'], 'prompt')}, each scored "
@@ -443,6 +449,20 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
 def say_default_model(address: str) -> str:
     """Which model answers where nobody names one, and how to name one."""
     return f"no --lm: {address}, a small model in this process, answers; name yours with --lm"
+
+
+def _case_lines(plan: Mapping[str, Any]) -> list[str]:
+    """The cases of a task made of several, with their models and rows, and what a prompt is worth of which each has a mean."""
+    cases = plan.get("cases", ())
+    if not cases:
+        return []
+    aim = "the mean over cases" if plan["aggregate"] == MEAN else "the worst case"
+    lines = [f"{quantity(len(cases), 'case')}; a prompt is worth {aim}, each counts alike"]
+    for case in cases:
+        model = "" if case["model"] == case["name"] else f", asked of {case['model']}"
+        rows = ", ".join(f"{case[split]:,} {split}" for split in SPLITS)
+        lines.append(f"case {case['name']}{model}: {rows} rows")
+    return lines
 
 
 def _gap_lines(plan: Mapping[str, Any]) -> list[str]:

@@ -188,12 +188,12 @@ class ModelClient:
     """One role's model with its limits, price and health.
 
     `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
-    calls count against, if not its own; its answers are never those of that role. `writes`: it writes for whet, with bounds that
-    whet chose, unless the user set one (`bound`); `room`: tokens beyond it, for a thought.
-    `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to rest.
-    `max_wait`: seconds that a run waits for it at most while it turns calls away. `turned_away`: since when, by the monotonic
-    clock, it has answered nothing and turned calls away. `rounds`: attempts that reached no server, one after the other.
-    `observed`: what its answered calls took.
+    calls count against, if not its own; its answers are never those of that role, unless the `same_answers` may serve both.
+    `writes`: it writes for whet, with bounds that whet chose, unless the user set one (`bound`); `room`: tokens beyond it, for a
+    thought. `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to
+    rest. `max_wait`: seconds that a run waits for it at most while it turns calls away. `turned_away`: since when, by the
+    monotonic clock, it has answered nothing and turned calls away. `rounds`: attempts that reached no server, one after the
+    other. `observed`: what its answered calls took.
     """
 
     model: LanguageModel
@@ -201,6 +201,7 @@ class ModelClient:
     price: Price | None = None
     requests_per_minute: float | None = None
     counts_as: str | None = None
+    same_answers: bool = False
     bound: int | None = None
     writes: bool = False
     room: int = 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from whet.engine.cases import with_weakest
 from whet.engine.durable import RunState
 from whet.engine.journal import read_events
 from whet.environments.environment import Environment
@@ -26,9 +27,10 @@ def needs_call_times(reward: RewardFunction) -> bool:
 
 
 def calibrate(env: Environment, baseline: list[Rollout]) -> tuple[Environment, list[Rollout]]:
-    """The environment that measures every vector by the baseline's means, and the baseline measured so."""
+    """The environment that measures every vector by the baseline's means, and the baseline measured so; of a task made of several
+    the environment that knows its weakest case."""
     if not isinstance(env.reward, Objectives):
-        return env, baseline
+        return with_weakest(env, baseline), baseline
     reward = env.reward.calibrated([r for r in baseline if r.error is None] or baseline)
     return replace(env, reward=reward), [reward.weighed(r) for r in baseline]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
 from whet.run import Budget
 from whet.task import Task
+from whet.task.spec import AGGREGATES
 from whet_client.storable import shown
 
 RoleModel: TypeAlias = ModelChoice | Mapping[str, Any] | None
@@ -32,9 +33,11 @@ class Options:
     there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
     of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards within its half of
     the limits; `alpha`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh rows for a
-    finished run. `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds that an endpoint is
-    waited for at most which turns calls away. `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds
-    gets a limit.
+    finished run. `task_lms` are several task models, `lm` the first of them, and `aggregate` what a prompt is worth with several
+    models or tasks: the mean over cases, or the worst (`other_lms`: the models after the first, once the task has a case for
+    each). `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds that an endpoint is waited for
+    at most which turns calls away. `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds gets a
+    limit.
     """
 
     method: str | None = None
@@ -61,6 +64,9 @@ class Options:
     fresh: bool = False
     max_wait: float | None = None
     default_limit: bool = True
+    task_lms: Sequence[RoleModel] | None = None
+    aggregate: str | None = None
+    other_lms: Sequence[RoleModel] = ()
 
     def __post_init__(self) -> None:
         """Raises UsageError for a path that is none, a seed that no journal holds, a limit that is none, and settings twice."""
@@ -87,6 +93,14 @@ class Options:
                 continue
             what = "above 0, a whole number below 2^63" if whole else "above 0 and finite"
             raise UsageError(f"{parameter(f'budget.{name}')} must be {what}; this is {shown(limit)}.")
+        if self.aggregate is not None and self.aggregate not in AGGREGATES:
+            raise UsageError(
+                f"{parameter('aggregate')} is one of {', '.join(AGGREGATES)}; this is {shown(self.aggregate)}."
+            )
+        if self.task_lms is not None and self.lm is not None:
+            raise UsageError(
+                f"{parameter('lm')} names the task model, and {parameter('task_lms')} names several. Leave one of them out."
+            )
         if self.config is not None and self.settings:
             raise UsageError(
                 f"The method is a {type(self.config).__name__} with all its settings, and settings= is given too. "

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from whet.engine.cases import decide_over_cases, summary_over_cases
 from whet.engine.journal import read_events
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
@@ -19,6 +20,7 @@ from whet.environments.program import ProgramEnvironment
 from whet.errors import BudgetExceeded
 from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
+from whet.rewards.cases import CaseRewards
 from whet.run import Run
 from whet.stats import (
     Improvement,
@@ -138,6 +140,8 @@ def summary(
         return {"mean": None, "low": None, "high": None, "n": 0, "method": None, **counts}
     group = {e.id: e.group for e in examples}
     clusters = clusters_of(range(len(known)), [group[r.example_id] for r in known])
+    if known[0].case:
+        return {**summary_over_cases(known, clusters), **counts}
     bounds = interval([r.reward for r in known], low, high, clusters=clusters)
     return {
         "mean": bounds.mean,
@@ -167,7 +171,7 @@ def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> l
             return example.id
         if any(isinstance(env, ProgramEnvironment) for env, _ in sides):
             return content_hash(example.text if example.text is not None else dict(example.values))
-        rendered = (message for _, prompt in sides for message in prompt.render(example))
+        rendered = (message for env, prompt in sides for message in env.messages(prompt, example))
         return content_hash([[message.role, message.content] for message in rendered])
 
     return clusters_of([requests(e) for e in examples], [e.group for e in examples])
@@ -238,6 +242,8 @@ def decide_pairs(
 ) -> Improvement:
     """`decide` on pairs some of which may have no answer: see `whet.stats.decide_answered`."""
     low, high = reward.low, reward.high
+    if isinstance(reward, CaseRewards) and not same:
+        return decide_over_cases(answers, reward, clusters, alpha, minimum_effect)
 
     def test(before: Sequence[float], after: Sequence[float], own: Sequence[int]) -> Improvement:
         return decide(before, after, low, high, alpha, same, minimum_effect, own)
@@ -269,12 +275,14 @@ def decide_pairs_anytime(
 
 @dataclass(frozen=True)
 class SealedAnswers:
-    """Rewards of a run's best prompt by row (None: no answer), the cluster of each row, and the range of the reward."""
+    """Rewards of a run's best prompt by row (None: no answer), the cluster of each row, and the range of the reward. `weights`:
+    how often a row counts where the task is made of several, so that each case counts alike; empty elsewhere."""
 
     rewards: Mapping[str, float | None]
     clusters: Mapping[str, int]
     low: float
     high: float
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def means(self, name: str) -> tuple[float, float]:
         """The least and the largest reward that a row may have: those of the range where nobody answered."""
@@ -292,6 +300,7 @@ def sealed_answers(run: Path, side: str = "best") -> SealedAnswers:
         {row["id"]: cluster for row, cluster in zip(rows, clusters, strict=True)},
         event["low"],
         event["high"],
+        event.get("weights", {}),
     )
 
 
@@ -335,10 +344,14 @@ def _compare_two(
     for run in runs[1:]:  # together in one of the runs is together
         clusters = clusters_of(clusters, [str(run.clusters[name]) for name in ids])
 
+    weights = first[0].weights
+    width *= max(weights.values(), default=1.0)
+
     def gaps(mine: int, other: int) -> list[float]:
         """The differences of the rows where the first has its least (0) or largest (1) rewards, and the second its own."""
         return [
             (fmean(run.means(name)[mine] for run in first) - fmean(run.means(name)[other] for run in second))
+            * weights.get(name, 1.0)
             / width
             for name in ids
         ]

@@ -8,9 +8,11 @@ from typing import Any
 from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
 from whet.errors import UsageError, parameter
+from whet.rewards import ProgramReward
 from whet.rewards.asking import UNREAD
 from whet.rewards.program import STATE_RANGE, programs_of, try_rewards
 from whet.task import Task
+from whet.task.spec import TaskContent
 from whet.types import Example, Rollout
 
 FIRST = 3
@@ -19,10 +21,16 @@ FIRST = 3
 
 async def try_reward(run: DurableRun, task: Task) -> list[str]:
     """Warnings about the user's reward; the same at every resume. Raises UsageError for one that cannot be used."""
-    programs = [one for one in programs_of(task.reward) if not one.needs_trace]
-    if task.world is not None or not programs:
-        return []
+    tasks = list({id(case.task): case.task for case in task.cases}.values()) or [task]
+    found: list[str] = []
+    for one in tasks:
+        programs = [program for program in programs_of(one.reward) if not program.needs_trace]
+        if one.world is None and programs:
+            found += await _try_programs(run, one, programs)
+    return found
 
+
+async def _try_programs(run: DurableRun, task: TaskContent, programs: Sequence[ProgramReward]) -> list[str]:
     async def try_rows() -> Any:
         return await try_rewards(programs, task.train, task.labels)
 

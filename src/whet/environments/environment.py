@@ -30,7 +30,7 @@ from whet.rewards import (
 from whet.rewards.scored import Gap, Likelihood
 from whet.rewards.text import ExactMatch, targets_of
 from whet.run import Run
-from whet.types import Completion, Example, Request, Rollout, Score, Usage, content_hash, mean_score
+from whet.types import Completion, Example, Message, Request, Rollout, Score, Usage, content_hash, mean_score
 
 EXAMPLE: ContextVar[Example | None] = ContextVar("example", default=None)
 """The example of the rollout that is under way, for what answers its calls."""
@@ -133,6 +133,10 @@ class Environment:
         plain = type(self).ask is Environment.ask and type(self).rollout is Environment.rollout
         model = self.model
         return plain and isinstance(model, BatchModel) and model.local and model.can_generate
+
+    def messages(self, prompt: Prompt, example: Example) -> tuple[Message, ...]:
+        """What the model receives for one example under a prompt."""
+        return prompt.render(example)
 
     def _request(self, prompt: Prompt, example: Example, sample: int) -> Request:
         g = self.generation

@@ -18,14 +18,16 @@ def minibatch(
 ) -> list[Example]:
     """`k` different examples in random order; all of them, shuffled, when there are no more than `k`.
 
-    `balanced` takes the targets in turn, so that each is there as often as `k` and the data allow.
+    `balanced` takes the targets in turn, so that each is there as often as `k` and the data allow. Of a task made of several
+    the cases are taken in turn.
     """
     order = rng.sample(list(examples), len(examples))
-    if not balanced:
+    if not balanced and not any(example.case for example in examples):
         return order[:k]
     groups: dict[str, list[Example]] = {}
     for example in order:
-        groups.setdefault(content_hash(example.target), []).append(example)
+        target = [content_hash(example.target)] if balanced else []
+        groups.setdefault("|".join([example.case, *target]), []).append(example)
     turns = sorted(
         (turn, position) for position, group in enumerate(groups.values()) for turn in range(len(group))
     )

@@ -20,6 +20,7 @@ class TaskKeywords(TypedDict, total=False):
     program: an async function (lm, prompts, example); the first argument is then a dict of its prompts by name
       (docs/programs.md).
     region: the name of the fence that may be edited.
+    tasks: in the place of data and reward, a list of task folders or Tasks that share the prompt (docs/several-tasks.md).
     """
 
     data: Any
@@ -36,6 +37,7 @@ class TaskKeywords(TypedDict, total=False):
     program: Any
     region: str | None
     objectives: Mapping[str, Any] | None
+    tasks: Sequence[Any] | None
 
 
 class AlphaKeywords(TypedDict, total=False):

@@ -37,10 +37,13 @@ from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
 from whet.task.prompts import check_braced_names, foreign_slots, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
+from whet.task.several import combine, share_prompt
 from whet.task.sources import split_nodes
 from whet.task.spec import (
     ALPHA,
+    MEAN,
     SPLITS,
+    WORST,
     TaskContent,
     check_gate,
     read_budget,
@@ -61,6 +64,23 @@ REQUIRED = {
     "data": "data: data.jsonl",
     "reward": "reward: exact_match",
 }
+TASKS = "tasks: [billing, shipping]"
+SHARED = (
+    *(
+        "name",
+        "prompt",
+        "tasks",
+        "aggregate",
+        "description",
+        "models",
+        "budget",
+        "method",
+        "settings",
+        "alpha",
+    ),
+    *("minimum_effect", "region", "longest", "env"),
+)
+"""The keys that a task made of several may have; the others stand in the folders of its tasks."""
 NAMES_FILES = (
     *("prompt", "prompts", "program", "data", "reward", "objectives", "second_opinion", "environment"),
     "settings",
@@ -79,6 +99,12 @@ def read_folder(kind: type[T], folder: str | Path, needs: Sequence[str] = SPLITS
     _refuse_outside(keys, path.parent)
     if "env" in keys:
         restrict(_variables(keys["env"]))
+    if "tasks" in keys:
+        return _read_several(kind, root, keys, path.parent, needs)
+    if "aggregate" in keys:
+        keys["aggregate"].refuse(
+            "`aggregate` says what several `tasks` are worth together, and there are none."
+        )
     environment = read_environment(keys, path.parent)
     for name, example in REQUIRED.items():
         brought = (environment is not None and environment.brings(name)) or (
@@ -92,6 +118,59 @@ def read_folder(kind: type[T], folder: str | Path, needs: Sequence[str] = SPLITS
     prompt = load_prompt(prompt_path, keys["prompt"].where)
     slots = {slot: f"{prompt_path}:{slot_line(prompt_path, slot)}" for slot in prompt.slots}
     return make_task(kind, keys, path.parent, prompt, slots, environment, needs)
+
+
+def _read_several(
+    kind: type[T], root: Node, keys: Mapping[str, Node], folder: Path, needs: Sequence[str]
+) -> T:
+    """A task made of several folders. Raises UsageError for a key that belongs into these."""
+    for name in ("name", "prompt"):
+        if name not in keys:
+            root.refuse(f"the key `{name}` is missing. Add a line such as {REQUIRED[name]}.")
+    prompt = load_prompt(folder / read_key(keys, "prompt"), keys["prompt"].where)
+    named = [node.text("a folder in `tasks`", TASKS) for node in keys["tasks"].sequence("`tasks`", TASKS)]
+    return make_several(
+        kind, keys, folder, prompt, [read_folder(kind, folder / name, needs) for name in named]
+    )
+
+
+def make_several(
+    kind: type[T], keys: Mapping[str, Node], folder: Path, prompt: Prompt, members: Sequence[T]
+) -> T:
+    """A task made of several `members`, which share `prompt`. Raises UsageError for what cannot be shared."""
+    brought = next((keys[name] for name in keys if name not in SHARED), None)
+    if brought is not None:
+        name = next(name for name in keys if keys[name] is brought)
+        brought.refuse(
+            f"`{name}` belongs to one task, and there are several `tasks`. Move it into their folders."
+        )
+    aggregate = read_key(keys, "aggregate", MEAN)
+    try:
+        cases = share_prompt(prompt, members)
+    except UsageError as error:
+        keys["tasks"].refuse(str(error.args[0]))
+    content = combine(cases, aggregate == WORST)
+    gate = _gate(keys, content["reward"])
+    pinned = {"tasks": [[case.name, case.task.fingerprint] for case in cases], "aggregate": aggregate}
+    pinned |= {key: _plain(key, keys[key]) for key in ("region",) if key in keys}
+    shared = {"prompt": [[m.role, m.content] for m in prompt.messages]}
+    words = _words(keys)
+    return kind(
+        folder=folder,
+        prompt=prompt,
+        models=read_models(keys.get("models")),
+        budget=read_budget(keys.get("budget")),
+        fingerprint=content_hash({**shared, **pinned}),
+        parts={name: content_hash(value)[:16] for name, value in {**shared, **pinned}.items()},
+        document={key: _plain(key, node) for key, node in keys.items() if key not in ("prompt", "tasks")},
+        region=read_region(keys.get("region"), prompt),
+        longest=read_key(keys, "longest"),
+        cases=cases,
+        aggregate=aggregate,
+        **words | {"description": words["description"] or content.pop("description")},
+        **{key: value for key, value in content.items() if key != "description"},
+        **gate,
+    )
 
 
 def make_task(

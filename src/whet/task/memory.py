@@ -12,7 +12,7 @@ from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.task.environment import read_environment
 from whet.task.keywords import TaskKeywords
-from whet.task.load import make_task, read_folder
+from whet.task.load import make_several, make_task, read_folder
 from whet.task.prompts import load_prompt
 from whet.task.sources import DATASETS, FILE
 from whet.task.spec import ALIASES, SPLITS, TaskContent
@@ -51,12 +51,13 @@ def find_task(
         raise UsageError(
             f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
         )
-    if names_prompt_file(str(task)) and not (words.get("data") is None and words.get("environment") is None):
+    bare = all(words.get(name) is None for name in ("data", "environment", "tasks"))
+    if names_prompt_file(str(task)) and not bare:
         return build_task(kind, prompt_of(Path(task)), words, needs)
     if isinstance(task, Path) or _is_folder(task):
         _refuse_words(words, f"the task folder {task}")
         return read_folder(kind, task, needs)
-    if words.get("data") is None and words.get("environment") is None and _may_be_path(task):
+    if bare and _may_be_path(task):
         return _folder_or_refused(kind, task, needs)
     return build_task(kind, prompt_of(task), words, needs)
 
@@ -115,6 +116,8 @@ def _refuse_lost_path(text: str) -> None:
 def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> T:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
     document: dict[str, Any] = {"name": f"prompt-{prompt.id}", **words}
+    if "tasks" in document:
+        return _build_several(kind, prompt, document, needs)
     data = document.pop("data", None)
     keys = {key: Node.of(value, key) for key, value in document.items()}
     environment = read_environment(keys, Path())
@@ -136,6 +139,17 @@ def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequen
         keys["data"] = _data(data)
     slots = {} if prompt.parts else dict.fromkeys(prompt.slots, "prompt")
     return make_task(kind, keys, Path(), prompt, slots, environment, needs)
+
+
+def _build_several(kind: type[T], prompt: Prompt, document: dict[str, Any], needs: Sequence[str]) -> T:
+    """A task made of several folders or tasks. Raises UsageError."""
+    named = document["tasks"]
+    if not isinstance(named, list | tuple):
+        raise UsageError(f"tasks= is a list of task folders or whet.Tasks; this is {shown(named)}.")
+    members: list[T] = [find_task(kind, one, {}, needs) for one in named]
+    document["tasks"] = [member.name for member in members]
+    keys = {key: Node.of(value, key) for key, value in document.items()}
+    return make_several(kind, keys, Path(), prompt, members)
 
 
 def _data(data: Any) -> Node:

@@ -30,6 +30,10 @@ def save_task(task: TaskContent, folder: str | Path) -> Path:
     reward that is a lambda, a closure, a coroutine or a method.
     """
     target = check_folder(folder)
+    if task.cases:
+        raise UsageError(
+            f"{task.name} is made of several tasks. Save each of them, and name their folders in `tasks`."
+        )
     write_folder(target, dict(_files(task)), task.fingerprint)
     return target
 

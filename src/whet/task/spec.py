@@ -28,6 +28,8 @@ from whet.types import ROLES, Example
 
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5
+MEAN, WORST = AGGREGATES = ("mean", "worst")
+"""What a prompt is worth of which a task made of several has a mean for each case."""
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
 POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
@@ -110,7 +112,8 @@ class TaskContent:
     promotion that all openings of the test rows may have together, `minimum_effect` the difference that a promotion must
     exceed, `group` the key whose value rows have in common that are not independent. `program` answers with several prompts;
     `region` says which region is edited (`whet.search.regions`), `longest` how many tokens the prompt may have at most
-    (None: three times those of the start, at least 2,000).
+    (None: three times those of the start, at least 2,000). `cases`: the tasks that a task made of several consists of, each asked
+    of one model; `aggregate` says what a prompt is worth: the `mean` over cases, or the `worst` of them.
     """
 
     name: str
@@ -138,6 +141,29 @@ class TaskContent:
     program: Program | None = None
     region: str = ROUND_ROBIN
     longest: int | None = None
+    cases: tuple[TaskCase, ...] = ()
+    aggregate: str = MEAN
+
+
+@dataclass(frozen=True)
+class TaskCase:
+    """One case of a task made of several. `frame`: the prompt of its own that follows the shared one (None: there is none);
+    `model`: the place of its model among the task models, 0 for the first."""
+
+    name: str
+    task: TaskContent
+    frame: Prompt | None = None
+    model: int = 0
+
+    @property
+    def role(self) -> str:
+        """The role of its model: `task`, `task2`, ..."""
+        return role_of_model(self.model)
+
+
+def role_of_model(place: int) -> str:
+    """The role of a task model by its place, from 0 on."""
+    return "task" if place == 0 else f"task{place + 1}"
 
 
 T = TypeVar("T", bound=TaskContent)

@@ -306,6 +306,10 @@ class TaskFile(Entry):
     """Several objectives with directions and bounds."""
     longest: IfSet[PositiveInt] = UNSET
     """Tokens that the prompt may have at most."""
+    tasks: IfSet[Names] = UNSET
+    """Task folders that share the prompt: each brings its rows and its reward."""
+    aggregate: IfSet[Literal["mean", "worst"]] = UNSET
+    """With several tasks or task models: what a prompt is worth, the mean over cases or the worst of them."""
 
 
 COMPONENTS: Mapping[str, tuple[type[Entry], ...]] = {
