@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from whet.errors import quantity, spelling
 
 Command = Callable[..., Any]
 _LONGEST = 200
+_BETWEEN = re.compile(r",(?=\s*[A-Za-z][\w-]*[:/])")
 
 
 def examples(*lines: str) -> str:
@@ -65,8 +67,8 @@ def settings_of(context: click.Context, parameter: click.Parameter, values: Iter
 
 
 def names_of(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
-    """A,B,C as a list of texts; None where the option is not given."""
-    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+    """Addresses A,B,C as a list, the commas inside an address left alone; None where the option is not given."""
+    return None if value is None else [name.strip() for name in _BETWEEN.split(value) if name.strip()]
 
 
 def json_settings(

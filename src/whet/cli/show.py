@@ -96,6 +96,7 @@ def result(values: Mapping[str, Any]) -> None:
     color = "green" if improvement["promoted"] else None
     say("")
     say(improvement["reason"], fg=color, bold=True)
+    _show_cases(values.get("cases", {}))
     _pairs(values)
     if diff := text_diff(values["baseline"]["prompt"], values["best"]["prompt"]):
         say("")
@@ -118,6 +119,25 @@ def result(values: Mapping[str, Any]) -> None:
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
     for use in use_lines(values):
         say(use)
+
+
+def _show_cases(cases: Mapping[str, Any]) -> None:
+    """What the sealed test says of each case of a task made of several."""
+    if not cases:
+        return
+    say("")
+    rows = [
+        [
+            name,
+            show_reward(one["baseline"]),
+            show_reward(one["best"]),
+            f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]",
+            str(one["n"]),
+            one["verdict"],
+        ]
+        for name, one in cases.items()
+    ]
+    show_table(["case", "baseline", "best", "difference, alone", "rows", "verdict"], rows)
 
 
 def _describe_unneeded(values: Mapping[str, Any]) -> str:

@@ -234,7 +234,7 @@ def _check_several(method: Method, env: Environment) -> None:
         raise UsageError(
             f"The method {method.entry.name} works with the weights or the label probabilities of one model on one task, and "
             "there "
-            "are several. Choose a method that writes texts, such as prompt_learning, gepa or metaspo."
+            "are several. Choose a method that writes texts, such as prompt_learning or gepa."
         )
 
 

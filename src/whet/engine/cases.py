@@ -14,7 +14,6 @@ from whet.task import Task
 from whet.task.several import case_rows
 from whet.types import Rollout, case_means, over_cases
 
-
 SAME = "same prompt"
 """The verdict on each case where the search found no other prompt."""
 

@@ -35,7 +35,7 @@ from whet.stats import clusters_of, fewest_clusters, opening_alpha, smallest_gai
 from whet.stats.joint import rows_for_margin
 from whet.task import Task
 from whet.task.examples import input_hash
-from whet.task.spec import MEAN, SPLITS
+from whet.task.spec import MEAN, SPLITS, WORST
 from whet.types import Example, Request, Usage
 
 _SAMPLE = 50
@@ -249,14 +249,17 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def promotion_of(task: Task, opening: SealedTestAccess | None) -> dict[str, Any]:
     """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on; and which gain,
     in units of the reward, the `opening` that a run would be shows with a power of 80%, where no row gets worse."""
-    rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
+    rows = _independent(task.test)
+    worst = bool(task.cases) and task.aggregate == WORST
+    if worst:
+        rows = min(_independent([row for row in task.test if row.case == case.name]) for case in task.cases)
     alpha = opening_alpha(task.alpha, 1) if opening is None else opening.alpha
     needed = fewest_clusters(alpha)
     narrow = _narrow_margins(task, rows)
     shown: dict[str, Any] = {}
     if opening is not None:
         shown = {"opening": opening.number, "alpha": alpha}
-        if not isinstance(task.reward, Objectives):
+        if not isinstance(task.reward, Objectives) and not worst:
             share, width = smallest_gain(rows, alpha), task.reward.high - task.reward.low
             shown |= {
                 "gain": None if share is None else share * width + task.minimum_effect,
@@ -269,6 +272,11 @@ def promotion_of(task: Task, opening: SealedTestAccess | None) -> dict[str, Any]
         **shown,
         **({"margins": narrow} if narrow else {}),
     }
+
+
+def _independent(rows: Sequence[Example]) -> int:
+    """How many rows are independent of each other."""
+    return len(set(clusters_of([input_hash(e) for e in rows], [e.group for e in rows])))
 
 
 def _narrow_margins(task: Task, rows: int) -> dict[str, int]:

@@ -76,6 +76,36 @@ def _mean_part(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def cases_section(record: Record) -> Section | None:
+    """What the sealed test says of each case of a task made of several."""
+    cases = side(record.result, "cases")
+    if not cases:
+        return None
+    rows = [
+        [
+            join(name, " ", el("small", str(one.get("model")))) if one.get("model") != name else name,
+            *(number_format.reward(finite_number(one.get(key)), 3) for key in ("baseline", "best")),
+            join(
+                number_format.signed(finite_number(one.get("difference")), 3),
+                " ",
+                el("small", " to ".join(_end(one.get(key)) for key in ("low", "high"))),
+            ),
+            str(one.get("n")),
+            str(one.get("verdict")),
+        ]
+        for name, one in cases.items()
+    ]
+    aim = "the worst case" if record.result.get("aggregate") == "worst" else "the mean over cases"
+    caption = f"On the sealed test; a prompt is worth {aim}. Each interval is that of the case alone."
+    head = ["Case", "Baseline", "Best", "Difference", "Rows", "Verdict"]
+    return Section("cases", "Cases", table(caption, head, rows, text=(5,)))
+
+
+def _end(value: Any) -> str:
+    known = finite_number(value)
+    return "–" if known is None else number_format.signed(known, 3)
+
+
 def failures(record: Record) -> Section | None:
     """Test rollouts that failed, with what failed."""
     if not record.final:

@@ -90,6 +90,7 @@ def _sections(record: Record) -> list[Section]:
     everything = (
         next_steps(record),
         front.objectives(record),
+        evidence.cases_section(record),
         evidence.diff_section(record),
         programs.ablation(record),
         evidence.prompts(record),

@@ -15,6 +15,7 @@ from whet.rewards import TARGET_SCORE
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.labels import right_answers
+from whet.search.minibatch import minibatch
 
 LEAST_EXAMPLES = 8
 SMALLEST = 4
@@ -148,9 +149,13 @@ def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes
 
 
 def cut_validation(run: Run, env: Environment, size: int) -> Environment:
-    """The environment with `size` of its validation examples, drawn by the run's generator; itself if it has no more."""
+    """The environment with `size` of its validation examples, drawn by the run's generator, those of several cases in turn;
+    itself if it has no more."""
     if size >= len(env.validation):
         return env
+    if any(row.case for row in env.validation):
+        drawn = {row.id for row in minibatch(run.rng, env.validation, size)}
+        return replace(env, validation=tuple(row for row in env.validation if row.id in drawn))
     kept = sorted(run.rng.sample(range(len(env.validation)), size))
     return replace(env, validation=tuple(env.validation[i] for i in kept))
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from whet.stats.gate import Improvement, decide
 from whet.stats.intervals import show_number
-from whet.stats.paired import Array, fewest_clusters, p_value, paired_test
+from whet.stats.paired import Array, fewest_clusters, p_value_curve, paired_test
 
 TOLERANCE = 0.05
 """How much a case may lose on average, as a share of the range of its reward, before a shown loss forbids a promotion."""
@@ -149,11 +149,11 @@ def _p_above(one: _Rows, other: _Rows, minimum_effect: float) -> float:
     low, high = float(np.mean(shifted)), float(np.mean(one.candidate))
     if high <= low:
         return 1.0
-    found = 1.0
+    found, is_above = 1.0, p_value_curve(one.candidate, one.clusters)
+    is_below = p_value_curve(-shifted, other.clusters)
     for _ in range(_STEPS):
         t = (low + high) / 2
-        above = p_value(one.candidate, one.clusters, t)
-        below = p_value(-shifted, other.clusters, -t)
+        above, below = is_above(t), is_below(-t)
         found = min(found, 2 * max(above, below))
         low, high = (low, t) if above > below else (t, high)
     return min(1.0, found)

@@ -147,6 +147,13 @@ def p_value(
     return _Sample(differences, clusters, draws).p_value(minimum_effect, 1.0)
 
 
+def p_value_curve(
+    differences: Sequence[float] | Array, clusters: Sequence[int] | None = None, draws: int = DRAWS
+) -> Callable[[float], float]:
+    """The p-value of `paired_test` as a function of the minimum effect, where many are asked for."""
+    return partial(_Sample(differences, clusters, draws).p_value, sign=1.0)
+
+
 class _Sample:
     """The clusters of a sample, and what tests them."""
 
