@@ -33,6 +33,7 @@ from whet.api.keywords import (
 from whet.api.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.api.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
 from whet.api.study import STUDY, write_study
+from whet.engine.assemble import spread_over_models
 from whet.engine.journal import events_after
 from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress

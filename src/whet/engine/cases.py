@@ -40,7 +40,7 @@ def judge_cases(
     if reward.worst and weakest is None:
         raise ValueError("the weakest case is not known: call with_weakest first")
 
-    def judged(lost: tuple[float, float], places: Sequence[int]) -> CasesVerdict:
+    def judge_places(lost: tuple[float, float], places: Sequence[int]) -> CasesVerdict:
         before, after = (
             [side[i].reward if side[i].answered else fill for i in places]
             for side, fill in zip(answers, lost, strict=True)
@@ -50,11 +50,11 @@ def judge_cases(
 
     everything = range(len(cases))
     whole = [i for i in everything if answers[0][i].answered and answers[1][i].answered]
-    worst = judged((1.0, 0.0), everything)
+    worst = judge_places((1.0, 0.0), everything)
     if len(whole) == len(cases):
         return worst
-    best = judged((0.0, 1.0), everything).improvement
-    seen = judged((0.0, 0.0), whole) if {cases[i] for i in whole} == set(cases) else worst
+    best = judge_places((0.0, 1.0), everything).improvement
+    seen = judge_places((0.0, 0.0), whole) if {cases[i] for i in whole} == set(cases) else worst
     poor, withheld = worst.improvement, best.promoted and not worst.improvement.promoted
     lost = f"{len(cases) - len(whole)} of {len(cases)} pairs have no answer"
     reason = f"{poor.reason} {lost}; they count in the worst case for the new prompt."

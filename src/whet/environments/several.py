@@ -31,7 +31,7 @@ class EnvironmentCase:
     role: str = TASK
     frame: Prompt | None = None
 
-    def asked(self, prompt: Prompt) -> Prompt:
+    def prompt_for(self, prompt: Prompt) -> Prompt:
         """What the model of this case is asked under a shared prompt."""
         return prompt if self.frame is None else below(prompt, self.frame)
 
@@ -70,7 +70,7 @@ class SeveralEnvironment(Environment):
 
     def messages(self, prompt: Prompt, example: Example) -> tuple[Message, ...]:
         """What the model of the row's case receives."""
-        return self.cases[example.case].asked(prompt).render(example)
+        return self.cases[example.case].prompt_for(prompt).render(example)
 
     def with_frames(self, frames: Mapping[str, Prompt]) -> SeveralEnvironment:
         """The same cases, some of which have another prompt of their own below the shared one."""
@@ -87,7 +87,7 @@ class SeveralEnvironment(Environment):
 
         async def of_case(branch: Run, name: str) -> list[Rollout]:
             case = self.cases[name]
-            asked = case.asked(prompt)
+            asked = case.prompt_for(prompt)
             rollouts = await case.env.evaluate(in_role(branch, case.role), asked, groups[name], sample)
             return [self._of_case(rollout, name, prompt) for rollout in rollouts]
 
@@ -104,7 +104,7 @@ class SeveralEnvironment(Environment):
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Ask the model of the row's case once and grade the answer."""
         case = self.cases[example.case]
-        own, asked = in_role(run, case.role), case.asked(prompt)
+        own, asked = in_role(run, case.role), case.prompt_for(prompt)
         if case.env.scores:
             rollout = (await case.env.evaluate(own, asked, [example], sample))[0]
         else:

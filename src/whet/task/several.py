@@ -104,7 +104,7 @@ def _deal(rows: Sequence[Sequence[Example]]) -> tuple[Example, ...]:
 def over_models(task: T, models: Sequence[str], aggregate: str) -> T:
     """The task whose cases are asked of each of several models (by what tells them apart), or of the one that it has."""
     if len(models) < 2:
-        return _aggregated(task, aggregate) if task.cases else task
+        return _with_aggregate(task, aggregate) if task.cases else task
     if not task.cases:
         _refuse_unshared(Prompt(()), task)
     base = task.cases or (TaskCase(task.name, task),)
@@ -119,7 +119,7 @@ def over_models(task: T, models: Sequence[str], aggregate: str) -> T:
     return replace(task, **kept, cases=cases, aggregate=aggregate, fingerprint=pinned)
 
 
-def _aggregated(task: T, aggregate: str) -> T:
+def _with_aggregate(task: T, aggregate: str) -> T:
     if aggregate == task.aggregate:
         return task
     reward: Any = replace(task.reward, worst=aggregate == WORST)  # type: ignore[type-var]
