@@ -186,21 +186,21 @@ def _other_task_models(
     task: Task, options: Options, limits: Budget, models: Models
 ) -> list[tuple[ModelSpec, LanguageModel, Generation]]:
     """The task models after the first: how each is reached, itself, and how it is asked."""
-    usual, found = _task_spec(task, options), []
+    usual, others = _task_spec(task, options), []
     for lm in options.other_lms:
         own = with_base_url(changed_spec(task.models["task"], lm, "task"), options.base_url, usual)
-        found.append((own, _model(models, own, "task"), _generation(own, limits)))
-    return found
+        others.append((own, _model(models, own, "task"), _generation(own, limits)))
+    return others
 
 
 def _several(
-    task: Task, env: Environment, asked: Sequence[tuple[LanguageModel, Generation]]
+    task: Task, env: Environment, models: Sequence[tuple[LanguageModel, Generation]]
 ) -> SeveralEnvironment:
     """The environment of a task made of several, each case with its own reward, labels and world. Raises UsageError for a model
     that cannot answer one of them."""
     cases = {}
     for case in task.cases:
-        (model, generation), own = asked[case.model], case.task
+        (model, generation), own = models[case.model], case.task
         scores = bool(own.labels) and model.can_score and own.world is None
         rows = {
             name: tuple(row for row in getattr(task, name) if row.case == case.name)

@@ -161,9 +161,8 @@ async def final_evaluation(
     warnings += [*thought_warnings(answers), *label_warnings(answers)]
     pairs = answered_pairs((start.test, best.test))
     rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
-    rows |= {"examples": [_example(e) for e in task.test]}
+    rows |= {"examples": [_example(e) for e in task.test], **row_weights(task)}
     rows |= {"low": low, "high": high, "clusters": list(clusters), "withheld": opinion.verdict.withheld}
-    rows |= row_weights(task)
     final.branch(f"report{again}").log("final", rows)
     await core.journal.commit([elapsed_row(core)])
     return {

@@ -22,12 +22,12 @@ FIRST = 3
 async def try_reward(run: DurableRun, task: Task) -> list[str]:
     """Warnings about the user's reward; the same at every resume. Raises UsageError for one that cannot be used."""
     tasks = list({id(case.task): case.task for case in task.cases}.values()) or [task]
-    found: list[str] = []
+    warnings: list[str] = []
     for one in tasks:
         programs = [program for program in programs_of(one.reward) if not program.needs_trace]
         if one.world is None and programs:
-            found += await _try_programs(run, one, programs)
-    return found
+            warnings += await _try_programs(run, one, programs)
+    return warnings
 
 
 async def _try_programs(run: DurableRun, task: TaskContent, programs: Sequence[ProgramReward]) -> list[str]:

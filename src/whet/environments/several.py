@@ -87,8 +87,8 @@ class SeveralEnvironment(Environment):
 
         async def of_case(branch: Run, name: str) -> list[Rollout]:
             case = self.cases[name]
-            asked = case.prompt_for(prompt)
-            rollouts = await case.env.evaluate(in_role(branch, case.role), asked, groups[name], sample)
+            whole = case.prompt_for(prompt)
+            rollouts = await case.env.evaluate(in_role(branch, case.role), whole, groups[name], sample)
             return [self._of_case(rollout, name, prompt) for rollout in rollouts]
 
         names = list(groups)
@@ -104,11 +104,11 @@ class SeveralEnvironment(Environment):
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Ask the model of the row's case once and grade the answer."""
         case = self.cases[example.case]
-        own, asked = in_role(run, case.role), case.prompt_for(prompt)
+        own, whole = in_role(run, case.role), case.prompt_for(prompt)
         if case.env.scores:
-            rollout = (await case.env.evaluate(own, asked, [example], sample))[0]
+            rollout = (await case.env.evaluate(own, whole, [example], sample))[0]
         else:
-            rollout = await case.env.rollout(own, asked, example, sample)
+            rollout = await case.env.rollout(own, whole, example, sample)
         return self._of_case(rollout, example.case, prompt)
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:

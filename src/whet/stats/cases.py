@@ -149,14 +149,14 @@ def _p_above(one: _Rows, other: _Rows, minimum_effect: float) -> float:
     low, high = float(np.mean(shifted)), float(np.mean(one.candidate))
     if high <= low:
         return 1.0
-    found, is_above = 1.0, p_value_curve(one.candidate, one.clusters)
+    p, is_above = 1.0, p_value_curve(one.candidate, one.clusters)
     is_below = p_value_curve(-shifted, other.clusters)
     for _ in range(_STEPS):
         t = (low + high) / 2
         above, below = is_above(t), is_below(-t)
-        found = min(found, 2 * max(above, below))
+        p = min(p, 2 * max(above, below))
         low, high = (low, t) if above > below else (t, high)
-    return min(1.0, found)
+    return min(1.0, p)
 
 
 def _bound(first: Array, one: _Rows, second: Array, other: _Rows, alpha: float) -> tuple[float, float]:
@@ -193,8 +193,8 @@ def _with_harm(verdict: Improvement, cases: Mapping[str, CaseVerdict]) -> Improv
     lost = [f"{name} {_change(one)}" for name, one in cases.items() if _is_lost(one)]
     if harmed and verdict.promoted:
         rest = verdict.reason.partition("romoted: ")[2]
-        said = ", ".join(f"{name} {_change(cases[name])}" for name in harmed)
-        reason = f"Not promoted: shown to harm {said}, more than the tolerated {show_number(TOLERANCE)}. In all: {rest}"
+        losses = ", ".join(f"{name} {_change(cases[name])}" for name in harmed)
+        reason = f"Not promoted: shown to harm {losses}, more than the tolerated {show_number(TOLERANCE)}. In all: {rest}"
         return replace(verdict, promoted=False, reason=reason)
     if not lost:
         return verdict
