@@ -81,6 +81,10 @@ def test_no_label_or_several_are_none(text: str) -> None:
         ("80", ["80%", "20%"], "80%"),
         ("C. A pretty girl", ["A", "B", "C"], "C"),
         ("(B) a dog", ["A", "B", "C"], "B"),
+        (r"\boxed{C}? No, \boxed{\text{B}}.", ["A", "B", "C"], "B"),
+        (r"\boxed{B: A polygenic risk}", ["A", "B", "C"], "B"),
+        ("Answer: (B) A polygenic risk", ["A", "B", "C"], "B"),
+        ("The option is **B. A dog**", ["A", "B", "C"], "B"),
         ("Yes. There is no problem.", ["yes", "no"], "yes"),
     ],
 )

@@ -79,6 +79,10 @@ async def test_other_answers_are_wrong(answer: str, target: Any) -> None:
         (Number(last=True), "from 3-5", 5, 1.0),
         (Number(last=True), "#### -4", -4, 1.0),
         (Number(last=True), "no idea", 18, 0.0),
+        (Number(last=True), r"\boxed{5}? No, \boxed{18}. Check: 2 * 9 = 18, 3 * 6 = 17", 18, 1.0),
+        (Number(last=True), r"\boxed{\frac{1}{2}}, as 3 of 6", 0.5, 1.0),
+        (Number(last=True), "<answer>18</answer> because 3 * 6", 18, 1.0),
+        (Number(last=True), "<b>3</b> boxes of <b>6</b> make 18", 18, 1.0),
         (Number(absolute=0.5), "18.4", 18, 1.0),
         (Number(absolute=0.5), "18.6", 18, 0.0),
         (Number(relative=0.01), "101", 100, 1.0),
@@ -336,13 +340,20 @@ async def test_lists_of_objects_are_compared_by_their_fields(answer: str, f1: fl
         "2024年3月5日",
         "2024년 3월 5일",
         "２０２４-03-05",
+        "March 5,2024",
+        "Mar-05-2024",
+        "2024-3-5T1:00",
+        "Tuesday, 2024-03-05",
+        "5 March 2024 10:30 PM UTC",
     ],
 )
 async def test_equal_dates_are_equal(answer: str) -> None:
     assert await grade(Date(), answer, "2024-03-05") == 1.0
 
 
-@pytest.mark.parametrize("answer", ["March 2024", "5", "may", "", "2024-03-06", "05/03/2024", "2024-02-30"])
+@pytest.mark.parametrize(
+    "answer", ["March 2024", "5", "may", "", "2024-03-06", "05/03/2024", "2024-02-30", "Tue 05/03/2024"]
+)
 async def test_what_is_another_date_or_none_or_one_of_two_is_wrong(answer: str) -> None:
     assert await grade(Date(), answer, "2024-03-05") == 0.0
 
@@ -351,6 +362,8 @@ async def test_options_of_dates() -> None:
     assert await grade(Date(first="day"), "05/03/2024", "2024-03-05") == 1.0
     assert await grade(Date(first="month"), "05/03/2024", "2024-05-03") == 1.0
     assert await grade(Date(), "13/03/2024", "2024-03-13") == 1.0  # only one reading
+    assert await grade(Date(last=True), "<answer>2024-03-05</answer>, not 2024-03-06", "2024-03-05") == 1.0
+    assert await grade(Date(last=True), "4-5 March 2024", "2004-03-05") == 0.0  # two days, no year 2004
     assert await grade(Date(last=True), "Not 2024-03-04 but March 5, 2024.", "2024-03-05") == 1.0
     with pytest.raises(UsageError, match="row row7 is 2024-03-05 or 2024-05-03"):
         Date().check(Example("row7", {}, "05/03/2024"))

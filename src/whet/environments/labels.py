@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import regex
 
 from whet._util.words import JOINT, fold, mentions, trim
+from whet.replies.marked import marked_results
 
 _FIELD = regex.compile(r"[:\uff1a]")
-_TAGGED = regex.compile(r"<([a-z][\w-]*)>\s*+([^<>]*+)</\1>|\\boxed\{([^{}]*+)\}")
 _QUOTES = frozenset("\"'`*_“”‘’„«»‹›「」『』【】《》")
 _SLASH = regex.compile(r"\s*/\s*")
 _SMALL_WORD = regex.compile(r"(?<!\w)\p{Ll}(?=\s+\w)")
-_BEGINS = regex.compile(r"(?:\A|\n)[(*_ ]*\Z")
-_OPTION = regex.compile(r"[.):*_]{1,4}\s")
+_BEGINS = regex.compile(r"(?:\A|\n|[:\uff1a>{]|\*\*)[(\[*_ ]*\Z")
+_OPTION = regex.compile(r"[.):*_]{1,4}\s|\s-\s")
 _BETWEEN_LETTERS = regex.compile(r"(?<=\p{L}) (?=\p{L})")
 
 
@@ -36,9 +36,9 @@ class LabelReading:
 def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     """The label that an answer names, by itself or by its word (the verbalizer); None where it names none, or several.
 
-    A label that stands alone comes first: as the answer, on its last line, on the only line that is one, in a tag. Else the only
-    label counts that is mentioned as a word of its own: in the whole answer, in quotes or bold, at the very beginning as options
-    are (`C. A girl`), on the last line. In scripts without blanks between words it may stand anywhere. Parts of a label may be
+    A label that stands alone comes first: as the answer, on its last line, on the only line that is one, in a box or tag. Else
+    the only label counts that is mentioned as a word of its own: in the whole answer, in quotes or bold, as an option
+    (`C. A girl`), on the last line. In scripts without blanks between words it may stand anywhere. Parts of a label may be
     joined in another way (`not spam` for not_spam), and a label that is one capital letter is no small word in a sentence.
 
     >>> labels = {"refund": "refund", "other": "other"}
@@ -77,7 +77,7 @@ def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
     whole = _match_label(folded, forms) or (_match_label(lines[-1], forms) if lines else None)
     if whole is not None:
         return whole
-    tagged = {_match_label(match[2] or match[3] or "", forms) for match in _TAGGED.finditer(folded)} - {None}
+    tagged = {_match_label(piece, forms) for piece in marked_results(folded)} - {None}
     if len(tagged) == 1:
         return tagged.pop()
     fields = [_match_label(_FIELD.split(line)[-1], forms) for line in lines if _FIELD.search(line)]
@@ -140,8 +140,7 @@ def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[s
     last = folded.rstrip().rfind("\n") + 1
     quoted = [m for m in mentioned if {folded[max(0, m.start - 1)], folded[m.end : m.end + 1]} <= _QUOTES]
     options = [m for m in mentioned if _BEGINS.search(folded, 0, m.start) and _OPTION.match(folded, m.end)]
-    first = options if options and options[0].start <= len(folded) - len(folded.lstrip("(*_ \n")) else []
-    for part in (mentioned, quoted, first, [m for m in mentioned if m.start >= last]):
+    for part in (mentioned, quoted, options, [m for m in mentioned if m.start >= last]):
         names = {forms[mention.name] for mention in part}
         if len(names) == 1:
             return names.pop()

@@ -81,7 +81,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "annotation", "remark",
     ),
     "rating": (
-        "rating", "score", "stars", "thumb", "thumbs", "vote", "user_rating", "user_feedback", 
+        "rating", "score", "stars", "thumb", "thumbs", "thumbs_up", "vote", "like", "user_rating", "user_feedback",
         "passed", "pass",
     ),
     "corrected": (
@@ -130,6 +130,8 @@ _BAD = frozenset(
 
 
 _NUMBER = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?:\s*/\s*(\d{1,6}))?")
+_REMARK = re.compile(r"_*\([^()]*\)\Z")
+"""What stands in brackets behind the name of a column, as in `Rating (1-5)`."""
 _INFINITE = ("inf", "infinity")
 
 
@@ -240,7 +242,8 @@ def _role(column: str) -> str:
 def _without_prefix(name: str) -> str:
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix) or name
-    return name
+    plain = _REMARK.sub("", name)
+    return plain if any(plain in spellings for spellings in _NAMES.values()) else name
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:

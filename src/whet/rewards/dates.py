@@ -11,6 +11,7 @@ import regex
 
 from whet._util.words import fold
 from whet.errors import UsageError
+from whet.replies.marked import marked_results
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import accepted_answers, quote, show_target
 from whet.run import Run
@@ -22,10 +23,18 @@ _NUMERIC = regex.compile(
     rf"(?<![0-9])([0-9]{{1,4}})({_GAP})([0-9]{{1,2}})({_GAP})([0-9]{{1,4}})(?![0-9])\s?[\p{{Han}}\p{{Hangul}}]?"
 )
 _ISO = regex.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[t ][0-9]{2}:?[0-9]{2}[0-9:.,]*\s?(?:z|[-+][0-9]{2}:?[0-9]{2})?)?"
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?:[t ][0-9]{1,2}:?[0-9]{2}[0-9:.,]*\s?(?:z|[-+][0-9]{2}:?[0-9]{2})?)?"
 )
 _COMPACT = regex.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})")
 _CLOCK = regex.compile(r"\s+(?:[0-9]{1,2}:[0-9]{2}[0-9:.,]*.{0,12})\Z")
+_COMMA = regex.compile(r"(?<=[0-9]),(?=[0-9])")
+_TIME = regex.compile(
+    r"(?<![0-9])(?:[0-9]{1,2}(?::[0-9]{2}){1,2}(?:[.,][0-9]+)?(?:\s?[ap]\.?m\b\.?)?|[0-9]{1,2}\s?[ap]\.?m\b\.?)"
+    r"(?:\s?(?:utc|gmt|z|[ecmp][sd]t)\b)?(?:\s?[-+][0-9]{1,2}(?::?[0-9]{2})?)?"
+)
+"""A time of the day, with its zone."""
+_RANGE = regex.compile(r"(?<![0-9])[0-9]{1,2}\s?-\s?[0-9]{1,2}(?![0-9])")
+_DAY_AND_YEAR = 2
 _DAY_FIRST, _MONTH_FIRST = "day", "month"
 _TWO_DIGITS = 69
 """The years 69 to 99 of two digits are those of the 20th century (POSIX)."""
@@ -49,7 +58,7 @@ def readings(text: str, first: str = "") -> list[datetime.date]:
     match = _NUMERIC.fullmatch(_CLOCK.sub("", folded))
     if match is not None:
         return _numeric(match, first)
-    return _parse_named_month(folded, first == _DAY_FIRST) if any(c.isalpha() for c in folded) else []
+    return _parse_named_month(folded, first) if any(c.isalpha() for c in folded) else []
 
 
 def _days(*parts: tuple[str, str, str]) -> list[datetime.date]:
@@ -78,21 +87,32 @@ def _numeric(match: Any, first: str) -> list[datetime.date]:
     return both if not first else _days(day_first if first == _DAY_FIRST else month_first)
 
 
-def _parse_named_month(text: str, day_first: bool) -> list[datetime.date]:
-    """A date with the name of a month, read by dateutil; none that lacks its day, month or year."""
+def _parse_named_month(text: str, first: str) -> list[datetime.date]:
+    """A date with the name of a month, read by dateutil, or in numbers beside that of a weekday; none that lacks its day, month
+    or year, or has more numbers than these beside the time of the day."""
     from dateutil import parser
 
+    dates = _TIME.sub(" ", _COMMA.sub(", ", text)).strip()
+    numeric = _NUMERIC.search(dates)
+    several = len(regex.findall(r"[0-9]+", dates)) > _DAY_AND_YEAR or _RANGE.search(dates) is not None
+    if several and (numeric is None or numeric[2] != numeric[4]):
+        return []
     days = set()
     for default in (datetime.datetime(2000, 1, 1), datetime.datetime(2003, 2, 2)):
         try:
-            days.add(parser.parse(text, default=default, dayfirst=day_first).date())
+            days.add(parser.parse(dates, default=default, dayfirst=first == _DAY_FIRST).date())
         except (ValueError, OverflowError, TypeError, AttributeError):
             return []
+    if several and numeric is not None:
+        return _numeric(numeric, first)
     return list(days) if len(days) == 1 else []
 
 
 def _last(text: str, first: str) -> list[datetime.date]:
-    """The readings of the last date in a text."""
+    """The readings of the date that a text marks as its result, else of the last date in it."""
+    marked = [days for piece in marked_results(text) if (days := readings(piece, first))]
+    if len(marked) == 1:
+        return marked[0]
     folded = fold(text)
     numeric = [m for m in _NUMERIC.finditer(folded) if readings(m.group(), first)]
     for words in _windows(folded[numeric[-1].end() :] if numeric else folded):

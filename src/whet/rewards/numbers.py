@@ -15,6 +15,7 @@ import regex
 
 from whet._util.words import fold
 from whet.errors import UsageError
+from whet.replies.marked import marked_results
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import accepted_answers, quote, show_target
 from whet.run import Run
@@ -248,10 +249,11 @@ def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: flo
 class Number:
     """1 when the answer is the target as a number, else 0.
 
-    The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the last number in
-    it counts. A dash before a blank at the start of a line marks an item of a list and is no sign, unless a target is written
-    so. Two numbers are equal when they differ by at most `absolute`, or by the share `relative` of the target; unless a
-    share is given, a whole target is exact, and another one may differ by rounding (1e-9).
+    The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the number in its last
+    `\\boxed{}` or its only one in tags counts, else the last number in it. A dash before a blank at the start of a line marks an
+    item of a list and is no sign, unless a target is written so. Two numbers are equal when they differ by at most `absolute`,
+    or by the share `relative` of the target; unless a share is given, a whole target is exact, and another one may differ by
+    rounding (1e-9).
     `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18% is 0.18; without, the
     sign is left aside.
     """
@@ -299,6 +301,9 @@ class Number:
         number = self._read(text)
         if number is not None or not self.last:
             return [] if number is None else [number]
+        marked = {one for piece in marked_results(text) if (one := self._read(piece)) is not None}
+        if len(marked) == 1:
+            return list(marked)
         folded = _fold_number(_NARROW.sub("'", text))
         for match in reversed(list(_NUMBER.finditer(folded))):
             grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())

@@ -158,6 +158,8 @@ def read_files(
             f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
             f"there {'is 1 such answer' if len(backwards) == 1 else f'are {len(backwards)} such answers'}."
         )
+    if inferences and not feedback:
+        notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
     settled, more = settle(kept_rows, stated)
     return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
 
