@@ -3,8 +3,10 @@ exception, and files that end."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +37,20 @@ def to_json(value: Any, option: int = 0) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | option)
     except TypeError:
         return orjson.dumps(_whole(value), option=orjson.OPT_SERIALIZE_NUMPY | option)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that only its owner reads, in the place of an older one: who reads it meanwhile sees the whole of one of them.
+    Raises OSError where the disk refuses it; the older one then stays as it was."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.touch(mode=0o600)
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # a disk that takes no file may not take its removal either
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def _whole(value: Any) -> Any:

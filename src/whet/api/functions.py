@@ -11,8 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
 
-import orjson
-
 from whet._util.arguments import check_arguments, check_path, describe_keywords, select, unwritable
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
@@ -38,7 +36,7 @@ from whet.engine.journal import events_after
 from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress
 from whet.engine.readability import READER
-from whet.engine.run_folder import RESULT, check_folder, evaluated_split, read_header
+from whet.engine.run_folder import RESULT, UNREADABLE, check_folder, evaluated_split, read_header, read_result
 from whet.engine.transfer import TRANSFER
 from whet.errors import UsageError, did_you_mean, parameter
 from whet.feedback import one_call
@@ -278,14 +276,15 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
         )
     if evaluated_split(header) is not None:
         raise UsageError(f"{folder} is an evaluation and has no report. Its figures: whet show {folder}")
-    result = orjson.loads(path.read_bytes()) if path.is_file() else None
+    result = read_result(folder)
+    readable = None if result.get("status") == UNREADABLE else result or None
     if str(header.get("method", "")).startswith(STUDY):
-        if result is None:
+        if readable is None:
             raise UsageError(
                 f"{folder} is a study that has no result yet. The command that began it goes on with it."
             )
-        return write_study(folder, result)
-    return write_report(folder, result)
+        return write_study(folder, readable)
+    return write_report(folder, readable)
 
 
 @check_arguments

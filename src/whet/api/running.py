@@ -30,6 +30,7 @@ from whet.engine.run_folder import (
     ENDED,
     PLACES,
     RESULT,
+    UNREADABLE,
     RunPlan,
     check_folder,
     describe_moved_models,
@@ -41,6 +42,7 @@ from whet.engine.run_folder import (
     open_run,
     places_of,
     read_header,
+    write_derived,
     write_result,
 )
 from whet.engine.run_folder import read_result as read_result
@@ -391,15 +393,13 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
 
 def _read_finished(folder: Path) -> dict[str, Any] | None:
     result = read_result(folder)
-    return None if result.get("status") in (None, "stopped", "unreadable") else {**result, "run": str(folder)}
+    return None if result.get("status") in (None, "stopped", UNREADABLE) else {**result, "run": str(folder)}
 
 
 def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
     """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
     result = {key: value for key, value in result.items() if key not in (RECORDED, "ended")}
-    best = folder / "best.md"
-    best.touch(mode=0o600)
-    best.write_text(result["best"]["prompt"], encoding="utf-8", newline="")
+    write_derived(folder / "best.md", result["best"]["prompt"].encode())
     write_report(folder, result)
     write_result(folder, result)
 

@@ -72,6 +72,21 @@ class RunState:
     def __post_init__(self) -> None:
         self._loaded = len(self.effects)
 
+    def note_steps(self, steps: int) -> None:
+        """Note how many steps the training under way has."""
+        self.steps = steps
+        self._keep("steps", steps)
+
+    def note_rounds(self, paid: int, wanted: int) -> None:
+        """Note how many rounds of a search are paid for, and how many it wants."""
+        self.rounds = paid, wanted
+        self._keep("rounds", [paid, wanted])
+
+    def _keep(self, name: str, extent: int | list[int]) -> None:
+        """Write down how far a search goes: a later session, which replays it, says at its end why it ended."""
+        text = orjson.dumps(extent).decode()
+        self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))])
+
     def read_record(self, key: str, name: str, digest: str) -> Recorded | None:
         """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
         record = self.effects.get(key)
@@ -289,7 +304,7 @@ class DurableRun:
     async def train(self, steps: int, body: Callable[[Run, int], Awaitable[None]], state: Trainable) -> None:
         with self._step("train") as key:
             core = self._core
-            core.steps = steps
+            core.note_steps(steps)
             start, saved_at = self._restore(key, state), time.monotonic()
             for step in range(start, steps):
                 core.afford_step()
@@ -345,7 +360,7 @@ class DurableRun:
         return {blob for _, blob in newest.values()} | set(kept) | ({system} if system else set())
 
     def note_rounds(self, paid: int, wanted: int) -> None:
-        self._core.rounds = (paid, wanted)
+        self._core.note_rounds(paid, wanted)
 
     def log(self, name: str, value: JSON) -> None:
         self._position += 1

@@ -18,7 +18,7 @@ import orjson
 
 from whet._util.arguments import unwritable
 from whet._util.sources import source_hash
-from whet._util.storable import to_json
+from whet._util.storable import to_json, write_whole
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
@@ -39,7 +39,7 @@ from whet.engine.journal import (
 )
 from whet.engine.model_client import ModelClient
 from whet.engine.trained_policy import PolicyChoice
-from whet.errors import ReplayDiverged, UsageError, WhetError, parameter
+from whet.errors import ReplayDiverged, StorageError, UsageError, WhetError, parameter
 from whet.methods import BLOCKS, Method
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS
@@ -153,11 +153,19 @@ class OpenRun:
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Write result.json; whoever reads the file meanwhile sees the whole of it or none."""
-    partial = folder / f"{RESULT}.partial"
-    partial.touch(mode=0o600)
-    partial.write_bytes(to_json(result, orjson.OPT_INDENT_2))
-    partial.replace(folder / RESULT)
+    """Write result.json; whoever reads the file meanwhile sees the whole of it or none. Raises StorageError."""
+    write_derived(folder / RESULT, to_json(result, orjson.OPT_INDENT_2))
+
+
+def write_derived(path: Path, data: bytes) -> None:
+    """Write a file that is made of the journal. Raises StorageError where the disk refuses it."""
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: the file could not be written: {error.strerror}. The journal has everything; free some space or choose "
+            "another disk, and run the same command again: nothing is asked anew."
+        ) from error
 
 
 def read_header(folder: Path) -> dict[str, Any] | None:
@@ -280,6 +288,10 @@ def goes_on(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> boo
     return larger and read_result(folder).get("tested") is False
 
 
+UNREADABLE = "unreadable"
+"""The status of a run whose result.json is damaged; the command that began it makes the file anew from the journal."""
+
+
 def read_result(folder: Path) -> dict[str, Any]:
     """What a run found, as far as it is written; of a file that cannot be read, the status `unreadable`."""
     path = folder / RESULT
@@ -287,7 +299,7 @@ def read_result(folder: Path) -> dict[str, Any]:
         result = orjson.loads(path.read_bytes()) if path.is_file() else {}
     except (OSError, orjson.JSONDecodeError):
         result = None
-    return result if isinstance(result, dict) else {"status": "unreadable"}
+    return result if isinstance(result, dict) else {"status": UNREADABLE}
 
 
 def open_run(
@@ -384,6 +396,9 @@ def _load(
         client.health.suspects = suspects
         client.health.trusted = _has_answer_of(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
+    core.steps = orjson.loads(journal.meta("steps") or "0")
+    paid, wanted = orjson.loads(journal.meta("rounds") or "[0, 0]")
+    core.rounds = paid, wanted
     core.incumbent_system = incumbents[-1].get("system") if incumbents else None
     return OpenRun(core, int(open_calls[0]), float(open_calls[1]), incumbents[-1] if incumbents else None)
 

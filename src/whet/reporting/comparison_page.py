@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
+from whet._util.storable import write_whole
 from whet.errors import StorageError, UsageError
 from whet.reporting.comparison_sentences import FAMILIES, Methods, all_pairs, sentences, warnings_of
 from whet.reporting.layout import Section, details, facts, note, table
@@ -62,13 +62,9 @@ def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for kind, text in texts.items():
         file = folder / f"{NAME}.{kind}"
-        partial = folder / f"{NAME}.{kind}.{os.getpid()}.partial"
         try:
-            partial.touch(mode=0o600)
-            partial.write_text(text, encoding="utf-8", newline="\n")
-            partial.replace(file)
+            write_whole(file, text.encode())
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise StorageError(f"{file}: the comparison could not be written: {error}.") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ import whet.reporting.front as front
 import whet.reporting.labels as labels
 import whet.reporting.programs as programs
 import whet.reporting.verdict as verdict
+from whet._util.storable import write_whole
 from whet.errors import StorageError, quantity
 from whet.reporting.curves import learning_curve, step_figures
 from whet.reporting.layout import Section, note
@@ -39,13 +39,9 @@ def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a page at once or not at all, and return its path. Raises StorageError when the disk refuses it."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.touch(mode=0o600)
-        partial.write_text(page, encoding="utf-8", newline="\n")
-        partial.replace(path)
+        write_whole(path, page.encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise StorageError(f"{path}: the page could not be written: {error}.") from error
     return path
 
