@@ -603,7 +603,7 @@ def test_the_only_column_with_few_words_is_the_target_beside_numbers_and_dates()
     day, level = (lambda n: f"2024-01-0{n % 9 + 1}"), (lambda n: str(n % 5))
     name = write_csv("t.csv", ("body", body), ("Opened", day), ("Level", level), ("Squad", team))
     said = init("--from", name)["chosen"]
-    reason = "as the only column with few values (2); those of Opened, Level are numbers or dates"
+    reason = "as the only column with few values (2); the values of Opened, Level have digits"
     assert f"Squad is the target {reason}; another one: --target COLUMN" in said, said
     assert {row.target for row in whet.Task.load("mytask").train} == {"billing", "login"}
 

@@ -359,7 +359,7 @@ def _reason_for(target: str, rows: Sequence[Mapping[str, Any]]) -> str:
     if not are_few(counts, len(rows)):
         return "as the only column that is left"
     others = [name for name in _few_values(rows[0], rows) if name != target and not _holds_words(name, rows)]
-    beside = f"; those of {', '.join(others)} are numbers or dates" if others else ""
+    beside = f"; the values of {', '.join(others)} have digits" if others else ""
     return f"as the only column with few values ({len(counts)}){beside}"
 
 
