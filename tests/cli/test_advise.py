@@ -195,7 +195,7 @@ LABELS = ("network", "math")
 
 @pytest.mark.parametrize(
     ("count", "calls", "best"),
-    [(60, None, "grips"), (400, None, "rlprompt"), (400, 500, "grips"), (400, 5000, "rlprompt")],
+    [(60, None, "random_search"), (400, None, "bdpl"), (400, 500, "random_search"), (400, 5000, "bdpl")],
 )
 def test_the_advised_method_of_an_encoder_is_the_one_that_runs_and_trains_only_what_rows_and_limits_carry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, calls: int | None, best: str
@@ -211,7 +211,7 @@ def test_the_advised_method_of_an_encoder_is_the_one_that_runs_and_trains_only_w
     advised = list(whet.advise(task, lm="embedded/encoder").methods)
     trained = [name for name in advised if not METHODS[name].trains.startswith("nothing")]
     assert advised[0] == best
-    assert best == "rlprompt" or advised[-len(trained) :] == trained, "methods that train come last"
+    assert best == "bdpl" or advised[-len(trained) :] == trained, "methods that train come last"
     assert (
         whet.optimize(task, lm="embedded/encoder", dry_run=True, budget=whet.Budget(calls=calls))["method"]
         == best

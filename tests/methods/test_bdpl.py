@@ -20,7 +20,6 @@ from tests.engine.world import close, open_core, run_of  # noqa: E402
 
 import whet  # noqa: E402
 from whet.environments.environment import Environment  # noqa: E402
-from whet.errors import UsageError  # noqa: E402
 from whet.methods.bdpl import Config, WordPolicy, bdpl, log_probability  # noqa: E402
 from whet.models.addresses import resolve  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
@@ -134,10 +133,11 @@ async def test_a_run_that_is_killed_ends_the_same_and_pays_nothing_twice(
     assert paid + rest.sizes == whole.sizes
 
 
-async def test_a_task_without_words_for_a_label_is_refused() -> None:
-    env = dataclasses.replace(review_world(scores=True), labels={"positive": "good", "mixed": "mixed"})
-    with pytest.raises(UsageError, match='label "mixed"'):
-        await bdpl(MemoryRun({"task": env.model}), env, None, START, SMALL)
+async def test_a_label_without_training_rows_gets_no_line() -> None:
+    env = review_world(scores=True)
+    env = dataclasses.replace(env, labels={**env.labels, "mixed": "mixed"})
+    best = await bdpl(MemoryRun({"task": env.model}), env, None, START, SMALL)
+    assert "mixed:" not in best.prompt.text
 
 
 THINGS = {

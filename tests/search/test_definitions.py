@@ -33,15 +33,16 @@ def test_words_are_those_that_tell_the_label_from_the_others() -> None:
     assert defining_words(ENV, 1)["sea"] == ["boat"]
 
 
-def test_a_label_without_telling_words_takes_any_and_one_without_words_is_refused() -> None:
+def test_a_label_without_telling_words_takes_any_and_one_without_words_gets_no_line() -> None:
     rows = (*ENV.train, Example("x", {"input": "the has"}, "air", text="the has"))
     labels = {**ENV.labels, "air": "air"}
     assert set(defining_words(dataclasses.replace(ENV, train=rows, labels=labels), 9)["air"]) == {
         "the",
         "has",
     }
-    with pytest.raises(UsageError, match='label "air" has a word'):
-        defining_words(dataclasses.replace(ENV, labels=labels), 9)
+    assert defining_words(dataclasses.replace(ENV, labels=labels), 9) == defining_words(ENV, 9)
+    with pytest.raises(UsageError, match="labels sea, land has a word"):
+        defining_words(dataclasses.replace(ENV, train=()), 9)
     with pytest.raises(UsageError, match="Add `labels:`"):
         defining_words(dataclasses.replace(ENV, labels={}), 9)
 

@@ -203,7 +203,7 @@ def default_method(model: LanguageModel | None, scores: bool, carried: bool) -> 
     what `carries_policy` says of the task.
     """
     if scores and model is not None and not model.can_generate and hasattr(model, "policy_body"):
-        return "rlprompt" if carried else "grips"
+        return "bdpl" if carried else "random_search"
     return "prompt_learning" if "prompt_learning" in METHODS else "protegi"
 
 

@@ -104,7 +104,7 @@ class Config:
 
 
 def check(env: Environment, config: Config) -> None:
-    """Raises UsageError for a label that no training input belongs to."""
+    """Raises UsageError without labels, and where no training input has a word that could define one."""
     defining_words(env, config.vocabulary)
 
 

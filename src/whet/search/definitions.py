@@ -22,8 +22,8 @@ def defining_words(env: Environment, most: int) -> dict[str, list[str]]:
     """For the word that stands for each label, at most `most` words that may define it, the most telling first.
 
     A word may define the label in whose training inputs it stands most often, if it stands in at least 2 of them; it tells the
-    more, the larger n x pointwise mutual information is. A label without such words takes any of its inputs'. Raises
-    UsageError for a label whose training inputs have no words, and without labels.
+    more, the larger n x pointwise mutual information is. A label without such words takes any of its inputs', and one whose
+    training inputs have none is left out: it gets no line. Raises UsageError without labels, and where no label has a word.
     """
     if not env.labels:
         raise UsageError("Definitions need labels to define. Add `labels:` to the task.")
@@ -37,9 +37,7 @@ def defining_words(env: Environment, most: int) -> dict[str, list[str]]:
     for label, name in env.labels.items():
         own = {word: n for word, n in counts[label].items() if word != name.strip().lower()}
         if not own:
-            raise UsageError(
-                f'No training input with the label "{label}" has a word that could define it. Add rows with this label.'
-            )
+            continue
         telling = {w: n * math.log(n * len(texts) / (everywhere[w] * sizes[label])) for w, n in own.items()}
         rivals = {
             w: max(
@@ -49,6 +47,11 @@ def defining_words(env: Environment, most: int) -> dict[str, list[str]]:
         }
         words = [w for w, n in own.items() if n >= SUPPORT and n / sizes[label] > rivals[w]] or list(own)
         candidates[name.strip()] = sorted(words, key=lambda word: (-telling[word], word))[:most]
+    if not candidates:
+        raise UsageError(
+            f"No training input with one of the labels {', '.join(map(str, env.labels))} has a word that could define it. "
+            "Add training rows with these labels."
+        )
     return candidates
 
 
