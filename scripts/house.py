@@ -36,7 +36,7 @@ IRREGULAR = {
     "shown",
     "drawn",
 }
-NO_PARTICIPLE = {"embed", "seed", "need", "speed", "feed", "deed"}
+NO_PARTICIPLE = {"breed", "embed", "seed", "need", "speed", "feed", "deed"}
 FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
 Tree = ast.Module
 

@@ -10,7 +10,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, right, rows
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 Rows = list[dict[str, Any]]
 
@@ -80,7 +80,7 @@ GIVEN = {
         {"data": rows(), "reward": {"regex": {"pattern": "1e3: [yes]\n#"}}, "description": "1e-3", "name": "on"},
         {"data": rows(), "reward": "f1", "second_opinion": {"program": {"function": right}}},
     ],
-    ids=lambda words: re.sub(" at 0x[0-9a-f]+", "", shown(words["reward"], 40)),
+    ids=lambda words: re.sub(" at 0x[0-9a-f]+", "", show_value(words["reward"], 40)),
 )  # fmt: skip
 def test_a_saved_task_is_the_same_task_when_it_is_loaded(tmp_path: Path, words: dict[str, Any]) -> None:
     task = whet.Task.of(PROMPT, **words)

@@ -487,7 +487,7 @@ def test_one_account_cannot_keep_a_gullible_reader_from_learning_what_others_wan
     assert honest.improvement([*grafts, *silence]) == 1.0
     assert gullible.improvement(grafts) == gullible.improvement(silence) == 1.0
     assert gullible(grafts, TUNING[1]).depth == 2
-    monkeypatch.setattr(Readings, "spoiled", lambda self, one, texts: False)
+    monkeypatch.setattr(Readings, "is_spoiled", lambda self, one, texts: False)
     once = Service(PROPOSING, reader="gullible")
     assert once.improvement() == 1.0 > max(once.improvement(grafts), once.improvement(silence)), (
         "it is the second reading"

@@ -379,7 +379,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
             guard.strange_addresses("a", t),
         ),
         "guard.visible": guard.visible,
-        "copies": lambda t: copies.copied("a a a. - 1" * 8, [t], t),
+        "copies": lambda t: copies.longest_copy("a a a. - 1" * 8, [t], t),
         "replies.texts_in": lambda t: [
             texts_in(Completion(t), tag, many=m, bare=m) for tag in ("prompt", "text") for m in (True, False)
         ],

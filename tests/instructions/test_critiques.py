@@ -98,7 +98,7 @@ def test_both_budgets_last_to_the_end_while_critiques_come(total: int, asks: int
         calls = plan.calls(spent)
         assert calls is not None and 0 < calls <= asks - spent
         spent += min(calls, 1 + len(texts) // 24)
-        plan.learned(answers, 5)
+        plan.note_round(answers, 5)
         assert not plan.may_stop(True)
     assert spent <= asks and used <= total
     assert used > total / 2 or spent == asks
@@ -109,7 +109,7 @@ def test_drafts_use_up_the_calls_while_roll_outs_bring_critiques() -> None:
     plan.drafting = True
     while plan.next_round(rounds):
         rounds += 1
-        plan.learned(CritiqueBatch(tuple(critiques("a")), ((0,),), (0.5,)), 1)
+        plan.note_round(CritiqueBatch(tuple(critiques("a")), ((0,),), (0.5,)), 1)
     assert rounds >= 13, "of 20 calls, one a draft"
 
 
@@ -142,5 +142,5 @@ def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None
     assert plan.may_stop(True) and not plan.may_stop(False)
     limited = budget(400, 20)
     for _ in range(2):
-        limited.learned(CritiqueBatch((), (), (1.0,) * LEAST), 0)
+        limited.note_round(CritiqueBatch((), (), (1.0,) * LEAST), 0)
     assert limited.may_stop(False)

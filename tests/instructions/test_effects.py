@@ -40,14 +40,14 @@ def shown(*keys: str) -> dict[str, str]:
 def test_rates_before_and_after_are_those_of_the_rounds_without_and_with_the_text() -> None:
     effects = Effects()
     effects.add(Round(40, shown("i1"), {}))
-    effects.demanded("i2", 12)
+    effects.note_demand("i2", 12)
     effects.add(Round(30, shown("i1", "i2"), {"i2": 3}))
     effects.add(Round(20, shown("i1"), {"i2": 5}))
     effects.add(Round(10, {**shown("i1"), "i2": "another text"}, {"i2": 1}))
     assert effects.before("i2") == (17, 60)
     assert effects.after("i2", "I2") == (3, 30)
     assert effects.after("i2", "another text") == (1, 10)
-    (measure,) = [m for m in effects.measured({"i2": "I2"})]
+    (measure,) = [m for m in effects.measure({"i2": "I2"})]
     assert measure.effect.difference == pytest.approx(17 / 60 - 3 / 30)
     assert measure.effect.low < measure.effect.difference < measure.effect.high
 
@@ -91,7 +91,7 @@ def test_one_that_critiques_miss_stays_and_the_others_are_tried_again_without_it
     current, trials, effects = ledger("a", "b"), Trials(), Effects()
     effects.add(Round(40, {}, {}, [0.5] * 40))
     for key in ("i2", "i3"):
-        effects.demanded(key, 20)
+        effects.note_demand(key, 20)
     effects.add(Round(40, shown("i2", "i3"), {}, [1.0] * 40))
     trials.propose(["i2", "i3"])
     group = trials.next(current)
@@ -107,7 +107,7 @@ def test_what_harms_leaves_where_nothing_else_was_different(others: tuple[str, .
     """One of 40 answers demanded it, so that the silence of 40 tells nothing; the reward does."""
     effects, trials = Effects(), Trials()
     effects.add(Round(40, shown("i2"), {}, [0.5] * 40))
-    effects.demanded("i3", 1)
+    effects.note_demand("i3", 1)
     effects.add(Round(40, shown("i2", "i3"), {}, [0.7, 0.8] * 20))
     effects.add(Round(40, shown("i2", *others), {}, [0.9, 1.0] * 20))
     assert trials.judge({"i3"}, effects, True) == (["i3"] if leaves else [])
@@ -126,14 +126,14 @@ def test_who_wants_which_of_two_is_counted_where_both_were_treated_alike() -> No
     effects.add(Round(40, {}, {"i2": 5, "i3": 2}))
     effects.add(Round(40, shown("i2"), {"i3": 9}))
     effects.add(Round(40, shown("i2", "i3"), {"i2": 8, "i3": 1}))
-    assert effects.wanted(("i2", "i3")) == (13, 3)
+    assert effects.count_violations(("i2", "i3")) == (13, 3)
 
 
 def test_what_was_demanded_of_a_double_counts_for_what_it_became_part_of() -> None:
     effects = Effects()
     effects.add(Round(40, {}, {"i2": 3}))
     effects.add(Round(40, shown("i2"), {"i3": 4, "i2": 1}))
-    effects.merged("i3", ["i2"])
+    effects.merge("i3", ["i2"])
     assert effects.before("i3") == (8, 80)
 
 
@@ -142,7 +142,7 @@ def test_silence_tells_only_where_critiques_were_to_be_expected(answers: int, te
     """1 of 40 answers complained before: 10 silent ones happen by chance (.78), 90 do not (.10)."""
     effects, trials = Effects(), Trials()
     effects.add(Round(40, {}, {}, [0.5] * 40))
-    effects.demanded("i2", 1)
+    effects.note_demand("i2", 1)
     effects.add(Round(answers, {}, {}, [0.5] * answers))
     effects.add(Round(5, {}, {}, [0.5] * 5))
     assert trials.judge({"i2"}, effects, True) == (["i2"] if telling else [])

@@ -349,10 +349,10 @@ async def test_at_the_end_a_pair_of_which_no_number_says_who_objects_does_not_st
 def test_a_pair_is_the_same_pair_after_a_merge_and_the_other_way_round() -> None:
     known = Contradictions(Effects())
     known.add([("i2", "i3"), ("i5", "i4"), ("i2", "i6"), ("i6", "i2")])
-    known.merged("i4", ("i2",))
-    known.merged("i5", ("i3", "i4x"))
+    known.merge("i4", ("i2",))
+    known.merge("i5", ("i3", "i4x"))
     assert known.pairs == {("i4", "i5"): 2, ("i4", "i6"): 2}
-    known.merged("i4", ("i6",))
+    known.merge("i4", ("i6",))
     assert known.pairs == {("i4", "i5"): 2}, "what became one does not contradict itself"
 
 

@@ -79,7 +79,7 @@ def test_of_two_instructions_that_say_the_same_one_stays(joined: bool, leaving: 
     shown = critiques(FIRST, AGAIN)
     rechecks = Rechecks(quotes={FIRST: "i1", AGAIN: "i2"})
     if joined:
-        rechecks.merged("i1", ("i2",))
+        rechecks.merge("i1", ("i2",))
     read = [Requirement("", (0,), violates="i2"), Requirement("", (1,), violates="i1")]
     assert rechecks.misread(read, shown, {"i1": 1, "i2": 2}) == leaving
 

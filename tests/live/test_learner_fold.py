@@ -429,7 +429,7 @@ def test_the_reader_is_shown_what_has_the_most_rows() -> None:
 def test_readings_of_rows_that_are_gone_go_and_ids_are_never_used_twice() -> None:
     state = after(*comments("Way too chatty.", "Use kilograms."))
     facts = read(state)
-    left = facts.readings.pruned({"f1"})
+    left = facts.readings.prune({"f1"})
     assert (set(left.rows), set(left.requirements), left.counter) == ({"f1"}, {"r1"}, 2)
     later = read(after(*comments("Way too chatty."), event(9, "z", "Use kilograms.")), readings=left)
     assert later.readings.rows["f9"].ids == ("r3",)
@@ -612,5 +612,5 @@ def test_what_a_person_writes_for_a_group_counts_for_all_with_the_same_words() -
     assert (one.sources, one.confirmed, other.state) == (2, 2, UNWRITTEN)
     more = after(*comments("Way too chatty.", "way too chatty", "Too long.", "WAY TOO CHATTY"))
     assert count(more, facts)[0].sources == 3
-    again = readings.reworded(key, "Be brief.", "bob").requirements[key]
+    again = readings.reword(key, "Be brief.", "bob").requirements[key]
     assert (again.text, again.author) == ("Be brief.", "bob")

@@ -20,7 +20,7 @@ from whet.prompt.events import Event as LedgerEvent
 from whet.prompt.instructions import estimate_tokens, fold_events
 from whet.prompt.ledger import first_event
 from whet.run import MemoryRun
-from whet.search.copies import copied
+from whet.search.copies import longest_copy
 from whet_live.learner.requirements import LiveRequirement
 from whet_live.learner.updates import Inspection, examine, generate_events
 from whet_live.registry import Version
@@ -157,16 +157,17 @@ LETTERS = st.text("abcdefgh ", min_size=0, max_size=120)
 
 @given(LETTERS, LETTERS, st.text("ijklmnop", min_size=32, max_size=60))
 def test_a_long_piece_of_private_data_is_always_found(before: str, after: str, private: str) -> None:
-    found = copied(before + private + after, ["x" + private + "y"], KNOWN)
+    found = longest_copy(before + private + after, ["x" + private + "y"], KNOWN)
     assert private in found
     assert (
-        copied(before + private + after, ["x" + private + "y"], f"known {before}{private}{after} text") == ""
+        longest_copy(before + private + after, ["x" + private + "y"], f"known {before}{private}{after} text")
+        == ""
     )
 
 
 @given(st.text("abcdefgh", min_size=0, max_size=31))
 def test_short_pieces_are_no_copy(piece: str) -> None:
-    assert copied(f"One {piece}! two three four five six seven eight", [f"#{piece}?"], KNOWN) == ""
+    assert longest_copy(f"One {piece}! two three four five six seven eight", [f"#{piece}?"], KNOWN) == ""
 
 
 def test_what_is_examined_leaves_out_secrets_copies_and_addresses() -> None:

@@ -132,8 +132,8 @@ def test_nothing_is_booked_from_a_reply_that_cannot_be_read() -> None:
 
 
 def test_a_missing_step_stands_behind_the_one_that_is_named() -> None:
-    assert Procedure(("a", "b")).changed(2, MISSING, "c").steps == ("a", "b", "c")
-    assert Procedure(("a", "b")).changed(1, FAULTY, "c").steps == ("c", "b")
+    assert Procedure(("a", "b")).change(2, MISSING, "c").steps == ("a", "b", "c")
+    assert Procedure(("a", "b")).change(1, FAULTY, "c").steps == ("c", "b")
 
 
 @pytest.mark.parametrize("most", [150, 300])

@@ -81,7 +81,7 @@ def draws(seed: int, n: int, offset: float) -> tuple[NDArray[np.float64], NDArra
 def fitted(seed: int, n: int, offset: float, folds: int = 5) -> NDArray[np.float64]:
     probs, right = draws(seed, n, offset)
     rows = np.arange(n)
-    return WeightFit(probs, right, score, [rows[rows % folds == f] for f in range(folds)]).fitted(2)
+    return WeightFit(probs, right, score, [rows[rows % folds == f] for f in range(folds)]).fit(2)
 
 
 def accuracy(weights: NDArray[np.float64], offset: float) -> float:

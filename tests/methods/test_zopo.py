@@ -54,7 +54,7 @@ def climb(seed: int) -> KnownWorld:
 
 def test_the_kernel_is_the_inner_product_of_the_gradients_by_the_weights() -> None:
     x = np.random.default_rng(1).normal(size=(3, 2))
-    network = RandomNetwork.drawn(2, seed=5)
+    network = RandomNetwork.draw(2, seed=5)
 
     def output(first: Any, second: Any, last: Any) -> Any:
         hidden = np.maximum(np.hstack([x, np.ones((3, 1))]) @ first, 0.0)
@@ -75,7 +75,7 @@ def test_the_kernel_is_the_inner_product_of_the_gradients_by_the_weights() -> No
 def test_the_surrogate_passes_near_what_it_knows_and_is_less_sure_elsewhere() -> None:
     points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     values = np.array([0.2, 0.4, 0.4, 0.6])
-    process = NeuralProcess.fitted(points, values, noise=0.01, seed=0)
+    process = NeuralProcess.fit(points, values, noise=0.01, seed=0)
     assert np.allclose(process.mean(points), values, atol=0.02)
     assert process.variance(points).max() < process.variance(np.array([[3.0, -3.0]]))[0]
     assert (process.gradient(np.array([0.5, 0.5])) > 0).all()
@@ -102,10 +102,10 @@ async def test_after_two_queries_without_a_gain_the_best_is_the_place_again() ->
     search = on_a_line()
     for place, stands in ((7, 7), (8, 6)):
         search.scores[place] = 0.1
-        search.moved(place)
+        search.move(place)
         assert search.place == stands
     search.scores[9] = 0.9
-    search.moved(9)
+    search.move(9)
     assert search.place == 9 and search.stalled == 0
 
 

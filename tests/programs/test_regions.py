@@ -18,7 +18,7 @@ from whet.prompt import Prompt
 from whet.rewards.composite import Weighted
 from whet.rewards.program import program_of_function
 from whet.run import Budget, MemoryRun
-from whet.search.regions import blamed, changed_regions, share_of, turns
+from whet.search.regions import blamed_regions, changed_regions, share_of, turns
 from whet.types import Message, Rollout, TraceStep
 
 PROGRAM = Prompt.of_parts(PROMPTS)
@@ -203,11 +203,11 @@ def test_the_region_in_turn_gives_way_to_those_that_are_blamed() -> None:
         return [Rollout("p", "e", "", 0.0, addressed={name: "Wrong."}) for name in names]
 
     regions = ["plan", "answer"]
-    assert blamed(PROGRAM, regions, "plan", critiques("answer", "answer")) == ["answer"]
-    assert blamed(PROGRAM, regions, "plan", critiques("answer", "plan")) == regions
-    assert blamed(PROGRAM, regions, "plan", critiques("answer", "")) == ["plan"]
-    assert blamed(PROGRAM, regions, "answer", critiques()) == ["answer"]
-    assert blamed(PROGRAM, ["plan"], "plan", critiques("answer")) == ["plan"]
+    assert blamed_regions(PROGRAM, regions, "plan", critiques("answer", "answer")) == ["answer"]
+    assert blamed_regions(PROGRAM, regions, "plan", critiques("answer", "plan")) == regions
+    assert blamed_regions(PROGRAM, regions, "plan", critiques("answer", "")) == ["plan"]
+    assert blamed_regions(PROGRAM, regions, "answer", critiques()) == ["answer"]
+    assert blamed_regions(PROGRAM, ["plan"], "plan", critiques("answer")) == ["plan"]
 
 
 def test_a_region_is_put_back_alone() -> None:

@@ -110,14 +110,14 @@ def test_each_edit_by_hand() -> None:
 def test_the_last_own_phrase_cannot_be_dropped() -> None:
     made = space(shots=0, additions=["now"])
     state = after(made, Action("keep", 0), Action("keep", 2))
-    allowed = dict(zip(made.actions, made.allowed(state).tolist(), strict=True))
+    allowed = dict(zip(made.actions, made.mask_actions(state).tolist(), strict=True))
     assert not allowed[Action("keep", 1)]
     assert allowed[Action("keep", 0)] and allowed[Action("keep", 3)] and allowed[Action("stop")]
 
 
 def test_words_that_are_there_already_are_no_action() -> None:
     made = space(words=[["true", "false"]])
-    allowed = dict(zip(made.actions, made.allowed(made.first()).tolist(), strict=True))
+    allowed = dict(zip(made.actions, made.mask_actions(made.first()).tolist(), strict=True))
     assert not allowed[Action("words", 0)] and allowed[Action("words", 1)]
 
 

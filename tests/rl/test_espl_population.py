@@ -32,9 +32,9 @@ def test_it_begins_with_an_empty_list_and_children_inherit_ratings() -> None:
     members, _ = pool()
     (first,) = members.members
     assert first == PrincipleList() and members.prompt(first) == START
-    members.mutated(first, ["a"], 3)
-    members.crossed(members.members, ["a", "b"], 4)
-    members.mutated(first, ["a"], 5)  # says nothing new
+    members.add_mutation(first, ["a"], 3)
+    members.add_crossover(members.members, ["a", "b"], 4)
+    members.add_mutation(first, ["a"], 5)  # says nothing new
     _, child, cross = members.members
     assert (child.mu, child.sigma) == pytest.approx((25.0, math.hypot(25 / 3, 1)))
     precisions = 1 / (25 / 3) ** 2 + 1 / ((25 / 3) ** 2 + 1)
@@ -49,13 +49,13 @@ def test_the_best_rated_outlives_the_newer() -> None:
     members, _ = pool(most=3)
     members.replace([PrincipleList(mu=40.0, sigma=1.0)])
     for i in range(5):
-        members.mutated(PrincipleList(mu=10.0, sigma=1.0, key=7), [f"p{i}"], i)
+        members.add_mutation(PrincipleList(mu=10.0, sigma=1.0, key=7), [f"p{i}"], i)
     assert [p.key for p in members.members] == [0, 4, 5] and members.best.key == 0
 
 
 def test_ratings_are_replaced_by_key() -> None:
     members, _ = pool()
-    members.mutated(PrincipleList(), ["a"], 0)
+    members.add_mutation(PrincipleList(), ["a"], 0)
     members.replace([PrincipleList(("a",), 30.0, 2.0, key=1), PrincipleList(("gone",), key=8)])
     assert [(p.key, p.mu) for p in members.members] == [(0, 25.0), (1, 30.0)]
 
@@ -66,7 +66,7 @@ async def test_what_was_validated_is_found_after_a_resume() -> None:
     members, learner = pool()
     archive = Archive()
     await archive.validate(run, made.env, [Candidate(START)])
-    members.mutated(PrincipleList(mu=60.0, sigma=1.0), ["good"], 0)
+    members.add_mutation(PrincipleList(mu=60.0, sigma=1.0), ["good"], 0)
     await members.validate(run, archive, made.env, members.key("d" * 64))
     learner.notes = json.loads(json.dumps(learner.notes))
     again = Archive()
@@ -79,8 +79,8 @@ async def test_what_was_validated_is_found_after_a_resume() -> None:
 async def test_the_program_that_is_almost_surely_best_is_validated_and_not_the_newest() -> None:
     made = small(lambda request: "yes" if "G0: good" in request.messages[0].content else "no", 8)
     members, _ = pool()
-    members.mutated(PrincipleList(mu=30.0, sigma=1.0), ["good"], 0)
-    members.mutated(PrincipleList(mu=31.0, sigma=8.0), ["new"], 1)
+    members.add_mutation(PrincipleList(mu=30.0, sigma=1.0), ["good"], 0)
+    members.add_mutation(PrincipleList(mu=31.0, sigma=8.0), ["new"], 1)
     archive = Archive()
     run = MemoryRun({"task": made.model})
     await members.validate(run, archive, made.env, members.key("d" * 64))

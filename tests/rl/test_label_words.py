@@ -54,7 +54,7 @@ class Spread:
 async def test_a_label_has_the_summed_probability_of_its_words() -> None:
     plain: Environment = word_task(Spread())
     found = LabelWords({"good": ["sun", "day"], "poor": ["moon", "night"]})
-    env = with_label_words(plain, LabelWords.restored(found.save()))
+    env = with_label_words(plain, LabelWords.restore(found.save()))
     probs = await env.label_probs([Prompt.parse("so")], env.train[:2])
     assert probs[0] == pytest.approx(np.array([[4 / 7, 3 / 7]] * 2))
     assert (env.train, env.labels, env.scores) == (plain.train, plain.labels, True)

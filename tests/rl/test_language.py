@@ -244,7 +244,7 @@ async def test_a_form_that_was_copied_is_not_asked_for_again_but_the_plain_text(
     assert ["<INSTRUCTION>...</INSTRUCTION>" in q for q in model.questions] == [True, False] * 2
     assert not any("could not be" in question for question in model.questions)
     model.requests.clear()
-    assert len(await policy.adapted().rewrite(run, REVIEW, ASKED, 2, sample=2)) == 2
+    assert len(await policy.adapt().rewrite(run, REVIEW, ASKED, 2, sample=2)) == 2
     assert len(model.requests) == 2, "the next round asks in plain text first"
 
 
@@ -253,7 +253,7 @@ async def test_a_single_copy_among_good_replies_changes_nothing_in_the_next_roun
     model = Answers(lambda question, sample: COPIES[0] if sample == 1 else good)
     policy = LanguagePolicy()
     await policy.rewrite(MemoryRun({"optimizer": model}), REVIEW, ASKED, 3)
-    assert policy.adapted() == policy
+    assert policy.adapt() == policy
 
 
 async def test_a_request_that_is_copied_as_a_reason_is_no_reason() -> None:
@@ -285,6 +285,6 @@ async def test_a_model_that_never_writes_a_text_of_use_is_asked_no_more(useful: 
     model, policy = Answers(answer), LanguagePolicy()
     run = MemoryRun({"optimizer": model})
     for number in range(12):
-        policy = policy.adapted()
+        policy = policy.adapt()
         await policy.rewrite(run, START, "Improve it.", 2, sample=2 * number)
     assert sum(value["asked"] for _, value in run.logged) == asked

@@ -136,7 +136,7 @@ def test_what_the_world_did_not_pay_is_the_reward_of_the_last_turn() -> None:
 def paid(
     config: MultiTurnTraining, writer: PolicyModel, talks: list[Sample], turns: list[list[float]]
 ) -> list[list[float]]:
-    rewards = Trainer(writer, config).credited([math.fsum(row) for row in turns], turns)
+    rewards = Trainer(writer, config).assign_credit([math.fsum(row) for row in turns], turns)
     return group_advantages(config, [talks], [rewards])
 
 

@@ -52,12 +52,12 @@ def test_a_candidate_with_few_answers_does_not_become_the_incumbent_by_them() ->
     throttled, gap, better = (
         Candidate(Prompt.parse(text), (start.id,), "edit") for text in ("Sort.", "Sort it.", "Sort mail.")
     )
-    archive.measured(run, env, start, rollouts(start, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, None, None]))
-    archive.measured(run, env, throttled, rollouts(throttled, [1.0, 1.0, *[None] * 6]))
+    archive.add_rollouts(run, env, start, rollouts(start, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, None, None]))
+    archive.add_rollouts(run, env, throttled, rollouts(throttled, [1.0, 1.0, *[None] * 6]))
     assert archive.validated[throttled.id] == 1.0 and archive.incumbent == start
-    archive.measured(run, env, gap, rollouts(gap, [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]))
+    archive.add_rollouts(run, env, gap, rollouts(gap, [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]))
     assert archive.validated[gap.id] == 0.5 and archive.incumbent == start  # 2 of the 6 rows that both have
-    archive.measured(run, env, better, rollouts(better, [1.0, 1.0, 1.0, 1.0, None, None, 0.0, 0.0]))
+    archive.add_rollouts(run, env, better, rollouts(better, [1.0, 1.0, 1.0, 1.0, None, None, 0.0, 0.0]))
     assert archive.incumbent == better  # 4 of 6 at its worst, against 3
 
 
@@ -66,6 +66,6 @@ def test_evidence_counts_the_rows_that_were_answered() -> None:
     env = Environment(model, ConstantReward(0.5), (), ())
     run, archive, evidence = MemoryRun({"task": model}), Archive(), Evidence()
     start = Candidate(Prompt.parse("Sort the mail."))
-    archive.measured(run, env, start, rollouts(start, [1.0, *[None] * 9]))
+    archive.add_rollouts(run, env, start, rollouts(start, [1.0, *[None] * 9]))
     evidence.add(start, rollouts(start, [0.0, 0.0, 1.0]))
-    assert evidence.pooled(start.prompt, archive, 10)[0] == 0.5
+    assert evidence.pool_rewards(start.prompt, archive, 10)[0] == 0.5

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from whet.api import aoptimize
-from whet.search.copies import copied
+from whet.search.copies import longest_copy
 from whet.testing.server import serving
 from whet.types import Request
 
@@ -51,8 +51,8 @@ async def test_a_prompt_that_copies_a_row_is_found_out(tmp_path: Path, said: str
 
 
 def test_what_the_start_prompt_says_is_no_copy() -> None:
-    assert copied(f"So: {NOTE}.", [f"{NOTE}!"], "") == NOTE.casefold()
-    assert copied(f"So: {NOTE}.", [f"{NOTE}!"], f"Known: {NOTE}") == ""
+    assert longest_copy(f"So: {NOTE}.", [f"{NOTE}!"], "") == NOTE.casefold()
+    assert longest_copy(f"So: {NOTE}.", [f"{NOTE}!"], f"Known: {NOTE}") == ""
 
 
 def test_a_very_long_text_is_held_against_much_data_in_one_pass() -> None:
@@ -61,8 +61,8 @@ def test_a_very_long_text_is_held_against_much_data_in_one_pass() -> None:
     data, long = " ".join(words[:60_000]), " ".join(words[60_000:])
     piece = data[1000:1100].strip()
     began = time.thread_time()
-    assert copied(f"{long} # {piece} # end", [data], "").strip() == piece
-    assert copied(data, [data], "") == data
+    assert longest_copy(f"{long} # {piece} # end", [data], "").strip() == piece
+    assert longest_copy(data, [data], "") == data
     assert time.thread_time() - began < 20, "a search for each window took minutes"
 
 
@@ -79,4 +79,4 @@ def test_the_piece_is_the_one_that_a_search_letter_by_letter_finds() -> None:
         pieces = [
             text[a:b] for a in range(len(text)) for b in range(a + 32, len(text) + 1) if text[a:b] in other
         ]
-        assert len(copied(text, [other], "")) == max(map(len, pieces), default=0)
+        assert len(longest_copy(text, [other], "")) == max(map(len, pieces), default=0)

@@ -48,14 +48,14 @@ def test_lessons_stand_behind_the_text_one_a_line() -> None:
 def test_an_operation_changes_one_lesson_or_is_counted_as_dropped(
     operation: dict[str, Any], texts: list[str], dropped: int
 ) -> None:
-    result, missed = listed("One apple.", "Two pears.").edited([operation])
+    result, missed = listed("One apple.", "Two pears.").apply_operations([operation])
     assert [one.text for one in result.lessons] == texts
     assert missed == dropped
 
 
 def test_a_deletion_wins_and_keys_are_never_used_again() -> None:
     update = {"op": "update", "id": "L2", "text": "Three."}
-    result, dropped = listed("One.", "Two.").edited([update, {"op": "delete", "id": "L2"}])
+    result, dropped = listed("One.", "Two.").apply_operations([update, {"op": "delete", "id": "L2"}])
     assert [one.key for one in result.lessons] == ["L1"] and dropped == 1
     assert [one.key for one in result.add("Four plums.").lessons] == ["L1", "L3"]
 
@@ -70,7 +70,7 @@ def test_what_there_are_objections_to_is_not_taken_in() -> None:
 
 
 def test_verdicts_are_counted_and_shown_and_a_new_text_begins_anew() -> None:
-    result = listed("One.", "Two.", "Three.").counted(["L1", "[L2]", "L9"], ["L2", "L3"])
+    result = listed("One.", "Two.", "Three.").count_verdicts(["L1", "[L2]", "L9"], ["L2", "L3"])
     assert [(one.helpful, one.harmful) for one in result.lessons] == [(1, 0), (0, 0), (0, 1)]
     assert result.shown.splitlines() == [
         "[L1] One. (helped 1, harmed 0)",

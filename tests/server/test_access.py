@@ -27,11 +27,11 @@ def key(secret: str | None) -> bytes:
 
 
 def test_the_first_token_is_an_admins_and_there_is_no_second_first(access: Access) -> None:
-    assert not access.guarded()
+    assert not access.is_guarded()
     found = access.by_token(key(access.first()))
     assert found is not None and (found.name, found.role, found.app) == ("admin", Role.ADMIN, False)
     assert access.first() is None
-    assert access.guarded()
+    assert access.is_guarded()
 
 
 def test_processes_that_start_together_make_one_first_token(access: Access) -> None:
@@ -120,7 +120,7 @@ def test_the_last_admin_stays(access: Access) -> None:
         access.set_role("admin", Role.EDITOR, by="admin")
     with pytest.raises(UsageError, match="last admin"):
         access.revoke(admin.tokens[0].id, by="admin")
-    assert access.guarded()
+    assert access.is_guarded()
     access.add("second", Role.ADMIN, by="admin")
     access.disable("admin", by="second")
     assert access.users()[0].disabled is not None

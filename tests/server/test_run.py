@@ -197,7 +197,7 @@ def test_a_public_address_needs_a_name_and_somebody_with_a_token(sqlite_url: str
         )
     assert said == []
     with open_live(sqlite_url) as live:
-        assert not Access(live.database).guarded(), "refusing made a token"
+        assert not Access(live.database).is_guarded(), "refusing made a token"
 
 
 def test_there_is_no_way_to_serve_without_authentication() -> None:

@@ -77,9 +77,9 @@ class Prompts:
         self._entries: dict[Key, _Entry] = {}
         self._versions: OrderedDict[tuple[str, int], Content] = OrderedDict()
         self._down_until = 0.0
-        self.forked()
+        self.restart_after_fork()
 
-    def forked(self) -> None:
+    def restart_after_fork(self) -> None:
         """Start anew in a child process: what was fetched is kept, the thread is the parent's."""
         self._lock = threading.Lock()
         self._first: dict[Key, threading.Lock] = {}
@@ -121,11 +121,11 @@ class Prompts:
                 entry = _Entry(ServedPrompt(_NOTHING, key[1], "server"), 0.0)
                 self._fetch(key, entry)
             except WhetError as error:
-                entry = self._bundled(key, fallback, error)
+                entry = self._use_bundled(key, fallback, error)
             self._entries[key] = entry
             return entry
 
-    def _bundled(self, key: Key, fallback: Bundled | None, error: WhetError) -> _Entry:
+    def _use_bundled(self, key: Key, fallback: Bundled | None, error: WhetError) -> _Entry:
         """The bundled copy in place of what could not be fetched."""
         name, label = key
         if isinstance(error, Unavailable):

@@ -174,10 +174,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _forked(self) -> None:
-        self._http.forked()
-        self._prompts.forked()
-        self._sender.forked()
+    def _restart_after_fork(self) -> None:
+        self._http.restart_after_fork()
+        self._prompts.restart_after_fork()
+        self._sender.restart_after_fork()
         _open.add(self)
 
 
@@ -272,7 +272,7 @@ def _close_all() -> None:
 
 def _fork_all() -> None:
     for client in list(_clients):
-        client._forked()
+        client._restart_after_fork()
     _close_in_children()
 
 

@@ -84,7 +84,7 @@ class Http:
         for connection in idle:
             connection.close()
 
-    def forked(self) -> None:
+    def restart_after_fork(self) -> None:
         """Start anew in a child process: connections belong to the parent."""
         self._lock = threading.Lock()
         self._idle = []

@@ -55,9 +55,9 @@ class Sender:
         self._send, self._url, self._spool = send, url, spool
         self._memory, self._pause = memory, pause
         self.tally = DeliveryTally()
-        self.forked()
+        self.restart_after_fork()
 
-    def forked(self) -> None:
+    def restart_after_fork(self) -> None:
         """Start anew in a child process: the rows that wait are the parent's to send."""
         if self._spool is not None:
             self._spool.end(forked=True)

@@ -21,7 +21,7 @@ def repair_surrogates(text: str) -> str:
     return text
 
 
-def shown(value: object, limit: int = 80) -> str:
+def show_value(value: object, limit: int = 80) -> str:
     """A value as a message quotes it: its repr, cut at `limit` characters."""
     try:
         text = repair_surrogates(repr(value))

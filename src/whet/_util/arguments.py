@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from whet._util.storable import LARGEST
 from whet.errors import UsageError, did_you_mean, parameter
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
@@ -176,7 +176,7 @@ def _meant(name: str, known: Collection[str]) -> str:
 def _wrong(hint: Any, value: Any) -> str | None:
     """What is wrong with a value for a type hint; None if nothing is."""
     if not _takes(hint, value):
-        return f"this is {shown(value)}"
+        return f"this is {show_value(value)}"
     for kind in _kinds(hint):
         inner = typing.get_args(kind)
         if (
@@ -186,7 +186,7 @@ def _wrong(hint: Any, value: Any) -> str | None:
         ):
             entry = next((item for item in value if not _takes(inner[0], item)), None)
             if any(not _takes(inner[0], item) for item in value):
-                return f"an entry must be {_words(inner[0])}, and one is {shown(entry)}"
+                return f"an entry must be {_words(inner[0])}, and one is {show_value(entry)}"
     return None
 
 
@@ -225,7 +225,7 @@ def check_path(what: str, value: str | Path | None) -> None:
     if value is None:
         return
     if not isinstance(value, str | Path):
-        raise UsageError(f"{what} must be a text or a path; this is {shown(value)}.")
+        raise UsageError(f"{what} must be a text or a path; this is {show_value(value)}.")
     reason = ""
     if not str(value).strip():
         reason = "it is empty"
@@ -238,7 +238,7 @@ def check_path(what: str, value: str | Path | None) -> None:
     except ValueError:
         reason = "it holds a character that no file name has"
     if reason:
-        raise UsageError(f"{what} must name a file or folder; this is {shown(str(value))}: {reason}.")
+        raise UsageError(f"{what} must name a file or folder; this is {show_value(str(value))}: {reason}.")
 
 
 def unwritable(folder: Path) -> str | None:

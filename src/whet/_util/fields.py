@@ -16,7 +16,7 @@ import msgspec
 
 from whet._util.storable import is_number
 from whet.errors import UsageError, did_you_mean
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 NonNegativeInt: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -143,7 +143,7 @@ def check_bounds(config: Any, what: str = "") -> None:
         least = f"{low:g} or more" if meta.gt is None else f"above {low:g}"
         most = "" if high is None else f" and at most {high:g}"
         finite = "" if usable else "below 2^63 and " if isinstance(value, int) else "finite and "
-        raise UsageError(f"{what}{name} must be {finite}{least}{most}; this is {shown(value)}.")
+        raise UsageError(f"{what}{name} must be {finite}{least}{most}; this is {show_value(value)}.")
 
 
 def bounds_of(cls: type[Any]) -> dict[str, msgspec.Meta]:

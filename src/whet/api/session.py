@@ -31,7 +31,7 @@ from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
 from whet.task import AlphaKeywords, GateKeywords, Task, TaskKeywords, task_of
 from whet.types import Completion, Example, Message, Request, content_hash
-from whet_client.storable import repair_surrogates, shown
+from whet_client.storable import repair_surrogates, show_value
 
 ANSWERS = "answers.jsonl"
 IN_FLIGHT = 64
@@ -216,7 +216,7 @@ class Session:
         low, high = self._range
         if wanted and not (isinstance(reward, int | float) and low <= reward <= high):
             raise UsageError(
-                f"The call {ask.id} needs a reward between {low:g} and {high:g}; this is {shown(reward)}."
+                f"The call {ask.id} needs a reward between {low:g} and {high:g}; this is {show_value(reward)}."
             )
 
     def _settle(self) -> None:
@@ -318,7 +318,7 @@ class _SessionModel(AnswersOnly):
 def _text(value: Any, name: str, remedy: str) -> str:
     """A text that was told, as it can be written. Raises UsageError for anything else."""
     if not isinstance(value, str):
-        raise UsageError(f"{name}= must be a text; this is {shown(value)}. {remedy}.")
+        raise UsageError(f"{name}= must be a text; this is {show_value(value)}. {remedy}.")
     return repair_surrogates(value)
 
 

@@ -28,7 +28,7 @@ from whet.task import (
     start_task,
     starting_prompt,
 )
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datasets:NAME[:split], or example"
 
@@ -184,7 +184,8 @@ def _labels_of(text: str | None) -> list[str] | None:
     labels = _parse_list(text)
     if labels is not None and len(labels) == 1 and labels != [NO_LABELS]:
         raise UsageError(
-            f"--labels names one label, {shown(labels[0])}, and a task has at least two. Separate them by commas: --labels A,B"
+            f"--labels names one label, {show_value(labels[0])}, and a task has at least two. "
+            "Separate them by commas: --labels A,B"
         )
     return labels
 

@@ -16,7 +16,7 @@ from whet.replies import split_thought
 from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
 from whet.rewards.text import targets_of
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
-from whet.search.copies import comparable, copied
+from whet.search.copies import comparable, longest_copy
 from whet.search.from_zero import DEMONSTRATED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
@@ -324,7 +324,7 @@ def copy_warnings(task: Task, best: Prompt) -> list[str]:
         task.train,
     ):  # what is measured on comes before what is learned from
         texts = {example.place: [*example.values.values(), *targets_of(example)] for example in rows}
-        piece = copied(
+        piece = longest_copy(
             best.source, (text for values in texts.values() for text in values), task.prompt.source
         )
         if piece:

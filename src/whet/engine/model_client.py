@@ -21,7 +21,7 @@ from whet.errors import ProviderError, parameter
 from whet.models.language_model import LanguageModel
 from whet.models.prices import Price
 from whet.types import Completion, Request, Usage
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 _log = logging.getLogger("whet.models")
 LONG_WAIT = 5.0
@@ -384,7 +384,7 @@ def usable(completions: Any, address: str) -> list[Completion]:
     if isinstance(completions, list) and completions and all(map(_is_answer, completions)):
         return completions
     raise ProviderError(
-        f"{address}: it returned {shown(completions)}; an answer is a whet.Completion with a text, and with tokens as whole "
+        f"{address}: it returned {show_value(completions)}; an answer is a whet.Completion with a text, and with tokens as whole "
         "numbers of 0 or more."
     )
 

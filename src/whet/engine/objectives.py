@@ -31,8 +31,8 @@ def calibrate(env: Environment, baseline: list[Rollout]) -> tuple[Environment, l
     the environment that knows its weakest case."""
     if not isinstance(env.reward, Objectives):
         return with_weakest(env, baseline), baseline
-    reward = env.reward.calibrated([r for r in baseline if r.error is None] or baseline)
-    return replace(env, reward=reward), [reward.weighed(r) for r in baseline]
+    reward = env.reward.calibrate([r for r in baseline if r.error is None] or baseline)
+    return replace(env, reward=reward), [reward.weigh(r) for r in baseline]
 
 
 def objective_figures(

@@ -17,7 +17,7 @@ from whet.models.callable import ModelChoice
 from whet.run import Budget
 from whet.task import Task
 from whet.task.spec import AGGREGATES
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 RoleModel: TypeAlias = ModelChoice | Mapping[str, Any] | None
 """The model of a role: an address, a model, a function, or a mapping as under `models` in task.yaml."""
@@ -74,14 +74,14 @@ class Options:
             check_path(parameter(name), getattr(self, name))
         if not isinstance(self.seed, int) or not -LARGEST <= self.seed <= LARGEST:
             raise UsageError(
-                f"{parameter('seed')} must be a whole number between -2^63 and 2^63 (64 bits); this is {shown(self.seed)}."
+                f"{parameter('seed')} must be a whole number between -2^63 and 2^63 (64 bits); this is {show_value(self.seed)}."
             )
         for name in ("processes", "concurrency"):
             if (value := getattr(self, name)) is not None and not (is_number(value) and value >= 1):
-                raise UsageError(f"{parameter(name)} must be 1 or more; this is {shown(value)}.")
+                raise UsageError(f"{parameter(name)} must be 1 or more; this is {show_value(value)}.")
         if self.max_wait is not None and not (is_number(self.max_wait) and self.max_wait > 0):
             raise UsageError(
-                f"{parameter('max_wait')} must be seconds above 0; this is {shown(self.max_wait)}."
+                f"{parameter('max_wait')} must be seconds above 0; this is {show_value(self.max_wait)}."
             )
         if not isinstance(self.budget, Budget):
             raise UsageError(
@@ -92,10 +92,10 @@ class Options:
             if limit is None or (is_number(limit) and limit > 0 and not (whole and limit % 1)):
                 continue
             what = "above 0, a whole number below 2^63" if whole else "above 0 and finite"
-            raise UsageError(f"{parameter(f'budget.{name}')} must be {what}; this is {shown(limit)}.")
+            raise UsageError(f"{parameter(f'budget.{name}')} must be {what}; this is {show_value(limit)}.")
         if self.aggregate is not None and self.aggregate not in AGGREGATES:
             raise UsageError(
-                f"{parameter('aggregate')} is one of {', '.join(AGGREGATES)}; this is {shown(self.aggregate)}."
+                f"{parameter('aggregate')} is one of {', '.join(AGGREGATES)}; this is {show_value(self.aggregate)}."
             )
         if self.task_lms is not None and self.lm is not None:
             raise UsageError(

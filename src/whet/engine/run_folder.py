@@ -45,7 +45,7 @@ from whet.run import Budget
 from whet.search.archive import INCUMBENTS
 from whet.task import Task
 from whet.task.spec import ALPHA
-from whet_client.storable import shown
+from whet_client.storable import show_value
 from whet_client.version import __version__
 
 LOST = "lost"
@@ -267,7 +267,7 @@ def differing_entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
 def _describe_change(name: str, old: Any, new: Any) -> str:
     """An entry of a header before and after; of two mappings what differs in them."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        before, after = ("none" if value is None else shown(value, 200) for value in (old, new))
+        before, after = ("none" if value is None else show_value(value, 200) for value in (old, new))
         return f"{name}: {before} -> {after}"
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return ", ".join(_describe_change(f"{name}.{key}", old.get(key), new.get(key)) for key in keys)

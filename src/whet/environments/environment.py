@@ -208,7 +208,7 @@ class Environment:
         rollout = await self._grade_completion(run, prompt, example, completion, sample)
         if isinstance(self.reward, Objectives):
             tokens = self.model.count_tokens(prompt.text)
-            rollout = self.reward.measured(rollout, completion.seconds, tokens)
+            rollout = self.reward.measure(rollout, completion.seconds, tokens)
         return tell_watcher(rollout)
 
     async def _grade_completion(

@@ -43,7 +43,7 @@ from whet.prompt.instructions import Instruction, Ledger, fold_events, reason_to
 from whet.prompt.ledger import Change, changes, render_instructions, write_ledger
 from whet.run import Run
 from whet.types import content_hash
-from whet_client.storable import repair_surrogates, shown
+from whet_client.storable import repair_surrogates, show_value
 
 MOST_CALLS = 20
 HAND = "hand"
@@ -310,7 +310,7 @@ def _write_instruction(write: Write, group: Group) -> str:
     text = write(group.as_json())
     if not isinstance(text, str):
         raise UsageError(
-            f"{parameter('write')} must return a text, empty for no instruction; this is {shown(text)}."
+            f"{parameter('write')} must return a text, empty for no instruction; this is {show_value(text)}."
         )
     text = without_list_mark(repair_surrogates(text).strip())
     reason = reason_to_refuse(text) if text else None

@@ -21,7 +21,7 @@ from whet.errors import UsageError
 from whet.task.delimited import MISSING, read_delimited
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, is_missing, read_rows
 from whet.types import content_hash
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 LONGEST = 8000
 MOST_ROWS = 100_000
@@ -309,7 +309,7 @@ def _text(value: Any, name: str, where: str) -> str | None:
     if isinstance(value, bool) or (
         isinstance(value, int | float) and name in ("comment", "explanation", "corrected")
     ):
-        raise UsageError(f"{where}: {name} must be a text; this is {shown(value)}. Put it in quotes.")
+        raise UsageError(f"{where}: {name} must be a text; this is {show_value(value)}. Put it in quotes.")
     if isinstance(value, list):
         parts = [part.get("text", part.get("content")) for part in value if isinstance(part, Mapping)]
         if parts and all(isinstance(part, str) for part in parts):
@@ -319,7 +319,7 @@ def _text(value: Any, name: str, where: str) -> str | None:
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
-        raise UsageError(f"{where}: {name} must be a text; this is {shown(value)}.") from None
+        raise UsageError(f"{where}: {name} must be a text; this is {show_value(value)}.") from None
 
 
 def _rating(value: Any, where: str) -> float | None:
@@ -345,11 +345,13 @@ def _rating(value: Any, where: str) -> float | None:
         unread = re.search(r"\d", value) is not None and re.search(r"[^\W\d_]", value) is None
         if match or unread or value.strip().lstrip("+-").casefold() in _INFINITE:
             raise UsageError(
-                f"{where}: the rating {shown(value, 40)} is no plain number. Write one such as 0.5 or 4: with a point, without "
-                "a percent sign, finite."
+                f"{where}: the rating {show_value(value, 40)} is no plain number. Write one such as 0.5 or 4: with a point, "
+                "without a percent sign, finite."
             )
         return None
-    raise UsageError(f"{where}: the rating must be a number or a word such as Good; this is {shown(value)}.")
+    raise UsageError(
+        f"{where}: the rating must be a number or a word such as Good; this is {show_value(value)}."
+    )
 
 
 def _best_of(value: Any) -> float | None:

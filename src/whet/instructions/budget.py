@@ -62,7 +62,7 @@ class LearningBudget:
             return 0
         size = self.batch
         if self.rollouts is not None:
-            size = min(self.rollouts, max(self._wanted(self.rollouts, asks), LEAST))
+            size = min(self.rollouts, max(self._batch_size(self.rollouts, asks), LEAST))
             settled = self.affords and not (self.new or self.trial)
             if self.rollouts - size < (_JOINED * self.batch if settled else LEAST):
                 size = self.rollouts
@@ -84,7 +84,7 @@ class LearningBudget:
         """Optimizer calls that are left."""
         return None if self.asks is None else max(0, self.asks - spent)
 
-    def _wanted(self, rollouts: int, asks: int | None) -> int:
+    def _batch_size(self, rollouts: int, asks: int | None) -> int:
         if self.round == 0:
             return min(self.batch, math.ceil(_FIRST * rollouts))
         if self.drafting:
@@ -117,7 +117,7 @@ class LearningBudget:
         share = math.ceil(left * (0.7 if self.round == 1 else 0.5))
         return max(1, min(share, left - later, _TRIAL_CALLS if self.trial else share))
 
-    def learned(self, judged: CritiqueBatch, new: int) -> None:
+    def note_round(self, judged: CritiqueBatch, new: int) -> None:
         """What a round brought."""
         self.per_answer = len(judged.critiques) / max(1, len(judged.rewards))
         self.new = new

@@ -43,7 +43,7 @@ class Contradictions:
         for one, other in pairs:
             self.pairs[(other, one) if (other, one) in self.pairs else (one, other)] += 1
 
-    def merged(self, keep: str, others: Collection[str]) -> None:
+    def merge(self, keep: str, others: Collection[str]) -> None:
         """What contradicts one of the others contradicts the instruction that they became part of."""
         pairs, self.pairs = self.pairs, Counter()
         for pair in pairs.elements():
@@ -61,7 +61,7 @@ class Contradictions:
         untried = math.inf if self.ending else 0.0
         return self._objections(old.id) > self.rivals.get(old.id, untried)
 
-    def replaced(self, event: Resolve) -> None:
+    def note_resolution(self, event: Resolve) -> None:
         """Remember how many objected to what leaves; its contrary that is back stays."""
         back = event.drop in self.rivals
         self.rivals[event.keep] = math.inf if back else self._objections(event.drop)
@@ -90,7 +90,7 @@ class Contradictions:
             if old and stands and self.replaces(one, old):
                 events.append(Resolve(keep=one.violates, drop=old.id, reason=CONTRARY, at=at))
                 ledger = apply_event(ledger, events[-1])
-                self.replaced(events[-1])
+                self.note_resolution(events[-1])
         return events
 
     def settle(self, run: Run, ledger: Ledger, at: str, *, final: bool) -> tuple[list[Resolve], list[str]]:
@@ -106,7 +106,7 @@ class Contradictions:
             if any(event.drop in pair for event in events):
                 continue
             own, both = of_models(ledger), [r for r in self.effects.rounds if set(pair) <= r.shown.keys()]
-            hits = dict(zip(pair, self.effects.wanted(pair), strict=True))
+            hits = dict(zip(pair, self.effects.count_violations(pair), strict=True))
             wanted = {key: hits[key] if key in own else math.inf for key in pair}
             weak, strong = sorted(reversed(pair), key=lambda key: wanted[key])
             clash = any(r.violated.get(key) for r in both for key in pair)

@@ -14,7 +14,7 @@ from whet.instructions.neighbours import comparable
 from whet.instructions.questions import LONGEST_SHOWN, Critique
 from whet.rewards.choose import find_labels
 from whet.rewards.text import targets_of
-from whet.search.minibatch import answered, show_rollout
+from whet.search.minibatch import answered_rollouts, show_rollout
 from whet.types import Example, Rollout, TraceStep
 
 COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
@@ -107,7 +107,7 @@ def collect_critiques(
     """
     rows = {example.id: example for example in examples}
     targets = [targets_of(example)[0].strip() for example in examples if example.target is not None]
-    valid, labels = answered(rollouts), tuple(find_labels(targets))
+    valid, labels = answered_rollouts(rollouts), tuple(find_labels(targets))
     by_text = {(c.text, c.prompt): (c, list[int]()) for c in people}
     for number, rollout in enumerate(valid):
         example = rows[rollout.example_id]

@@ -47,13 +47,13 @@ class Effects:
             self.since.setdefault(key, len(self.rounds))
         self.rounds.append(one)
 
-    def demanded(self, key: str, answers: int) -> None:
+    def note_demand(self, key: str, answers: int) -> None:
         """The instruction was added because this many answers of the last round violate it."""
         last = self.rounds[-1]
         self.rounds[-1] = replace(last, violated={**last.violated, key: answers})
         self.since[key] = len(self.rounds) - 1
 
-    def merged(self, keep: str, others: Collection[str]) -> None:
+    def merge(self, keep: str, others: Collection[str]) -> None:
         """What violated one of the others counts for the instruction that they became part of."""
         for n, one in enumerate(self.rounds):
             hits = sum(one.violated.get(key, 0) for key in (keep, *others))
@@ -61,7 +61,7 @@ class Effects:
                 self.rounds[n] = replace(one, violated={**one.violated, keep: min(one.answers, hits)})
         self.since[keep] = min(self.since[key] for key in (keep, *others) if key in self.since)
 
-    def wanted(self, pair: tuple[str, str]) -> tuple[int, int]:
+    def count_violations(self, pair: tuple[str, str]) -> tuple[int, int]:
         """How many answers violated each of two instructions that contradict each other, over the roll-outs that treated both
         alike: both stood, or neither did."""
         alike = [r for r in self.rounds if (pair[0] in r.shown) == (pair[1] in r.shown)]
@@ -140,7 +140,7 @@ class Effects:
                 failing.append((-hits / n, key))
         return [key for _, key in sorted(failing)]
 
-    def measured(self, standing: Mapping[str, str], at: str = "") -> list[Measure]:
+    def measure(self, standing: Mapping[str, str], at: str = "") -> list[Measure]:
         """The effect of each instruction that was seen without and with it: the fall of its rate with a 95% interval
         (Newcombe 1998, method 10)."""
         events = []

@@ -118,7 +118,7 @@ class InstructionManager:
         texts = (self.description, surroundings(self.start, self.region, unmanaged=False), *fixed)
         return "\n".join(text.strip() for text in texts if text.strip())
 
-    def known(self) -> list[Known]:
+    def list_known(self) -> list[Known]:
         """What the reader is shown as standing: the lines that may give way, and the instructions."""
         instructions = (replace(k, in_force=k.id not in self.left_out) for k in known_of(self.ledger))
         return [*lines_of(self.ledger)[0], *instructions]
@@ -164,7 +164,7 @@ class InstructionManager:
         the same time. A roll-out that did without instructions is measured and teaches nothing else.
         """
         trial = bool(self.left_out) and not self.drafts.waiting
-        judged, self.contradictions.ending = self._shown(run, judged, most, at, trial), last
+        judged, self.contradictions.ending = self._choose_critiques(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
         reading, compared, texts = await self._ask(run, judged, most)
@@ -198,7 +198,7 @@ class InstructionManager:
         )  # fmt: skip
         return changed + len(expired)
 
-    def _shown(
+    def _choose_critiques(
         self, run: Run, judged: CritiqueBatch, most: int | None, at: str, trial: bool
     ) -> CritiqueBatch:
         """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold, and, but
@@ -222,7 +222,7 @@ class InstructionManager:
     ) -> tuple[Reading, Comparison, dict[str, str] | None]:
         """What the model reads, which of the newest instructions are doubles, and other texts for what is still violated, where
         there is any."""
-        known, failing = self.known(), self._failing()
+        known, failing = self.list_known(), self._failing()
         self.lines = {k.id: k.text for k in known if not k.managed}
         hindered = _find_hindered(failing) if most is None or most > 1 else set()
         due = bool(hindered) or (self.settled and self._uncompared and most != 1)
@@ -335,9 +335,9 @@ class InstructionManager:
         for event in events:
             old = self.ledger[event.id].text
             self.tried[event.id] += [event.text] if event.text != old else []
-            self.effects.merged(event.id, event.others)
-            self.contradictions.merged(event.id, event.others)
-            self.rechecks.merged(event.id, event.others)
+            self.effects.merge(event.id, event.others)
+            self.contradictions.merge(event.id, event.others)
+            self.rechecks.merge(event.id, event.others)
             self._record(event)
         self._give_way(run, self._contrary_lines(run, compared), at)
         self.contradictions.add(compared.contradictions)
@@ -424,7 +424,7 @@ class InstructionManager:
         events = as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)
         self._record(*events)
         for event in (event for event in events if isinstance(event, Resolve)):
-            self.contradictions.replaced(event)
+            self.contradictions.note_resolution(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
         if reading.drafted and self.measures:
             self.left_out = self.drafts.add(self.newest)
@@ -435,7 +435,7 @@ class InstructionManager:
         for key in self.newest:
             text = self.ledger[key].text
             answers = len(judged.answer_indices(places_of[text]))
-            self.effects.demanded(key, answers)
+            self.effects.note_demand(key, answers)
             self.tried[key] = [text]
             rows = dict.fromkeys(judged.critiques[place].example for place in places_of[text])
             self.origins[key] = tuple(filter(None, rows))[:EVIDENCE]
@@ -528,12 +528,12 @@ class InstructionManager:
         if (shown := [*self.unread, *again]) and left > joins and self.manages is not False:
             rest = CritiqueBatch(tuple(shown), ((),) * len(shown), ())
             reading = await read_critiques(
-                run, rest.critiques, self.known(), self.around, most=1, embed=self.embed
+                run, rest.critiques, self.list_known(), self.around, most=1, embed=self.embed
             )
             left -= reading.calls
             self._drop_misread(rest, reading, at)
             self._add(run, rest, reading, at)
-        known = self.known()
+        known = self.list_known()
         self.lines = {k.id: k.text for k in known if not k.managed}
         fresh = [one for one in known if one.managed and (one.id in self.fresh or not self.closed)]
         if self.consolidates and fresh:
@@ -545,7 +545,7 @@ class InstructionManager:
             best = self.effects.least_violated(one.id, one.text, self.tried[one.id])
             if best != one.text:
                 self._put(one.id, best, "did better", at)
-        self._record(*self.effects.measured(self.standing(), at))
+        self._record(*self.effects.measure(self.standing(), at))
         self._fit(run, at)
 
 

@@ -94,7 +94,7 @@ async def _again(
     """The reading with what a second look at the critiques that nobody mentioned gives."""
     again = [critiques[n] for n in places]
     second = await read_critiques(run, again, known, around, most=most, manages=first.manages)
-    second = second.placed(places)
+    second = second.renumber(places)
     requirements = (*first.requirements, *second.requirements)
     dismissed = {**first.dismissed, **second.dismissed}
     left = {*first.unread} - {*places}

@@ -83,7 +83,7 @@ class Reading:
     unreadable: tuple[int, ...] = ()
     usable: bool = True
 
-    def placed(self, places: Sequence[int]) -> Reading:
+    def renumber(self, places: Sequence[int]) -> Reading:
         """The same with critiques by their places in another list."""
         own = (replace(r, critiques=tuple(places[n] for n in r.critiques)) for r in self.requirements)
         dismissed = {places[n]: why for n, why in self.dismissed.items()}
@@ -122,7 +122,7 @@ async def read_critiques(
         text = plain_question(shown, known, around) if plain else question(shown, known, around, counts)
         answer = await _ask(branch, text, shown, known, plain, sample)
         copied.append(answer.manages is False)
-        return answer.placed(pack) if answer.usable else None
+        return answer.renumber(pack) if answer.usable else None
 
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
     answers = await run.map(partial(ask, plain, 0), packs[:first])
@@ -319,12 +319,12 @@ async def _restate(
     texts = restated_texts(await ask_model(run, "restate", asks, TEXTS), len(copies))
     new = {copies[n]: text for n, text in texts.items()}
 
-    def reworded(one: Requirement) -> Requirement:
+    def reword(one: Requirement) -> Requirement:
         confirmed = new[one].confirmed and comparable(new[one].text) == comparable(one.text)
         one = replace(one, text=new[one].text, confirmed=confirmed)
         return _mark_repetition(one, [c.text for c in critiques])
 
-    return [reworded(r) if r in new else r for r in requirements]
+    return [reword(r) if r in new else r for r in requirements]
 
 
 TEXTS = closed_object(texts=array(closed_object(number={"type": "integer"}, text={"type": "string"})))

@@ -73,7 +73,7 @@ class Rechecks:
                 leaving.append(key)
         return leaving
 
-    def merged(self, kept: str, others: Collection[str]) -> None:
+    def merge(self, kept: str, others: Collection[str]) -> None:
         """Forget what is asked of instructions that became one: a critique of one may be said to demand the other."""
         joined = {kept, *others}
         self.quotes = {text: key for text, key in self.quotes.items() if key not in joined}

@@ -96,7 +96,7 @@ class RegionManagers:
     ) -> int:
         """Learn from a roll-out: assign the critiques, then one step of each region. Returns how many instructions changed."""
         before = self.calls
-        regions = await self._assigned(run, judged, most)
+        regions = await self._assign_regions(run, judged, most)
         run.log("assigned", {"at": at, **Counter(regions)})
         places = {name: [n for n, r in enumerate(regions) if r == name] for name in self.managers}
         left = None if most is None else max(0, most - (self.calls - before))
@@ -124,9 +124,9 @@ class RegionManagers:
 
         await run.map(one, list(zip(self.managers.values(), shares, strict=True)))
 
-    async def _assigned(self, run: Run, judged: CritiqueBatch, most: int | None) -> list[str]:
+    async def _assign_regions(self, run: Run, judged: CritiqueBatch, most: int | None) -> list[str]:
         """The region of each critique."""
-        regions = [self._addressed(critique.prompt) for critique in judged.critiques]
+        regions = [self._first_region(critique.prompt) for critique in judged.critiques]
         open_places = [n for n, region in enumerate(regions) if region is None]
         packs = (
             make_packs(open_places, SIZE, None if most is None else max(1, most // _SHARE))
@@ -138,14 +138,14 @@ class RegionManagers:
         named = {place: region for answer in answers for place, region in answer.items()}
         return [r or named.get(n) or self._last_called(judged, n) for n, r in enumerate(regions)]
 
-    def _addressed(self, prompt: str) -> str | None:
+    def _first_region(self, prompt: str) -> str | None:
         """The first region of a prompt."""
         own = (name for name in self.managers if prompt and prompt_of_region(self.start, name) == prompt)
         return next(own, None)
 
     def _last_called(self, judged: CritiqueBatch, place: int) -> str:
         steps = judged.traces[judged.answers[place][0]] if judged.traces and judged.answers[place] else ()
-        called = (self._addressed(step.prompt) for step in reversed(steps) if step.role != "tool")
+        called = (self._first_region(step.prompt) for step in reversed(steps) if step.role != "tool")
         return next((region for region in called if region is not None), list(self.managers)[-1])
 
 

@@ -91,7 +91,7 @@ class Whet:
             lm=_role(module.lm() if self.lm is None else self.lm),
             **{name: _role(value) for name, value in self.options.items()},
         )
-        return module.compiled(result)
+        return module.compile_student(result)
 
 
 class _StudentRows:
@@ -186,7 +186,7 @@ class _StudentModule:
             predictor.signature = predictor.signature.with_instructions(texts[self.names[own]])
         return module
 
-    def compiled(self, result: RunResult) -> Any:
+    def compile_student(self, result: RunResult) -> Any:
         """The student as the run leaves it."""
         promoted = result.status != "planned" and result.promoted
         parts = result.best.prompt.parts if promoted else {}

@@ -184,12 +184,12 @@ class _EnvironmentLoop:
         """One episode, its calls answered by `lm`. Raises what ended a call, and RuntimeError for an episode that failed."""
         model, traces = _EpisodeModel(lm, task.data.system_prompt), []
 
-        def minted(trace: Any) -> None:
+        def note_trace(trace: Any) -> None:
             traces.append(trace.id)
             self.asking[trace.id] = model
 
         try:
-            episode = await self.env.run_episode(task, self.context, on_trace=minted)
+            episode = await self.env.run_episode(task, self.context, on_trace=note_trace)
         finally:
             for name in traces:
                 self.asking.pop(name, None)

@@ -41,7 +41,7 @@ from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
-from whet.search.demonstrations import Demonstration, refused
+from whet.search.demonstrations import Demonstration, demonstration_filter
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, mistakes, show_example, show_rollout
@@ -90,7 +90,7 @@ async def abo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
     procedure, best, rollouts = Procedure(), env.reward.low - 1, list[Rollout]()
     train = minibatch(run.rng, env.train, plan.examples, balanced=True)
     for number in range(plan.rounds):
-        writer = replace(writer, policy=policy.adapted())
+        writer = replace(writer, policy=policy.adapt())
         if not procedure.steps:
             new = await writer.begin(run, number)
         elif mistakes(rollouts, env.reward.high):
@@ -127,7 +127,7 @@ class Procedure:
         text = f"{base.rstrip()}\n\n{FOLLOW}\n{self.listed}{demo}\n".lstrip()
         return replace_region(start, text) if self.steps else None
 
-    def changed(self, number: int, kind: str, text: str) -> Procedure:
+    def change(self, number: int, kind: str, text: str) -> Procedure:
         """The steps with step `number` (from 1) written anew; one that was missing stands behind it, or first."""
         at = number if kind == MISSING else number - 1
         kept = self.steps[at:] if kind == MISSING else self.steps[number:]
@@ -152,7 +152,7 @@ class StepWriter:
         question = "\n\n".join([self.about(), EXAMPLES, *examples, STEPS])
         texts = await self.policy.write(run, question, "STEP", sample=number, many=True)
         steps = [line for text in texts if (line := " ".join(text.split())) and not self.objects(line)]
-        return await self.demonstrated(run, Procedure(tuple(steps)), number)
+        return await self.demonstrate(run, Procedure(tuple(steps)), number)
 
     async def refine(
         self, run: Run, old: Procedure, train: Sequence[Example], rollouts: Sequence[Rollout], number: int
@@ -175,9 +175,9 @@ class StepWriter:
         question = "\n\n".join([head, WRONG, *broken, named, REWRITE])
         texts = await self.policy.write(run, question, "STEP", sample=number)
         lines = [line for text in texts if (line := " ".join(text.split())) and not self.objects(line)]
-        return await self.demonstrated(run, old.changed(step, kind, lines[0]), number) if lines else old
+        return await self.demonstrate(run, old.change(step, kind, lines[0]), number) if lines else old
 
-    async def demonstrated(self, run: Run, procedure: Procedure, number: int) -> Procedure:
+    async def demonstrate(self, run: Run, procedure: Procedure, number: int) -> Procedure:
         """The steps with a demonstration that carries them out on a training row; without one where none can be shown."""
         wanted = [row for row in self.env.train if row.target is not None]
         if not self.config.demo or not procedure.steps or not wanted:
@@ -188,7 +188,7 @@ class StepWriter:
         )
         for text in await self.policy.write(run, question, "DEMONSTRATION", sample=number):
             demo = Demonstration(row.id, row.user_text, text)
-            if not refused(self.env, self.start)(demo) and not secrets(demo.text):
+            if not demonstration_filter(self.env, self.start)(demo) and not secrets(demo.text):
                 return replace(procedure, demo=demo.text)
         return replace(procedure, demo="")
 

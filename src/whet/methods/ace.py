@@ -46,7 +46,7 @@ from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.lessons import LessonList, begin_lessons
-from whet.search.minibatch import answered, infinite_batches, next_rows, show_rollout
+from whet.search.minibatch import answered_rollouts, infinite_batches, next_rows, show_rollout
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -97,12 +97,12 @@ async def ace(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
         archive.add(run, current)
         await validate_leader(run, plan, archive, archive.top(1)[0])
         if step < plan.rounds:
-            policy = policy.adapted()
+            policy = policy.adapt()
             groups = shared_out(rollouts, env.reward.high, config.shown, number_of_reflections(plan, config))
             replies = await reflect(run, env, policy, playbook, batch, groups, step)
             insights = [insight for reply in replies for insight in reply.insights]
             for reply in replies:
-                playbook = playbook.counted(reply.helped, reply.harmed)
+                playbook = playbook.count_verdicts(reply.helped, reply.harmed)
             if config.removal:
                 playbook = playbook.without([one.key for one in playbook.lessons if one.harms])
             playbook = await curate(run, env, policy, playbook, insights, config.merge, step)
@@ -123,7 +123,7 @@ def number_of_reflections(plan: SearchPlan, config: Config) -> int:
 def shared_out(rollouts: Sequence[Rollout], high: float, shown: int, groups: int) -> list[list[Rollout]]:
     """Groups of answers for the reflections: one right answer for three wrong ones, each answer in one group; none without a
     wrong one."""
-    known = answered(rollouts)
+    known = answered_rollouts(rollouts)
     wrong, right = [r for r in known if r.reward < high], [r for r in known if r.reward >= high]
     good = min(len(right), groups * max(1, shown // 4))
     mixed = [wrong[: groups * shown - good][i::groups] + right[:good][i::groups] for i in range(groups)]
@@ -197,7 +197,7 @@ async def curate(
         return new if new.lessons else playbook
     texts = await policy.write(run, f"{question}\n\n{CURATE}", "LESSON", sample=step, many=True)
     additions = [{"op": "add", "text": text} for text in texts]
-    playbook, dropped = playbook.edited(additions)
+    playbook, dropped = playbook.apply_operations(additions)
     run.log("operations", {"proposed": len(additions), "dropped": dropped, "lessons": len(playbook.lessons)})
     return playbook
 

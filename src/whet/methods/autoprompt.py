@@ -143,7 +143,7 @@ def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Lab
     """The environment in which the words that were found stand for the labels."""
     from whet.rl.label_words import LabelWords
 
-    return _with_label_words(env, LabelWords.restored(blob))
+    return _with_label_words(env, LabelWords.restore(blob))
 
 
 def _with_label_words(env: Environment, label_words: LabelWords) -> LabelWordsEnvironment:
@@ -196,7 +196,7 @@ async def _worths(
         return [s.parts["accuracy"] + s.parts["likelihood"] for s in scores], scores
 
     async def compute() -> JSON:
-        rows = [wanted(env, example) for example in batch]
+        rows = [competing_answers(env, example) for example in batch]
         answers = [[row.choices[row.right]] for row in rows]
         table = await env.model.score(prompts, [row.values for row in rows], answers)
         means: JSON = table.logprobs[:, :, 0].mean(axis=1).tolist()
@@ -207,7 +207,7 @@ async def _worths(
     return [float(mean) for mean in means], [None] * len(prompts)
 
 
-def wanted(env: Environment, example: Example) -> Wanted:
+def competing_answers(env: Environment, example: Example) -> Wanted:
     """An example with the answers that compete: the labels' words, or its target alone."""
     if example.target is None:
         raise UsageError(f"{example.place} has no target, and a gradient needs one.")
@@ -244,7 +244,9 @@ class _Query:
 async def _flips(run: Run, env: Environment, model: WordGradients, allowed: Any, query: _Query) -> list[str]:
     async def compute() -> JSON:
         placed = MarkedPrompt(_prompt(query.start, query.words), _prompt(query.start, [MARK]), query.words)
-        slope = model.gradient(placed, [wanted(env, example) for example in query.batch]).words[query.place]
+        slope = model.gradient(placed, [competing_answers(env, example) for example in query.batch]).words[
+            query.place
+        ]
         gains = -(model.embeddings[allowed] @ slope)
         order = allowed[np.argsort(-gains, kind="stable")[: query.k + 1]]
         return [model.words[w] for w in order if model.words[w] != query.words[query.place]][: query.k]

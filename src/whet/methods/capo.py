@@ -140,7 +140,7 @@ async def capo(
         if not track.affords(config.crossovers if step else 1):
             break
         if step:
-            operator = replace(operator, policy=policy.adapted(), sample=2 * step * config.crossovers)
+            operator = replace(operator, policy=policy.adapt(), sample=2 * step * config.crossovers)
             population += await operator.children(run, population)
         known = {one.prompt.id: one for one in reversed(population)}
         racers = [Racer(o.prompt, penalty(env, o.prompt, longest, config.gamma)) for o in known.values()]
@@ -233,9 +233,9 @@ class Operator:
         """Instruction and demonstrations of two parents crossed, then mutated; None where the prompt refuses them."""
         place, (first, second) = job
         region = self.region(run)
-        texts = [self.tagged(one.instruction, region) for one in (first, second)]
+        texts = [self.tag_region(one.instruction, region) for one in (first, second)]
         joined = await self.write(run, texts, CROSS, 2 * place, first.instruction, region)
-        text = await self.write(run, [self.tagged(joined, region)], REWORD, 2 * place + 1, joined, region)
+        text = await self.write(run, [self.tag_region(joined, region)], REWORD, 2 * place + 1, joined, region)
         demos = cross_demonstrations(run.rng, first.demos, second.demos)
         demos = mutate_demonstrations(run.rng, demos, self.pool, self.config.shots)
         return self.combination(text, demos, (first.prompt.id, second.prompt.id), "crossover")
@@ -252,7 +252,7 @@ class Operator:
         regions = instruction_regions(self.start)
         return run.rng.choice(regions) if regions else None
 
-    def tagged(self, instruction: Prompt, region: str | None) -> str:
+    def tag_region(self, instruction: Prompt, region: str | None) -> str:
         """The text of a region as a request shows it."""
         return in_tags(text_in(self.start.focused(region), instruction) if region else "")
 

@@ -231,23 +231,23 @@ class Hinted(Environment):
         self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
     ) -> list[Rollout]:
         """One rollout per example, in order; all hints are written in one batch."""
-        return await self._plain.evaluate(run, prompt, await self._hinted(run, examples, sample), sample)
+        return await self._plain.evaluate(run, prompt, await self._add_hints(run, examples, sample), sample)
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
         """Mean reward of each prompt over the hinted examples."""
-        return await self._plain.score(run, prompts, await self._hinted(run, examples, 0))
+        return await self._plain.score(run, prompts, await self._add_hints(run, examples, 0))
 
     async def rollouts(
         self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
     ) -> list[Rollout]:
         """One rollout for each pair of prompt and hinted example."""
-        examples = await self._hinted(run, [example for _, example in pairs], sample)
+        examples = await self._add_hints(run, [example for _, example in pairs], sample)
         plain = [(prompt, example) for (prompt, _), example in zip(pairs, examples, strict=True)]
         return await self._plain.rollouts(run, plain, sample)
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Answer one hinted example and grade the answer."""
-        (one,) = await self._hinted(run, [example], sample)
+        (one,) = await self._add_hints(run, [example], sample)
         return await self._plain.rollout(run, prompt, one, sample)
 
     async def texts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[str]:
@@ -262,7 +262,7 @@ class Hinted(Environment):
         """The same task without hints."""
         return as_environment_type(self, Environment)
 
-    async def _hinted(self, run: Run, examples: Sequence[Example], sample: int) -> list[Example]:
+    async def _add_hints(self, run: Run, examples: Sequence[Example], sample: int) -> list[Example]:
         if self.adviser is None:
             return list(examples)
         hints = await self.adviser.act(run, [ActorObservation.first(question(e)) for e in examples], sample)

@@ -164,13 +164,13 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
                 query, winners = crossover_question(programs, best, groups, problems, high - low)
                 written = await operate(run, trainer, config, query)
                 parents = [after[i] for i in winners] or [after[best]]
-                pool.crossed(
+                pool.add_crossover(
                     parents, apply_operations(programs[best].principles, written, config.principles), number
                 )
             own = played[best].rollouts
             query = mutation_question(programs[best], own, problems, high, contrast=config.explain)
             written = await operate(run, trainer, config, query)
-            pool.mutated(
+            pool.add_mutation(
                 after[best], apply_operations(programs[best].principles, written, config.principles), number
             )
         run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
@@ -231,11 +231,11 @@ class Pool(ValidatedNotes):
         new = {program.key: program for program in programs}
         self._store([new.get(p.key, p) for p in self.members])
 
-    def mutated(self, parent: PrincipleList, principles: Sequence[str], step: int) -> None:
+    def add_mutation(self, parent: PrincipleList, principles: Sequence[str], step: int) -> None:
         """Add a child of one program, unless it says the same as a program that is there."""
         self._add(principles, mutated_rating(parent), step, (parent.key,))
 
-    def crossed(self, parents: Sequence[PrincipleList], principles: Sequence[str], step: int) -> None:
+    def add_crossover(self, parents: Sequence[PrincipleList], principles: Sequence[str], step: int) -> None:
         """Add a child of several programs, unless it says the same as a program that is there."""
         self._add(principles, crossed_rating(parents), step, tuple(p.key for p in parents))
 
@@ -374,7 +374,7 @@ async def answers(
         whole = [rollout.reward for rollout in graded]
         turns = [rewards_by_turn(one, reward) for one, reward in zip(played, whole, strict=True)]
         samples = samples_of(played)
-        paid = trainer.credited(whole, turns)
+        paid = trainer.assign_credit(whole, turns)
         results.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
     return results
 

@@ -109,7 +109,7 @@ async def evoprompt(
     population += await grade_new(run, env, archive, [one for one in written if one], rows)
     population = fittest(population, max(1, plan.width))
     for step in range(1, plan.rounds):
-        operator = _Operator(env, policy.adapted(), start, config, step * plan.width)
+        operator = _Operator(env, policy.adapt(), start, config, step * plan.width)
         written = await operator.breed(run, population, plan.width)
         children = await grade_new(run, env, archive, [one for one in written if one], rows)
         if config.algorithm == "de":
@@ -161,20 +161,22 @@ class _Operator:
         shown = [f"Instruction {name}:\n{in_tags(text)}" for name, text in zip("ABCD", texts, strict=False)]
         request = CROSS if self.config.algorithm == "ga" else DIFFER
         made = tuple(dict.fromkeys(prompt.id for prompt in team)), self.config.algorithm
-        return await self._written(run, shown, request, place, texts[-1], made)
+        return await self._write_child(run, shown, request, place, texts[-1], made)
 
     async def first(self, run: Run, place: int) -> Individual[None] | None:
         """A prompt of the first generation: a paraphrase of the start, or one induced from examples, by turns."""
         text, parents = text_in(self.start, self.start), (self.start.id,)
         if place % 2 == 0 or not self.config.induced:
-            return await self._written(run, [in_tags(text)], PARAPHRASE, place, text, (parents, "paraphrase"))
+            return await self._write_child(
+                run, [in_tags(text)], PARAPHRASE, place, text, (parents, "paraphrase")
+            )
         examples = minibatch(run.rng, self.env.train, self.config.induced, balanced=True)
         shown = [EXAMPLES, *map(show_example, examples)]
-        child = await self._written(run, shown, INDUCE, place, text, (parents, "induced"))
+        child = await self._write_child(run, shown, INDUCE, place, text, (parents, "induced"))
         new = "" if child is None else text_in(self.start, child.candidate.prompt)
         return None if copied_input(new, self.env.train, self.start.source) else child
 
-    async def _written(
+    async def _write_child(
         self,
         run: Run,
         shown: Sequence[str],

@@ -66,7 +66,7 @@ from whet.search.example_front import contested_examples, front
 from whet.search.from_zero import TRIED, cost, from_zero
 from whet.search.labels import by_label, confusions, right_answers
 from whet.search.minibatch import (
-    answered,
+    answered_rollouts,
     better,
     deal_twice,
     gains,
@@ -75,7 +75,7 @@ from whet.search.minibatch import (
     show_rollout,
 )
 from whet.search.plan import Purse, affordable_rows, cut_validation, open_purse
-from whet.search.regions import blamed
+from whet.search.regions import blamed_regions
 from whet.search.text_merge import merged_prompt
 from whet.types import Example, Rollout, mean_score
 
@@ -252,7 +252,7 @@ class CandidatePool:
         child = outcome.candidate
         turn = max((self.turns.get(parent, 0) for parent in child.parents), default=0)
         self.learn(outcome.validation)
-        self.archive.measured(run, self.env, child, outcome.validation)
+        self.archive.add_rollouts(run, self.env, child, outcome.validation)
         self.scores[child.id] = [r.reward for r in outcome.validation]
         self.unseen[child.id], self.turns[child.id], self.grown = outcome.rows, turn, True
 
@@ -269,7 +269,7 @@ class CandidatePool:
             for row in self.env.train
             if (known := self.known.get((parent.id, row.id))) is not None
             and known.reward < self.env.reward.high
-            and answered([known])
+            and answered_rollouts([known])
         ]
         return by_label(wrong)
 
@@ -342,15 +342,13 @@ async def reflect(
     ]
     for batch, rows in shown:
         olds = [pool.known[parent.id, row.id] for row in rows]
-        regions = blamed(pool.start, names, names[pool.turns[parent.id] % len(names)], olds)
+        regions = blamed_regions(pool.start, names, names[pool.turns[parent.id] % len(names)], olds)
         pool.turns[parent.id] += 1
         if asks >= len(regions) and any(row in failures for row in rows):
             jobs.append((pool.reflections, batch, rows, regions))
             asks, pool.reflections = asks - len(regions), pool.reflections + 1
     spare = asks >= sum(len(regions) for *_, regions in jobs)
-    policy = replace(
-        pool.policy.adapted(), attempts=2 if spare else 1, charge=lambda n: pool.purse.pay(asks=n)
-    )
+    policy = replace(pool.policy.adapt(), attempts=2 if spare else 1, charge=lambda n: pool.purse.pay(asks=n))
 
     async def write(branch: Run, job: tuple[int, Sequence[Example], Sequence[Example], list[str]]) -> Child:
         sample, batch, rows, regions = job
@@ -411,7 +409,9 @@ def shown_rows(
     three of these one row of the minibatch that is right."""
     own = [row for row in failures if row in batch]
     wrong = [*own, *(row for row in failures if row not in batch)][: pool.config.shown]
-    right = [row for row in batch if row not in failures and answered([pool.known[parent.id, row.id]])]
+    right = [
+        row for row in batch if row not in failures and answered_rollouts([pool.known[parent.id, row.id]])
+    ]
     return [*wrong, *right[: min(pool.config.shown - len(wrong), len(wrong) // 3)]]
 
 

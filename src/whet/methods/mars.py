@@ -101,7 +101,7 @@ async def mars(
         shown = [
             show_rollout(rows[r.example_id], r) for r in run.rng.sample(wrong, min(config.shown, len(wrong)))
         ]
-        talk = Dialogue(env, policy.adapted(), start, text_in(start, current.prompt), number)
+        talk = Dialogue(env, policy.adapt(), start, text_in(start, current.prompt), number)
         prompts = await talk.step(run, steps[number % len(steps)], shown, config.critic)
         for prompt in [one for one in prompts if one not in archive]:
             news = await env.evaluate(run, prompt, train)

@@ -44,7 +44,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import answered, minibatch, mistakes, show_rollout
+from whet.search.minibatch import answered_rollouts, minibatch, mistakes, show_rollout
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -93,7 +93,7 @@ async def meta_prompt(
         if loop < plan.rounds and mistakes(rollouts, env.reward.high):
             text = text_in(start, current.prompt)
             question = meta_prompt_text(env, start, text, batch, rollouts, config.longest)
-            written = await policy.adapted().rewrite(run, start, question, sample=loop, text=text)
+            written = await policy.adapt().rewrite(run, start, question, sample=loop, text=text)
             current = next((Candidate(p, (current.id,), f"loop {loop + 1}") for p in written), current)
     return await validate_finalists(run, plan, archive, archive.top(config.finalists))
 
@@ -108,7 +108,9 @@ def meta_prompt_text(
 ) -> str:
     """The question to the optimizer: purpose, surroundings, text, every answer of the batch, request."""
     rows = {example.id: example for example in batch}
-    shown = [show_rollout(rows[rollout.example_id], rollout, longest) for rollout in answered(rollouts)]
+    shown = [
+        show_rollout(rows[rollout.example_id], rollout, longest) for rollout in answered_rollouts(rollouts)
+    ]
     return "\n\n".join(
         [
             f"{PURPOSE}\n\n{setting(env.description, start)}{INSTRUCTION}",

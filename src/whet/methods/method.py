@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from whet._util.fields import Kind, check_bounds
 from whet._util.plugins import Plugin
 from whet.errors import UsageError, did_you_mean, named_fields
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 OPTIMIZER: Final = "optimizer"
 OPTIMIZER_OPTIONAL: Final = "optimizer_optional"
@@ -192,4 +192,4 @@ def _convert(what: str, value: Any, hint: Any) -> Any:
             raise ValueError(value)
         return hint(value)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{what} must be {Kind(hint, True).words}; this is {shown(value)}.") from error
+        raise UsageError(f"{what} must be {Kind(hint, True).words}; this is {show_value(value)}.") from error

@@ -229,7 +229,7 @@ class JointSearch:
             rollouts = await self.plan.env.evaluate(
                 run, self.archive.members[name].prompt, self.plan.env.validation
             )
-            self.archive.measured(run, self.plan.env, self.archive.members[name], rollouts)
+            self.archive.add_rollouts(run, self.plan.env, self.archive.members[name], rollouts)
             self.seen[name].add(rollouts)
         return self.archive.incumbent or Candidate(self.space.start)
 

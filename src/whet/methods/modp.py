@@ -43,7 +43,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.front import Front, aims_of, vectors_of
-from whet.search.minibatch import answered, minibatch, show_rollout
+from whet.search.minibatch import answered_rollouts, minibatch, show_rollout
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -96,7 +96,7 @@ async def modp(
         aim = direction(aims, parent, refused)
         question = meta_prompt(env, start, aims, parent, aim, rows, config.exemplars)
         text, sample = text_in(start, parent.candidate.prompt), number * plan.width
-        written = await policy.adapted().rewrite(run, start, question, plan.width, sample=sample, text=text)
+        written = await policy.adapt().rewrite(run, start, question, plan.width, sample=sample, text=text)
         edits = list({p.id: p for p in written if p.id not in points}.values())
         measured = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, rows), edits)
         children = []
@@ -120,7 +120,7 @@ class _Point:
     """A prompt with its rollouts on the sample: the mean and the worth of each objective, and of the whole."""
 
     def __init__(self, aims: Objectives, candidate: Candidate, rollouts: Sequence[Rollout]) -> None:
-        self.candidate, self.rollouts = candidate, answered(rollouts)
+        self.candidate, self.rollouts = candidate, answered_rollouts(rollouts)
         self.worths = aims.worths(rollouts)
         self.means = aims.means(rollouts)
         self.worth = sum(item.weight * self.worths[item.name] for item in aims.items)

@@ -93,7 +93,7 @@ async def opro(
     history.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
     plan, _ = await leave_zero(run, plan, history, start, secrets, train)
     for step in range(plan.rounds):
-        policy, shown = policy.adapted(), history.top(config.memory)[::-1]
+        policy, shown = policy.adapt(), history.top(config.memory)[::-1]
         exemplars = minibatch(run.rng, train, config.exemplars, balanced=True)
         question = meta_prompt(env, start, shown, exemplars, config.buckets)
         text = text_in(start, shown[-1].prompt)

@@ -96,7 +96,7 @@ async def pdo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
         run.log("duel", {"first": pool.members[first].id, "second": pool.members[second].id, "won": won})
         if (number + 1) % config.every == 0 and number + 1 < config.duels:
             await pool.renew(run, archive)
-    best = [pool.members[place] for place in pool.ranked()]
+    best = [pool.members[place] for place in pool.rank()]
     return await validate_finalists(run, plan, archive, best[: config.finalists])
 
 
@@ -119,7 +119,7 @@ class DuelPool:
         """The places of those who duel."""
         return [place for place in range(len(self.members)) if place not in self.out]
 
-    def ranked(self) -> list[int]:
+    def rank(self) -> list[int]:
         """The places of those who duel, the best first."""
         places = self.places
         return [places[at] for at in copeland(wins_of(places, self.choices))]
@@ -155,9 +155,9 @@ class DuelPool:
 
     async def write(self, run: Run, archive: Archive, parents: Sequence[Candidate]) -> None:
         """A new prompt from each parent, as far as the model writes one that is new."""
-        policy = self.policy.adapted()
+        policy = self.policy.adapt()
 
-        async def written(branch: Run, job: tuple[int, Candidate]) -> list[Candidate]:
+        async def write_variants(branch: Run, job: tuple[int, Candidate]) -> list[Candidate]:
             number, parent = job
             text = text_in(self.start, parent.prompt)
             question = mutation(self.env, self.start, text, self.config.requirements, number)
@@ -166,12 +166,12 @@ class DuelPool:
 
         numbered = list(enumerate(parents, self.questions))
         self.questions += len(parents)
-        for family in await run.map(written, numbered):
+        for family in await run.map(write_variants, numbered):
             self.members += [one for one in family if one.prompt != self.start and archive.add(run, one)]
 
     async def renew(self, run: Run, archive: Archive) -> None:
         """The worst ranked prompt but the start leaves, and a mutation of the best one comes."""
-        ranked = self.ranked()
+        ranked = self.rank()
         before = len(self.members)
         await self.write(run, archive, [self.members[ranked[0]]])
         if len(self.members) > before and len(ranked) > 2:

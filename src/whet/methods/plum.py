@@ -126,7 +126,7 @@ async def plum(
     await search.archive.validate(run, plan.env, [Candidate(start)])
     pool = await search.grade(run, [Individual(Candidate(start), ())])
     plan, firsts = await leave_zero(run, plan, search.archive, start, secrets, search.rows)
-    pool += [search.known(Individual(first.candidate, ()), first.rollouts) for first in firsts]
+    pool += [search.remember(Individual(first.candidate, ()), first.rollouts) for first in firsts]
     current = best = fittest(pool, 1)[0]
     waited, tabu = 0, list[str]()
     for i in range(1, plan.rounds + 1):
@@ -194,7 +194,7 @@ class Search:
                 length = 0
         chain = (await edit_chains(run, rephrase, text, deleted, [number], length, config.level))[0]
         text = chain[-1].text if chain else text
-        return self.edited(text, remember(deleted, chain), (first, second))
+        return self.make_candidate(text, remember(deleted, chain), (first, second))
 
     async def play(
         self, run: Run, rephrase: Rephrase | None, pool: Sequence[Edited], number: int
@@ -214,9 +214,9 @@ class Search:
                 pieces.append(chain[-1].text if chain else piece)
                 deleted = tuple(dict.fromkeys([*deleted, *remember(member.genome, chain)]))
                 parents.append(member)
-        return self.edited(join_pieces(pieces), deleted, parents)
+        return self.make_candidate(join_pieces(pieces), deleted, parents)
 
-    def edited(self, text: str, deleted: tuple[str, ...], parents: Sequence[Edited]) -> Edited | None:
+    def make_candidate(self, text: str, deleted: tuple[str, ...], parents: Sequence[Edited]) -> Edited | None:
         """A text as a candidate; None where the prompt refuses it."""
         prompt, ids = replace_region(self.start, text), (parent.candidate.id for parent in parents)
         candidate = prompt and Candidate(prompt, tuple(dict.fromkeys(ids)), self.config.strategy)
@@ -234,11 +234,11 @@ class Search:
             lambda branch, prompt: self.env.evaluate(branch, prompt, self.rows), prompts
         )
         for one, rollouts in zip(new, evaluated, strict=True):
-            scored = self.known(one, rollouts)
+            scored = self.remember(one, rollouts)
             self.archive.add(run, scored.candidate)
         return [self.scored[one.candidate.id] for one in made]
 
-    def known(self, one: Edited, rollouts: Sequence[Rollout]) -> Edited:
+    def remember(self, one: Edited, rollouts: Sequence[Rollout]) -> Edited:
         """A text with the fitness that its rollouts give it, from now on known."""
         rows = {row.id: row for row in self.rows}
         answered = [rows[rollout.example_id] for rollout in rollouts]

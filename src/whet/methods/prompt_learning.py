@@ -124,7 +124,7 @@ async def prompt_learning(
         answers = collect_critiques(rollouts, env.train, env.reward.high, people)
         calls = budget.calls(manager.spent, manager.repairs, close_packs(answers.critiques))
         changed = await manager.step(run, answers, calls, at, last=budget.last)
-        budget.learned(answers, len(manager.newest))
+        budget.note_round(answers, len(manager.newest))
         whole = Candidate(manager.prompt, (whole.prompt.id,), at)
         histories[whole.prompt.id] = manager.histories()
         evidence.add(whole)

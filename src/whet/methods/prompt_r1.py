@@ -131,7 +131,7 @@ async def prompt_r1(
         rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
         samples = samples_of(played)
         by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
-        paid = trainer.credited(rewards, by_turn)
+        paid = trainer.assign_credit(rewards, by_turn)
         cuts = [slice(i, i + config.group) for i in range(0, len(examples), config.group)]
         reached = [cut for cut in cuts if not any(map(failed_to_reach_model, graded[cut]))]
         figures = trainer.learn([samples[cut] for cut in reached], [paid[cut] for cut in reached])

@@ -92,7 +92,7 @@ async def prompt_tree(
     kinds = tuple(REQUESTS) if config.moves == "all" else (ADD,)
 
     async def moves(run: Run, node: PromptNode, growth: Growth, width: int) -> list[list[Candidate]]:
-        first, current = growth.number(width), policy.adapted()
+        first, current = growth.number(width), policy.adapt()
         numbers = range(first, first + width)
         jobs = [(n, kinds[n % len(kinds)], node.errors(run, env, config.batch)) for n in numbers]
         move = partial(make_move, env=env, policy=current, start=start, train=growth.train, node=node)

@@ -94,7 +94,7 @@ async def promptagent(
 
     async def rewrites(run: Run, node: PromptNode, growth: Growth, width: int) -> list[list[Candidate]]:
         batches = [(i, node.errors(run, env, config.batch)) for i in range(width)]
-        number, current = growth.number(width), policy.adapted()
+        number, current = growth.number(width), policy.adapt()
         about = partial(rewritten, env=env, policy=current, start=start, train=growth.train)
         return await run.map(partial(about, node=node, sample=number), batches)
 

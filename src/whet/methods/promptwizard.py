@@ -45,7 +45,7 @@ from whet.search.copies import copied_input
 from whet.search.demonstrations import Demonstration, label_rows, with_demonstrations
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import answered, minibatch, mistakes, show_rollout
+from whet.search.minibatch import answered_rollouts, minibatch, mistakes, show_rollout
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -102,7 +102,7 @@ async def promptwizard(
     wizard = Wizard(env, policy, start, config, archive, train, begin)
     await wizard.evaluate(run, "start", [begin] if train else [])
     for number in range(max(0, plan.rounds - 1)):
-        wizard.policy = policy.adapted()
+        wizard.policy = policy.adapt()
         await wizard.mutate(run, plan.width - 1, number)
         await wizard.refine(run, number)
         await validate_leader(run, plan, archive, archive.top(1)[0])
@@ -177,7 +177,7 @@ class Wizard:
 
     async def refine(self, run: Run, number: int) -> None:
         """The instruction after a critique: of praise where it earns at least half of the reward, else of blame."""
-        known = answered(self.rollouts.get(self.best.id, ()))
+        known = answered_rollouts(self.rollouts.get(self.best.id, ()))
         wrong, low, high = mistakes(known, self.env.reward.high), self.env.reward.low, self.env.reward.high
         if not wrong:
             return

@@ -103,7 +103,7 @@ async def protegi(
     beam = [*(first.candidate for first in firsts), *beam][: config.beam]
     for number in range(config.rounds):
         batch = minibatch(run.rng, env.train, config.minibatch)
-        editor = _Editor(env, policy.adapted(), start, config, batch, number * 100)
+        editor = _Editor(env, policy.adapt(), start, config, batch, number * 100)
         children = [child for family in await run.map(editor.expand, beam) for child in family]
         arms = list({c.prompt.id: c for c in [*beam, *children]}.values())
         order, prompts = minibatch(run.rng, env.train, len(env.train)), [arm.prompt for arm in arms]

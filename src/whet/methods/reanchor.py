@@ -132,7 +132,7 @@ async def reanchor(
     names = list(env.labels)
     right = np.array([names.index(str(row.target)) for row in train], np.int64)
     fit = WeightFit(np.array(seen), right, score_of(env), deal(train, config.folds))
-    weights = [round(float(one), 6) for one in fit.fitted(config.passes)]
+    weights = [round(float(one), 6) for one in fit.fit(config.passes)]
     run.log("weights", dict(zip(names, weights, strict=True)))
     if set(weights) != {1.0}:
         system = await run.keep(LabelWeights(dict(zip(names, weights, strict=True))))

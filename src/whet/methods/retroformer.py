@@ -285,7 +285,7 @@ class Retrying(MultiTurn):
         tried = await tries(run, self._plain, prompt, [(example, ()) for example in examples], sample)
         trials = [[one] for one in tried]
         for _ in range(self.retries):
-            left = [one for one in trials if one[-1].rollout.answered and not self._solved(one[-1])]
+            left = [one for one in trials if one[-1].rollout.answered and not self._is_solved(one[-1])]
             texts = await self._reflections(run, [question(prompt, one[-1]) for one in left])
             going = [(one, text) for one, text in zip(left, texts, strict=True) if text is not None]
             items = [(one[-1].example, (*one[-1].reflections, text)) for one, text in going]
@@ -295,7 +295,7 @@ class Retrying(MultiTurn):
                 one.append(attempt)
         return [_sum_attempts(prompt, [attempt.rollout for attempt in one]) for one in trials]
 
-    def _solved(self, attempt: Attempt) -> bool:
+    def _is_solved(self, attempt: Attempt) -> bool:
         return attempt.rollout.reward >= self.reward.high
 
     async def _reflections(self, run: Run, questions: Sequence[list[Message]]) -> list[str | None]:

@@ -51,7 +51,7 @@ from whet.search.demonstrations import (
 )
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
-from whet.search.minibatch import answered, infinite_batches, show_rollout
+from whet.search.minibatch import answered_rollouts, infinite_batches, show_rollout
 from whet.search.plan import (
     LEAST_EXAMPLES,
     SearchPlan,
@@ -151,7 +151,7 @@ async def simba(
     for step in range(plan.rounds):
         batch = [next(rows) for _ in range(plan.examples)]
         contrasts = await sample_contrasts(run, env, pool, start, batch, step, config)
-        changes = Changes(env, policy.adapted(), start, config, contrasts, batch)
+        changes = Changes(env, policy.adapt(), start, config, contrasts, batch)
         jobs = [(choose(run, env, pool, start, config.draw), c) for c in contrasts[: config.candidates]]
         made = await run.map(changes.change, jobs)
         new = {p.prompt.id: (p, parent.prompt.id) for p, (parent, _) in zip(made, jobs, strict=True) if p}
@@ -223,7 +223,7 @@ async def sample_contrasts(
     for (program, places, _), outcome in zip(jobs, await run.map(answer, jobs), strict=True):
         program.rewards += [r.reward for r in outcome]
         for place, rollout in zip(places, outcome, strict=True):
-            rollouts.setdefault(place, []).extend(answered([rollout]))
+            rollouts.setdefault(place, []).extend(answered_rollouts([rollout]))
     contrasts = [Contrast(batch[place], each) for place, each in rollouts.items() if each]
     return sorted(contrasts, key=lambda c: c.rank, reverse=True)
 
@@ -246,18 +246,18 @@ class Changes:
     async def change(self, run: Run, job: tuple[DemonstratedPrompt, Contrast]) -> DemonstratedPrompt | None:
         """The prompt with a demonstration or a rule more, by a coin, and some demonstrations fewer; None where neither fits."""
         parent, contrast = job
-        demos = self.dropped(run, parent.demos)
+        demos = self.drop_demonstrations(run, parent.demos)
         if run.rng.random() < 0.5 and self.config.k:
             demos += self.demonstration(contrast)
             instruction = parent.instruction
         else:
-            instruction = await self.ruled(run, parent.instruction, contrast) or parent.instruction
+            instruction = await self.add_rule(run, parent.instruction, contrast) or parent.instruction
         prompt = with_demonstrations(self.start, demos, instruction)
         if prompt is None or (instruction == parent.instruction and set(demos) <= set(parent.demos)):
             return None
         return DemonstratedPrompt(prompt, instruction, demos)
 
-    def dropped(self, run: Run, demos: tuple[Demonstration, ...]) -> tuple[Demonstration, ...]:
+    def drop_demonstrations(self, run: Run, demos: tuple[Demonstration, ...]) -> tuple[Demonstration, ...]:
         """Some demonstrations fewer: a Poisson number with the mean of a quarter of `k` times how full it is, one if full."""
         number = max(poisson(run, len(demos) / max(1, self.config.k)), int(len(demos) >= self.config.k))
         kept = sorted(run.rng.sample(range(len(demos)), max(0, len(demos) - number)))
@@ -269,7 +269,7 @@ class Changes:
             return ()
         return tuple(demonstrations(self.env, self.start, [contrast.best], 0.0, secrets))
 
-    async def ruled(self, run: Run, instruction: Prompt, contrast: Contrast) -> Prompt | None:
+    async def add_rule(self, run: Run, instruction: Prompt, contrast: Contrast) -> Prompt | None:
         """The instruction with a rule that tells the best from the worst rollout; None where these say nothing."""
         best, worst, regions = contrast.best, contrast.worst, instruction_regions(self.start)
         if (

@@ -50,7 +50,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import answered, infinite_batches, minibatch, next_rows, show_rollout
+from whet.search.minibatch import answered_rollouts, infinite_batches, minibatch, next_rows, show_rollout
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout
 
@@ -105,7 +105,7 @@ async def skillopt(
     epoch = max(2, math.ceil(plan.rounds / config.epochs))
     for number in range(plan.rounds):
         last = number % epoch == epoch - 1
-        trainer.policy = policy.adapted()
+        trainer.policy = policy.adapt()
         if config.slow and last and number >= epoch and trainer.skill != first:
             new, edits = await trainer.slow_update(run, first, number), list[AnchoredEdit]()
         else:
@@ -170,7 +170,7 @@ class SkillTraining:
         env, prompt = self.plan.env, self.skill.prompt(self.start) or self.start
         batch = next_rows(self.batches, min(self.plan.examples, len(env.train)))
         rows = {row.id: row for row in batch}
-        rollouts = answered(await env.evaluate(run, prompt, batch))
+        rollouts = answered_rollouts(await env.evaluate(run, prompt, batch))
         failed = [r for r in rollouts if r.reward < env.reward.high]
         passed = [r for r in rollouts if r.reward >= env.reward.high]
         asks = self.config.analysts
@@ -189,9 +189,11 @@ class SkillTraining:
             return [edit for edit in read if edit is not None and self.admits(edit.text)][:limit]
 
         proposals = await run.map(analyse, range(len(groups)))
-        return self.edited(run, rank_edits(proposals), limit)
+        return self.apply_edits(run, rank_edits(proposals), limit)
 
-    def edited(self, run: Run, edits: Sequence[AnchoredEdit], limit: int) -> tuple[Skill, list[AnchoredEdit]]:
+    def apply_edits(
+        self, run: Run, edits: Sequence[AnchoredEdit], limit: int
+    ) -> tuple[Skill, list[AnchoredEdit]]:
         """The skill after the first `limit` of the edits that can be made, and these."""
         skill, made = self.skill, list[AnchoredEdit]()
         for edit in edits:

@@ -94,7 +94,7 @@ async def spo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
         answers = await silent.evaluate(run, best, rows)
         question = modification(env, start, best, config, groups[0], answers[: config.questions])
         text = text_in(start, best)
-        written = await policy.adapted().rewrite(run, start, question, sample=number, text=text)
+        written = await policy.adapt().rewrite(run, start, question, sample=number, text=text)
         for prompt in [one for one in written if one != best]:
             others = await silent.evaluate(run, prompt, rows)
             spans = [slice(at, at + config.questions) for at in range(0, len(rows), config.questions)]

@@ -108,7 +108,7 @@ async def sprig(
     beam += [Individual(first.candidate, (text_in(start, first.candidate.prompt),)) for first in firsts]
     for number in range(plan.rounds):
         rows = minibatch(run.rng, env.train, plan.examples, balanced=True)
-        search.policy, search.sample = policy.adapted(), (number + 1) * plan.width
+        search.policy, search.sample = policy.adapt(), (number + 1) * plan.width
         edits = await search.edits(run, beam, plan.width - beam_width)
         prompts = {one.candidate.id: one for one in [*beam, *(edit.child for edit in edits)]}
         scored = await search.score(run, archive, list(prompts.values()), rows)
@@ -185,14 +185,14 @@ class ComponentPool:
         parts, rng, kind = list(parent.genome), run.rng, place % 4
         if component and (kind in (0, 1) or len(parts) < 2):
             parts.insert(rng.randint(0, len(parts)), component)
-            return self.edited(parent, parts, "add", self.origin.get(component, component), 1)
+            return self.make_edit(parent, parts, "add", self.origin.get(component, component), 1)
         if kind == 2 and len(parts) > 1:
             first, second = rng.sample(range(len(parts)), 2)
             if rng.random() < 0.5:
                 parts[first], parts[second] = parts[second], parts[first]
-                return self.edited(parent, parts, "swap")
+                return self.make_edit(parent, parts, "swap")
             gone = parts.pop(first)
-            return self.edited(parent, parts, "delete", self.origin.get(gone, gone), -1)
+            return self.make_edit(parent, parts, "delete", self.origin.get(gone, gone), -1)
         chosen = rng.randrange(len(parts))
         wordings = await self.policy.rephrase(
             run, join_pieces(parts), parts[chosen], sample=self.sample + place
@@ -200,10 +200,10 @@ class ComponentPool:
         if not wordings:
             return None
         old, parts[chosen] = parts[chosen], wordings[0]
-        edit = self.edited(parent, parts, "substitute", self.origin.get(old, old))
+        edit = self.make_edit(parent, parts, "substitute", self.origin.get(old, old))
         return None if edit is None else replace(edit, wording=wordings[0])
 
-    def edited(
+    def make_edit(
         self,
         parent: Individual[Components],
         parts: Sequence[str],

@@ -41,7 +41,14 @@ from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.lessons import LessonList, begin_lessons
-from whet.search.minibatch import answered, gains, infinite_batches, mistakes, next_rows, show_rollout
+from whet.search.minibatch import (
+    answered_rollouts,
+    gains,
+    infinite_batches,
+    mistakes,
+    next_rows,
+    show_rollout,
+)
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -88,7 +95,7 @@ async def tips(
     archive, rows, effects = Archive(), infinite_batches(run.rng, env.train), dict[str, list[float]]()
     plan, current, known = await begin_lessons(run, plan, archive, start, config.most, secrets)
     for number in range(plan.rounds):
-        policy = policy.adapted()
+        policy = policy.adapt()
         batch = next_rows(rows, plan.examples)
         rollouts = await env.evaluate(run, current.prompt, batch)
         archive.add(run, replace(current, score=mean_score(rollouts)))
@@ -155,7 +162,7 @@ async def write_tips(
     if not config.expert:
         rows = {name: replace(row, target=None) for name, row in rows.items()}
     wrong = mistakes(rollouts, env.reward.high)
-    right = sorted((r for r in answered(rollouts) if r not in wrong), key=lambda r: -r.reward)
+    right = sorted((r for r in answered_rollouts(rollouts) if r not in wrong), key=lambda r: -r.reward)
     if not wrong:
         return []
     good = right[: config.shown // 3]

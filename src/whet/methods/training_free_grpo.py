@@ -42,7 +42,7 @@ from whet.rl.principles import operations_or_lines
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.lessons import LessonList, begin_lessons
-from whet.search.minibatch import answered, infinite_batches, next_rows, show_answer, show_example
+from whet.search.minibatch import answered_rollouts, infinite_batches, next_rows, show_answer, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -94,7 +94,7 @@ async def training_free_grpo(
     archive, rows = Archive(), infinite_batches(run.rng, env.train)
     plan, current, experiences = await begin_lessons(run, plan, archive, start, config.most, secrets)
     for step in range(plan.rounds):
-        policy = policy.adapted()
+        policy = policy.adapt()
         queries = next_rows(rows, plan.examples)
         groups = await sample_groups(run, env, current.prompt, queries, plan.width, step, config.temperature)
         current = replace(current, score=mean_score([rollout for group in groups for rollout in group]))
@@ -132,7 +132,7 @@ async def sample_groups(
 
 def differs(group: Sequence[Rollout]) -> bool:
     """Whether the answers of a group got different rewards; calls that failed at the provider do not count."""
-    return len({rollout.reward for rollout in answered(group)}) > 1
+    return len({rollout.reward for rollout in answered_rollouts(group)}) > 1
 
 
 async def advantages(
@@ -159,7 +159,7 @@ async def advantages(
 
 def show_group(query: Example, group: Sequence[Rollout]) -> str:
     """A query with the different answers to it, the best first."""
-    different = {(r.output, r.reward): r for r in reversed(answered(group))}.values()
+    different = {(r.output, r.reward): r for r in reversed(answered_rollouts(group))}.values()
     best = sorted(different, key=lambda r: -r.reward)
     return "\n".join([show_example(query), *(show_answer(rollout) for rollout in best)])
 
@@ -179,7 +179,7 @@ async def update(
     question = "\n\n".join([about(env, experiences), listed, OPERATE])
     replies = await policy.write(run, question, "OPERATIONS", sample=step)
     operations = [one for reply in replies for one in operations_or_lines(reply, "add")]
-    experiences, dropped = experiences.edited(operations)
+    experiences, dropped = experiences.apply_operations(operations)
     counts = {"proposed": len(operations), "dropped": dropped, "lessons": len(experiences.lessons)}
     run.log("operations", {**counts})
     return experiences

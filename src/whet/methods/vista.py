@@ -96,7 +96,7 @@ async def vista(
     tree.pool += [Candidate(start), *(first.candidate for first in firsts)][-1:]
     for number in range(plan.rounds):
         parent, batch = tree.draw(run), minibatch(run.rng, env.train, plan.examples)
-        asker = Asker(env, policy.adapted(), start, config, batch, number * 100)
+        asker = Asker(env, policy.adapt(), start, config, batch, number * 100)
         olds = await env.evaluate(run, parent.prompt, batch)
         wrong = mistakes(olds, env.reward.high)
         if not wrong:
@@ -112,7 +112,7 @@ async def vista(
         for (label, prompt), news in zip(children.values(), answers, strict=True):
             tree.record(run, parent, label, prompt, sum(gains(olds, news)) / len(batch), news)
         await tree.grow(run, parent)
-    return await validate_finalists(run, plan, tree.archive, tree.ranked())
+    return await validate_finalists(run, plan, tree.archive, tree.rank())
 
 
 def widen(plan: SearchPlan) -> SearchPlan:
@@ -197,7 +197,7 @@ class TraceTree:
         if len(self.archive.validated) < self.plan.validations - self.plan.finalists:
             await self.archive.validate(run, self.plan.env, [best.child])
 
-    def ranked(self) -> list[Candidate]:
+    def rank(self) -> list[Candidate]:
         """The pool by the gains on the way to each prompt, the largest sum first."""
         gain = {edge.child.id: edge for edge in reversed(self.edges)}
 

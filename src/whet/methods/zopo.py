@@ -145,7 +145,7 @@ async def zopo(
             else order[number]
         )
         await score([place])
-        search.moved(place)
+        search.move(place)
         if number % VALIDATE == 0:
             await validate_leader(run, plan, archive, archive.top(1)[0])
     return await validate_finalists(run, plan, archive, archive.top(config.finalists))
@@ -189,7 +189,7 @@ class LocalSearch:
         low = self.points[known].min(axis=0)
         span = np.maximum(self.points[known].max(axis=0) - low, 1e-9)
         values = np.array([self.scores[place] for place in known])
-        process = NeuralProcess.fitted((self.points[known] - low) / span, values, self.config.noise, seed)
+        process = NeuralProcess.fit((self.points[known] - low) / span, values, self.config.noise, seed)
         inside = (x - low) / span
         gradient = process.gradient(inside) / span
         self.uncertain = self.uncertain + 1 if process.variance(inside[None])[0] > self.config.noise else 0
@@ -200,7 +200,7 @@ class LocalSearch:
         radius = float(np.median(np.linalg.norm(self.points[near] - x, axis=1)))
         return self.by_distance(x + radius * gradient / length, unknown)[0]
 
-    def moved(self, place: int) -> None:
+    def move(self, place: int) -> None:
         """Go on from a place that was scored; after two without a gain, from the best."""
         gained = place == self.best
         self.stalled = 0 if gained else self.stalled + 1

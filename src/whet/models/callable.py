@@ -14,7 +14,7 @@ from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.types import Completion, Request
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
 ModelChoice: TypeAlias = str | LanguageModel | Answer
@@ -122,7 +122,7 @@ def as_model(
 def _describe_answer(answer: object) -> str:
     """What an answer that is none is, in a word."""
     if isinstance(answer, Mapping):
-        return f"a dict with the keys {shown(', '.join(map(str, answer)))}"
+        return f"a dict with the keys {show_value(', '.join(map(str, answer)))}"
     kind = type(answer).__name__
     return "None" if answer is None else f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 

@@ -114,7 +114,7 @@ class HuggingFaceModel:
         try:
             return await self._compute(list(requests))
         except Exception as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
 
     async def _serve(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
@@ -126,7 +126,7 @@ class HuggingFaceModel:
             except Exception as error:
                 for _, future in batch:
                     if not future.done():
-                        future.set_exception(self._translated(error))
+                        future.set_exception(self._translate(error))
                 continue
             for (_, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
@@ -152,9 +152,9 @@ class HuggingFaceModel:
         try:
             return await loop.run_in_executor(self._pool, score, *work)
         except Exception as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
 
-    def _translated(self, error: Exception) -> Exception:
+    def _translate(self, error: Exception) -> Exception:
         """Lack of memory concerns every request of this size and says what to do; others are what they
         are.
         """

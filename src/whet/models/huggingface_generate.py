@@ -47,10 +47,10 @@ class DecodingRow:
         if self.over:
             return
         self.written.append(token)
-        self.ended = token in ends or self.stopped(weights)
+        self.ended = token in ends or self.is_stopped(weights)
         self.over = self.ended or len(self.written) >= self.max_tokens
 
-    def stopped(self, weights: Weights) -> bool:
+    def is_stopped(self, weights: Weights) -> bool:
         """Whether one of the row's stop sequences stands at the end of what it wrote."""
         if not self.stops:
             return False
@@ -136,11 +136,11 @@ def _prefill(weights: Weights, rows: Sequence[DecodingRow]) -> _Batch:
     if heads is not None:
         distinct = {tuple(row.ids[:n]): 0 for row, n in zip(rows, heads, strict=True)}
         distinct = {head: place for place, head in enumerate(distinct)}
-        batch.read(*weights.padded(list(distinct), left=True))
+        batch.read(*weights.pad_rows(list(distinct), left=True))
         places = [distinct[tuple(row.ids[:n])] for row, n in zip(rows, heads, strict=True)]
         batch.keep(weights.torch.tensor(places, device=weights.device))
         sequences = [row.ids[n:] for row, n in zip(rows, heads, strict=True)]
-    batch.read(*weights.padded(sequences, left=True))
+    batch.read(*weights.pad_rows(sequences, left=True))
     give_room(batch.cache, min(_ROOM, max(row.max_tokens for row in rows)))
     return batch
 
@@ -315,7 +315,7 @@ def _top(weights: Weights, logits: Any, count: int) -> dict[str, float]:
 
 def _generate(weights: Weights, rows: list[RequestRow]) -> None:
     """Write all rows by the model's own `generate`: for models that `decode` does not serve."""
-    ids, mask = weights.padded([row.ids for row in rows], left=weights.kind == "causal")
+    ids, mask = weights.pad_rows([row.ids for row in rows], left=weights.kind == "causal")
     start = ids.shape[1] if weights.kind == "causal" else 1
     with weights.torch.inference_mode():
         out = weights.model.generate(
@@ -341,5 +341,5 @@ class _Stop:
         for row, tokens in zip(self.rows, input_ids[:, self.start :].tolist(), strict=True):
             if not row.over:
                 row.written = tokens
-                row.over = len(tokens) >= row.max_tokens or row.stopped(self.weights)
+                row.over = len(tokens) >= row.max_tokens or row.is_stopped(self.weights)
         return self.weights.torch.tensor([row.over for row in self.rows], device=input_ids.device)

@@ -68,15 +68,15 @@ class Weights:
             return "\n\n".join(m.content for m in messages)
         turns = [{"role": m.role, "content": m.content} for m in messages]
         try:
-            return self._templated(turns)
+            return self._apply_template(turns)
         except Exception as error:  # a template is a program of the model's author and raises what it likes
             refusal = error
         try:
-            return self._templated(_without_system(turns))
+            return self._apply_template(_without_system(turns))
         except Exception:
             raise ProviderError(f"the model's chat template refuses the messages: {refusal}") from refusal
 
-    def _templated(self, turns: list[dict[str, str]]) -> str:
+    def _apply_template(self, turns: list[dict[str, str]]) -> str:
         prefilled = turns[-1]["role"] == "assistant"
         text: str = self.tokenizer.apply_chat_template(
             turns, tokenize=False, add_generation_prompt=not prefilled, continue_final_message=prefilled
@@ -104,7 +104,7 @@ class Weights:
         }
         return [known[text] for text in texts]
 
-    def padded(self, rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, Any]:
+    def pad_rows(self, rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, Any]:
         """Rows of tokens filled up behind, or on the left, and their mask: int64 (B, T) each, T at least 1."""
         width = max(1, *map(len, rows))
         ids = self.torch.full((len(rows), width), self.pad)

@@ -193,14 +193,14 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The prompts are left-padded, so that all of them end at the same column."""
     torch, model = weights.torch, weights.model
     takes = inspect.signature(model.forward).parameters
-    ids, mask = weights.padded([item.before for item in batch], left=True)
+    ids, mask = weights.pad_rows([item.before for item in batch], left=True)
     deeper = any(len(choice) > 1 for item in batch for choice in item.choices)
     extra: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     if "position_ids" in takes:
         extra["position_ids"] = positions(mask)
     out = model(input_ids=ids, attention_mask=mask, use_cache=deeper, **extra)
     width = len(batch[0].choices)
-    choices, real = weights.padded([choice for item in batch for choice in item.choices])
+    choices, real = weights.pad_rows([choice for item in batch for choice in item.choices])
     first = out.logits[:, -1:].float().log_softmax(-1).expand(-1, width, -1).flatten(0, 1)
     scores = first.gather(-1, choices[:, :1])[:, 0] * real[:, 0]
     if deeper:
@@ -232,10 +232,10 @@ def _decoder_head(weights: Weights, rows: int) -> Any:
 def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     """(B, L) scores. The encoder's states are repeated for the continuations."""
     torch, model = weights.torch, weights.model
-    ids, mask = weights.padded([item.before for item in batch])
+    ids, mask = weights.pad_rows([item.before for item in batch])
     width = len(batch[0].choices)
     states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
-    choices, real = weights.padded([choice for item in batch for choice in item.choices])
+    choices, real = weights.pad_rows([choice for item in batch for choice in item.choices])
     head = _decoder_head(weights, len(choices))
     out = model(
         encoder_outputs=(states.repeat_interleave(width, 0),),
@@ -256,7 +256,7 @@ def _masked_scores(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     scores = torch.zeros(len(batch), len(batch[0].choices), dtype=torch.float64)
     for count in sorted({len(choice) for item in batch for choice in item.choices} - {0}):
         hole = [weights.tokenizer.mask_token_id] * count
-        ids, mask = weights.padded([[*item.before, *hole, *item.after] for item in batch])
+        ids, mask = weights.pad_rows([[*item.before, *hole, *item.after] for item in batch])
         logits = model(input_ids=ids, attention_mask=mask).logits
         for i, item in enumerate(batch):
             at = len(item.before)
@@ -316,8 +316,8 @@ def build_forced_batch(weights: Weights, batch: Sequence[ScoringItem]) -> Forced
     else:
         rows = [i.before for i in batch]
     first = [len(i.before) - (weights.kind == "causal") for i in batch]
-    ids, mask = weights.padded(rows)
-    targets, valid = weights.padded(answers)
+    ids, mask = weights.pad_rows(rows)
+    targets, valid = weights.pad_rows(answers)
     return Forced(ids, mask, targets, valid, weights.torch.tensor(first, device=weights.device))
 
 

@@ -147,10 +147,10 @@ class OpenAIModel(AnswersOnly):
             result = completions(data, request, self.count_tokens, usage)
             if isinstance(result, list):
                 self._answered = True
-                self._bounds.answered(request)
-                unnamed = self._optional.answered(request, body) - self._disabled
+                self._bounds.note_answer(request)
+                unnamed = self._optional.note_answer(request, body) - self._disabled
                 self._disabled |= unnamed
-                self._say(self._forms.answered(request, form) | unnamed)
+                self._say(self._forms.note_answer(request, form) | unnamed)
                 self._note(find_neglected_options(body, data, usage))
                 return result
         else:
@@ -195,8 +195,8 @@ class OpenAIModel(AnswersOnly):
             if "schema" in refused and self._forms.refuse(request, form):
                 news.add(form)
             self._say(news)
-        elif error.fatal or not self._forms.failed(request, form, failure.status):
-            self._optional.failed(request, body, failure.status)
+        elif error.fatal or not self._forms.note_failure(request, form, failure.status):
+            self._optional.note_failure(request, body, failure.status)
             return error
         wait = error.retry_after if failure.status == 500 and not refused else 0.0
         return ProviderError(str(error), retryable=True, retry_after=wait, status=failure.status)

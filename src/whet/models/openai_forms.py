@@ -44,7 +44,7 @@ class AnswerForms:
         out = (form for form in forms if form not in failed and not self._is_left_out(form, schema))
         return next(out, FREE)
 
-    def answered(self, request: Request, form: str) -> set[str]:
+    def note_answer(self, request: Request, form: str) -> set[str]:
         """Note an answer. Returns the forms that are refused from now on."""
         if request.schema is None:
             return set()
@@ -73,7 +73,7 @@ class AnswerForms:
             self._refused_for_all.add(form)
         return True
 
-    def failed(self, request: Request, form: str, status: int | None) -> bool:
+    def note_failure(self, request: Request, form: str, status: int | None) -> bool:
         """Note a failure without a named reason. True when the request is worth sending in another form."""
         if status not in _WITHOUT_REASON:
             return False

@@ -204,7 +204,7 @@ class OutputBounds:
         self._rooms[request.messages] = room
         return room < sent
 
-    def answered(self, request: Request) -> None:
+    def note_answer(self, request: Request) -> None:
         """Forget what was known of a request that has its answer."""
         if self._rooms:
             self._rooms.pop(request.messages, None)

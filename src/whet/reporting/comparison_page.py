@@ -186,7 +186,7 @@ def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:
             pair["difference"],
             pair["low"],
             pair["high"],
-            f"{number_format.signed(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
+            f"{number_format.difference(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
             f"{number_format.reward(pair['high'], 3)}]",
         )
         for pair in all_pairs(result)
@@ -277,7 +277,7 @@ def _pair_cells(pair: Mapping[str, Any]) -> list[str]:
         return [f"{pair['a']} − {pair['b']}", NO_ANSWER, *["–"] * 4, "0"]
     return [
         f"{pair['a']} − {pair['b']}",
-        number_format.signed(pair["difference"], 3),
+        number_format.difference(pair["difference"], 3),
         *(number_format.reward(pair[end], 3) for end in ("low", "high")),
         *(f"{pair[key]:.3g}" for key in ("p", "p_adjusted")),
         number_format.count(pair["n"]),
@@ -389,7 +389,7 @@ def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | 
             [
                 row["method"],
                 number_format.reward(moved["test_mean"], 3),
-                number_format.signed(moved["gain_difference"], 3),
+                number_format.difference(moved["gain_difference"], 3),
                 " to ".join(ends),
                 number_format.count(moved["calls"]),
             ]
@@ -430,7 +430,7 @@ def _runs_section(runs: Methods, folder: Path) -> Section:
             [
                 _link(run, folder),
                 *tests,
-                number_format.signed(gain.get("difference") if known else None, 3),
+                number_format.difference(gain.get("difference") if known else None, 3),
                 " to ".join(ends) if known else "–",
                 "yes" if gain.get("promoted") else "no",
                 number_format.count(sum(side(usage, "calls").values())),

@@ -25,7 +25,7 @@ def start_sentences(result: Mapping[str, Any]) -> list[str]:
     )
     kept = [] if better else ["No method beats the start prompt: keep it."]
     return kept + [
-        f"{one['a']} is {word} than the start prompt by {number_format.signed(abs(one['difference']), 3)} "
+        f"{one['a']} is {word} than the start prompt by {number_format.difference(abs(one['difference']), 3)} "
         f"({_p_value(one, pairs, 'method')})."
         for word, some in (("better", better), ("worse", worse))
         for one in some
@@ -45,7 +45,7 @@ def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
     results = []
     for pair in decided:
         better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
-        size = number_format.signed(abs(pair["difference"]), 3)
+        size = number_format.difference(abs(pair["difference"]), 3)
         results.append(
             f"{pair[better]} is better than {pair[worse]} by {size} ({_p_value(pair, pairs, 'pair')})."
         )

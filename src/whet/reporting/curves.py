@@ -75,7 +75,7 @@ def _row(
     mean, low, high = (finite_number(score.get(key)) for key in ("mean", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    say = number_format.signed if sign else number_format.reward
+    say = number_format.difference if sign else number_format.reward
     ends = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
     level = 1 - (finite_number(score.get("alpha")) or 0.05)
     made = f"{percent(level)}% interval" + (f", {score['method']}" if score.get("method") else "")

@@ -64,7 +64,9 @@ def parts_section(record: Record) -> Section | None:
     for name in names:
         old, new = _mean_part(before, name), _mean_part(after, name)
         gap = None if old is None or new is None else new - old
-        rows.append([name, *(number_format.reward(v, 3) for v in (old, new)), number_format.signed(gap, 3)])
+        rows.append(
+            [name, *(number_format.reward(v, 3) for v in (old, new)), number_format.difference(gap, 3)]
+        )
     head = ["Part", "Baseline", "Best", "Difference"]
     return Section(
         "parts", "Parts of the reward", table("Mean over the test examples that have the part", head, rows)
@@ -86,7 +88,7 @@ def cases_section(record: Record) -> Section | None:
             join(name, " ", el("small", str(one.get("model")))) if one.get("model") != name else name,
             *(number_format.reward(finite_number(one.get(key)), 3) for key in ("baseline", "best")),
             join(
-                number_format.signed(finite_number(one.get("difference")), 3),
+                number_format.difference(finite_number(one.get("difference")), 3),
                 " ",
                 el("small", " to ".join(_end(one.get(key)) for key in ("low", "high"))),
             ),
@@ -103,7 +105,7 @@ def cases_section(record: Record) -> Section | None:
 
 def _end(value: Any) -> str:
     known = finite_number(value)
-    return "–" if known is None else number_format.signed(known, 3)
+    return "–" if known is None else number_format.difference(known, 3)
 
 
 def failures(record: Record) -> Section | None:
@@ -171,7 +173,7 @@ def _control_pair(record: Record) -> Html | None:
     rows: list[list[Child]] = [
         [
             f"{pair.get('a')} minus {pair.get('b')}",
-            _interval({**pair, "mean": pair.get("difference")}, record.digits, number_format.signed),
+            _interval({**pair, "mean": pair.get("difference")}, record.digits, number_format.difference),
             *(f"{pair.get(key, 1.0):.3g}" for key in ("p", "p_adjusted")),
         ]
         for pair in pairs

@@ -89,7 +89,7 @@ def _doubts(record: Record) -> Iterator[Child]:
     low, difference = finite_number(pair.get("low")), finite_number(pair.get("difference"))
     if low is not None and difference is not None and low <= 0:
         yield (
-            f"The control did as well, as far as these rows show ({number_format.signed(difference, record.digits)} for "
+            f"The control did as well, as far as these rows show ({number_format.difference(difference, record.digits)} for "
             "this run): what made the prompt better may be the search alone, ",
             _link("control"),
             ".",
@@ -169,7 +169,7 @@ def _of_kept(record: Record) -> Iterator[Child]:
     if gained is not None and gained < 0 and before is not None and after is not None and after > before:
         rows = number_format.count(side(side(result, "best"), "validation").get("n"))
         yield (
-            f"The prompt gained {number_format.signed(after - before, record.digits)} on the {rows} validation rows and lost "
+            f"The prompt gained {number_format.difference(after - before, record.digits)} on the {rows} validation rows and lost "
             f"{number_format.reward(-gained, record.digits)} on the test: the search fitted those rows. Give more of them "
             "(",
             el("code", "splits"),

@@ -23,10 +23,10 @@ def reward(value: Any, digits: int) -> str:
     return show_reward(amount, digits).replace("-", MINUS)
 
 
-def signed(value: Any, digits: int) -> str:
+def difference(value: Any, digits: int) -> str:
     """A difference with its sign.
 
-    >>> signed(0.125, 2), signed(-1, 2), signed(0, 2)
+    >>> difference(0.125, 2), difference(-1, 2), difference(0, 2)
     ('+0.12', '−1.00', '±0.00')
     """
     text = reward(value, digits)

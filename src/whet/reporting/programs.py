@@ -47,7 +47,7 @@ def ablation(record: Record) -> Section | None:
         [
             name,
             number_format.reward(finite_number(side(without, name).get("validation")), record.digits),
-            number_format.signed(finite_number(side(without, name).get("gain")), record.digits),
+            number_format.difference(finite_number(side(without, name).get("gain")), record.digits),
         ]
         for name in without
     ]

@@ -44,7 +44,7 @@ def display_progress(
     elif progress is False or sys.stderr is None:
         yield Progress(warn=lambda text: warnings.warn(visible(text), stacklevel=2))
     else:
-        with Display(subject, warn).shown() as own:
+        with Display(subject, warn).show() as own:
             yield own
 
 
@@ -58,7 +58,7 @@ class Display:
         self.progress = Progress(warn=self._warn, say=_SCREEN.say, planned=self._plan)
 
     @contextmanager
-    def shown(self) -> Iterator[Progress]:
+    def show(self) -> Iterator[Progress]:
         """Meanwhile it is on the screen."""
         _SCREEN.add(self)
         try:
@@ -191,7 +191,7 @@ class ProgressScreen:
         text = html.escape("\n".join([*self._said, *self.lines()]))
         return _ipython().HTML(f'<pre style="{_STYLE}">{text}</pre>')
 
-    def rendered(self) -> Any:
+    def render(self) -> Any:
         """What rich draws: a bar where it is known how much there is to do, and the line."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -214,7 +214,7 @@ def _live(screen: ProgressScreen) -> Any:
     from rich.live import Live
 
     return Live(
-        get_renderable=screen.rendered,
+        get_renderable=screen.render,
         console=Console(stderr=True),
         transient=True,
         refresh_per_second=1 / LIVE_SECONDS,

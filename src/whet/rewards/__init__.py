@@ -32,7 +32,7 @@ from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.yes_no import build_yes_no
 from whet.types import Example
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 __all__ = [
     "FILE",
@@ -222,8 +222,8 @@ def _program(name: str, options: dict[str, Any], folder: Path, where: str) -> Pr
         )
     if not (is_number(low) and is_number(high) and low < high):
         raise UsageError(
-            f"{where}: the range of a reward needs finite numbers low < high; this is low={shown(low)}, "
-            f"high={shown(high)}."
+            f"{where}: the range of a reward needs finite numbers low < high; this is low={show_value(low)}, "
+            f"high={show_value(high)}."
         )
     if function is not None:
         return program_of_function(function, where, float(low), float(high), stated)

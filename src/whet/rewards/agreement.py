@@ -19,7 +19,7 @@ from whet.rewards.program import RewardFailed
 from whet.rewards.reward import RewardFunction
 from whet.run import Run
 from whet.types import Completion, Example
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 POOR = 0.4
 LEAST = 5
@@ -217,8 +217,8 @@ class Labelled:
             return None
         column, n = getattr(reward, "human", ""), len(self.unread)
         return (
-            f"{n} of {quantity(n + len(self.rows), 'human score')} in the column {shown(column)} cannot be read, such as "
-            f"{shown(self.unread[0])}; the agreement of {reward.name} with people is measured without them. Write a number, "
+            f"{n} of {quantity(n + len(self.rows), 'human score')} in the column {show_value(column)} cannot be read, such as "
+            f"{show_value(self.unread[0])}; the agreement of {reward.name} with people is measured without them. Write a number, "
             "a number with what it is out of (4/5), or a word such as good, bad, yes, no."
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whet.rewards.patterns import compiled
+from whet.rewards.patterns import compile_pattern
 
 _BLOCK = re.compile(r"\s*```[a-zA-Z]*\n(.*?)\n?```\s*", re.DOTALL)
 
@@ -41,7 +41,7 @@ def _text(value: Any) -> bool:
 
 def _pattern(value: Any) -> bool:
     try:
-        return _text(value) and bool(compiled(value))
+        return _text(value) and bool(compile_pattern(value))
     except re.error as error:
         raise ValueError(f"{value!r} is not a regular expression: {error}") from error
 
@@ -76,11 +76,11 @@ def _lacks(answer: str, banned: str) -> str:
 
 
 def _regex(answer: str, pattern: str) -> str:
-    return "" if compiled(pattern).search(answer) else f"The answer must have the form `{pattern}`."
+    return "" if compile_pattern(pattern).search(answer) else f"The answer must have the form `{pattern}`."
 
 
 def _no_regex(answer: str, pattern: str) -> str:
-    match = compiled(pattern).search(answer)
+    match = compile_pattern(pattern).search(answer)
     return f"The answer must not have the form `{pattern}`; found {match.group()[:80]!r}." if match else ""
 
 

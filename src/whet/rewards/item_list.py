@@ -78,7 +78,7 @@ class ItemList:
             )
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        wanted = _different(self._wanted(example.target))
+        wanted = _different(self._wanted_items(example.target))
         objects = any(isinstance(target, Mapping) for target in wanted)
         items = _different(
             _objects_in(without_thought(completion.text)) if objects else self._items(completion.text)
@@ -97,7 +97,7 @@ class ItemList:
         ]
         return Reward(value, critique=" ".join(faults))
 
-    def _wanted(self, target: Any) -> list[Any]:
+    def _wanted_items(self, target: Any) -> list[Any]:
         if isinstance(target, list):
             return list(target)
         listed = None if self.separator else _load_list(str(target))

@@ -281,7 +281,7 @@ class Number:
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that is no number."""
         for target in accepted_answers(example):
-            if self._wanted(target) is None:
+            if self._wanted_number(target) is None:
                 raise UsageError(
                     f"the target {show_target(target)} of {example.place} is no number. Correct the row, or compare texts with "
                     "reward: exact_match."
@@ -293,10 +293,10 @@ class Number:
             return number / 100
         return number
 
-    def _wanted(self, target: Any) -> Decimal | None:
+    def _wanted_number(self, target: Any) -> Decimal | None:
         return number_of(target) if not isinstance(target, str) else self._read(target)
 
-    def _found(self, text: str) -> list[Decimal]:
+    def _find_numbers(self, text: str) -> list[Decimal]:
         """The number of an answer, as each of the ways to read it."""
         number = self._read(text)
         if number is not None or not self.last:
@@ -319,8 +319,8 @@ class Number:
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         targets = accepted_answers(example)
         as_written = any(isinstance(t, str) and t != without_list_marks(t) for t in targets)
-        numbers = self._found(completion.text if as_written else without_list_marks(completion.text))
-        wanted = [number for target in targets if (number := self._wanted(target)) is not None]
+        numbers = self._find_numbers(completion.text if as_written else without_list_marks(completion.text))
+        wanted = [number for target in targets if (number := self._wanted_number(target)) is not None]
         if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):
             return Reward(1.0)
         shown = f"The answer {quote(completion.text)}"

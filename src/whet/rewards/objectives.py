@@ -107,7 +107,7 @@ class Objectives(Weighted):
         return frozenset(item.metric for item in self.items if item.metric is not None)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        """The rewards among the objectives, under their names; `measured` adds the metrics and the one number."""
+        """The rewards among the objectives, under their names; `measure` adds the metrics and the one number."""
         results = [await reward.grade(run, example, completion) for _, reward in self.parts]
         named = {name: value for result in results for name, value in result.parts.items()}
         named |= {item.name: results[item.part].value for item in self.items if item.part is not None}
@@ -115,7 +115,7 @@ class Objectives(Weighted):
         worth = results[0].value if self.own else self._whole(named)
         return Reward(worth, named, "\n".join(critiques) or None)
 
-    def measured(self, rollout: Rollout, seconds: float | None, prompt_tokens: int) -> Rollout:
+    def measure(self, rollout: Rollout, seconds: float | None, prompt_tokens: int) -> Rollout:
         """The rollout with the whole vector among its parts, and the one number as its reward.
 
         `seconds` that its call took; a rollout whose time is needed and not known failed. An answer that could not be graded
@@ -135,9 +135,9 @@ class Objectives(Weighted):
             )
         worst = {i.name: i.worst for i in self.items if i.metric is None} if rollout.error is not None else {}
         metrics = {i.name: float(values[i.metric]) for i in self.items if i.metric is not None}
-        return self.weighed(replace(rollout, parts={**rollout.parts, **worst, **metrics}))
+        return self.weigh(replace(rollout, parts={**rollout.parts, **worst, **metrics}))
 
-    def weighed(self, rollout: Rollout) -> Rollout:
+    def weigh(self, rollout: Rollout) -> Rollout:
         """The rollout with the one number that its vector is worth; as it was where the task has a reward of its own."""
         if self.own or rollout.error is not None:
             return rollout
@@ -150,7 +150,7 @@ class Objectives(Weighted):
         worth = sum(i.weight * i.worth(values[i.name], self.baseline.get(i.name)) for i in items)
         return min(1.0, worth / total) if items else 0.0
 
-    def calibrated(self, rollouts: Sequence[Rollout]) -> Objectives:
+    def calibrate(self, rollouts: Sequence[Rollout]) -> Objectives:
         """With the means of the baseline, from its rollouts."""
         rows = [r for r in rollouts if all(item.name in r.parts for item in self.items)]
         if not rows:

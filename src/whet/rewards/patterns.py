@@ -20,7 +20,7 @@ from whet.errors import UsageError
 from whet.rewards.program import REWARD_TIMEOUT
 from whet.types import Example
 
-__all__ = ["REWARD_TIMEOUT", "compiled", "match_within"]
+__all__ = ["REWARD_TIMEOUT", "compile_pattern", "match_within"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _IN_SET = re.compile(r"\\.|(?<!^)\[", re.DOTALL)
 
 
 @lru_cache(maxsize=256)
-def compiled(pattern: str) -> regex.Pattern[str]:
+def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The expression, with the meaning that `re` gives to it. Raises re.error for what `re` does not take."""
     with warnings.catch_warnings():  # of what `[[` may mean some day: here it never will
         warnings.simplefilter("ignore", FutureWarning)

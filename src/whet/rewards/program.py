@@ -23,7 +23,7 @@ from whet._util.user_modules import digest_of_file
 from whet.errors import UsageError, quantity
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Reward, content_hash
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 FILE = "reward.py"
 REWARD_TIMEOUT = 60.0
@@ -204,7 +204,7 @@ class ProgramReward:
         critiques = (outcome["critique"], outcome.get("addressed", {}))
         return Reward(outcome["value"], outcome["parts"], *critiques)
 
-    def _called(self, row: dict[str, Any], output: str, steps: list[JSON] | None) -> Any:
+    def _call_function(self, row: dict[str, Any], output: str, steps: list[JSON] | None) -> Any:
         if steps is None:
             return self.function(row, output)
         return self.function(row, output, trace=steps)
@@ -216,7 +216,7 @@ class ProgramReward:
             row, own = copy.deepcopy(dict(example.row)), copy.deepcopy(steps)
             name = f"{self.path.name}: reward() for {example.place}"
             outcome = self._read(
-                await call_within(lambda: self._called(row, output, own), self.timeout, name)
+                await call_within(lambda: self._call_function(row, output, own), self.timeout, name)
             )
         except OutOfTime:
             raise UsageError(
@@ -238,7 +238,7 @@ class ProgramReward:
         value = _number(named.get(key))
         if value is None:
             return {
-                "error": f"{self.path.name}: {RETURNED} {shown(result)}; expected a number or a dict with `reward`"
+                "error": f"{self.path.name}: {RETURNED} {show_value(result)}; expected a number or a dict with `reward`"
             }
         value = _without_rounding(value, self.low, self.high)
         if not self.low <= value <= self.high:
@@ -246,8 +246,8 @@ class ProgramReward:
         critique, addressed = named.get(wording), dict[str, str]()
         if not _is_critique(critique):
             return {
-                "error": f"{self.path.name}: {RETURNED} {shown(critique)} as the critique; expected a text, a list of texts, or "
-                "a dict of these by prompt"
+                "error": f"{self.path.name}: {RETURNED} {show_value(critique)} as the critique; expected a text, a list of "
+                "texts, or a dict of these by prompt"
             }
         if isinstance(critique, Mapping):
             addressed = {str(prompt): text for prompt, c in critique.items() if c and (text := _lines(c))}
@@ -258,7 +258,7 @@ class ProgramReward:
         }
         graded = {"value": value, "parts": parts, "critique": critique or None}
         lost = [k for k, v in named.items() if k not in (key, wording, *parts) and v is not None]
-        graded |= {"dropped": [f"{k}={shown(named[k])}" for k in lost]} if lost else {}
+        graded |= {"dropped": [f"{k}={show_value(named[k])}" for k in lost]} if lost else {}
         return {**graded, "addressed": addressed} if addressed else graded
 
     def _outside(self, value: float, others: Sequence[float] = (1.0,)) -> str:

@@ -16,7 +16,7 @@ from whet._util.words import fold, split_words, without_punctuation
 from whet.errors import UsageError
 from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
-from whet.rewards.patterns import REWARD_TIMEOUT, compiled, match_within
+from whet.rewards.patterns import REWARD_TIMEOUT, compile_pattern, match_within
 from whet.rewards.reward import TARGET, RewardFunction
 from whet.rewards.targets import accepted_answers, quote, show_target, targets_of
 from whet.run import Run
@@ -204,7 +204,7 @@ class Regex:
 
     def __post_init__(self) -> None:
         try:
-            compiled(self.pattern)
+            compile_pattern(self.pattern)
         except re.error as error:
             raise UsageError(
                 f"the pattern {self.pattern!r} is not a regular expression: {error}. Correct it."
@@ -212,7 +212,7 @@ class Regex:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         answer = await match_within(
-            lambda: self._extracted(completion.text), self.timeout, self.pattern, example
+            lambda: self._extract(completion.text), self.timeout, self.pattern, example
         )
         if answer is None:
             return Reward(0.0, critique=f"The answer does not have the form {self.pattern!r}.")
@@ -224,9 +224,9 @@ class Regex:
             0.0, critique=f"The answer says {quote(answer)}; it should be {quote(targets_of(example)[0])}."
         )
 
-    def _extracted(self, text: str) -> str | None:
+    def _extract(self, text: str) -> str | None:
         """The first group, or the whole, of the last match; None without a match."""
-        expression = compiled(self.pattern)
+        expression = compile_pattern(self.pattern)
         last = deque(expression.finditer(text), maxlen=1)
         return last[0].group(1 if expression.groups else 0) or "" if last else None
 

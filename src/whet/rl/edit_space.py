@@ -107,7 +107,7 @@ class Space:
         kept = tuple(k < self.own for k in range(len(self.phrases)))
         return EditState(tuple(range(len(self.pool))), 0, tuple(range(self.own)), kept)
 
-    def allowed(self, state: EditState) -> NDArray[np.bool_]:
+    def mask_actions(self, state: EditState) -> NDArray[np.bool_]:
         """Which actions change something and leave a phrase of the start's own in the prompt; stop is always allowed."""
         last = sum(state.kept[: self.own]) == 1
 

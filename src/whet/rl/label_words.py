@@ -33,7 +33,7 @@ class LabelWords:
         return pack({}, {"words": {label: list(words) for label, words in self.words.items()}})
 
     @classmethod
-    def restored(cls, blob: bytes) -> LabelWords:
+    def restore(cls, blob: bytes) -> LabelWords:
         """What `save` wrote."""
         facts, _ = read_blob(blob, "the words of labels")
         return cls(facts["words"])

@@ -86,7 +86,7 @@ class LanguagePolicy:
     silent: bool = False
     forms: FormUse = field(default_factory=FormUse, compare=False, repr=False)
 
-    def adapted(self) -> LanguagePolicy:
+    def adapt(self) -> LanguagePolicy:
         """The policy for the next round: without a form where most first replies copied it, and one that asks nothing where it
         was asked in vain too often. A search calls this between rounds, never while branches of `run.map` are under way, so
         that a resumed run asks the same."""
@@ -131,7 +131,7 @@ class LanguagePolicy:
         focused = start if region is None else start.focused(region)
         shown = start.region_text(region) if text is None else text
         now = start.text.replace(start.region_text(region).strip(), shown.strip(), 1)
-        limit = "" if start.limit is None else f"{start.limit.told(now)}\n"
+        limit = "" if start.limit is None else f"{start.limit.describe(now)}\n"
         body = f"{question}\n\n{_slot_note(shown)}\n{limit}{_ONLY} "
         whole = body + _form(TAG, False)
         room = max(self.max_tokens, len(shown.encode()) // _BYTES)

@@ -74,7 +74,7 @@ class Observer:
         self.space, self._embed = space, embed
         self._items = embed([*shown, *(" ".join(words) for words in space.words), *space.phrases]).clone()
         self._texts: dict[str, Tensor] = {}
-        self.concerned = torch.tensor([self._concerned(action) for action in space.actions])
+        self.concerned = torch.tensor([self._parameters_of(action) for action in space.actions])
 
     @property
     def inputs(self) -> int:
@@ -91,7 +91,7 @@ class Observer:
         items = torch.cat([query, self._items[index]], 1)  # (n, B, d)
         blocks = torch.cat([items, query.expand_as(items), items * query], -1)
         front = torch.zeros(len(states), 1, dtype=torch.long)
-        allowed = torch.tensor([self.space.allowed(state).tolist() for state in states])
+        allowed = torch.tensor([self.space.mask_actions(state).tolist() for state in states])
         edits = torch.tensor([float(state.edits) for state in states])
         return EditObservation(
             blocks, torch.cat([front + 1, kinds], 1), torch.cat([front, places], 1), edits, allowed
@@ -113,7 +113,7 @@ class Observer:
         kinds = [2 * role + shown for role, shown in zip(roles, on, strict=True)]
         return index, kinds, [min(place, DISTINCT_POSITIONS - 1) for place in places]
 
-    def _concerned(self, action: Action) -> tuple[int, int, int]:
+    def _parameters_of(self, action: Action) -> tuple[int, int, int]:
         pool, sets = len(self.space.pool), len(self.space.words)
         before = {"exchange": 1, "words": 1 + pool, "keep": 1 + pool + sets, "turn": 1 + pool + sets}
         kind = KINDS.index(action.kind)

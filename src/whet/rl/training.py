@@ -245,7 +245,7 @@ class Trainer:
         drawn: Any = await run.effect("sample", draw)
         return [[Sample.from_json(value) for value in group] for group in drawn]
 
-    def credited(self, whole: Sequence[float], turns: Sequence[Sequence[float]]) -> list[Reward]:
+    def assign_credit(self, whole: Sequence[float], turns: Sequence[Sequence[float]]) -> list[Reward]:
         """Rewards for `learn`: those of whole conversations, or with `credit=turn` those of their turns."""
         return list(turns if self.config.by_turn else whole)
 

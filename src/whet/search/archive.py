@@ -117,7 +117,7 @@ class Archive:
                 continue
             if isinstance(env.reward, Objectives):
                 rollouts = await env.evaluate(run, candidate.prompt, env.validation)
-                self.measured(run, env, candidate, rollouts)
+                self.add_rollouts(run, env, candidate, rollouts)
             else:
                 score = (await env.score(run, [candidate.prompt], env.validation))[0]
                 self._settle(run, env, candidate, score, {})
@@ -125,7 +125,9 @@ class Archive:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent
 
-    def measured(self, run: Run, env: Environment, candidate: Candidate, rollouts: Sequence[Rollout]) -> None:
+    def add_rollouts(
+        self, run: Run, env: Environment, candidate: Candidate, rollouts: Sequence[Rollout]
+    ) -> None:
         """Take in a candidate's rollouts on the validation split; of a task with objectives, their values on each row."""
         vectors: dict[str, JSON] = {}
         if isinstance(env.reward, Objectives):
@@ -146,7 +148,7 @@ class Archive:
         """Take in the rollouts of all validated candidates on a validation split that has grown; the incumbent is chosen anew."""
         self.incumbent, self.outside = None, set()
         for candidate, own in zip(candidates, rollouts, strict=True):
-            self.measured(run, env, candidate, own)
+            self.add_rollouts(run, env, candidate, own)
 
     def _settle(
         self, run: Run, env: Environment, candidate: Candidate, score: Score, vectors: Mapping[str, JSON]

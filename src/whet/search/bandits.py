@@ -62,11 +62,11 @@ class Arms:
         """Mean reward, minus infinity before the first pull."""
         return self.totals[arm] / self.seen[arm] if self.seen[arm] else float("-inf")
 
-    def scaled(self, arm: int) -> float:
+    def scaled_mean(self, arm: int) -> float:
         """Mean reward on the scale from 0 to 1."""
         return (self.mean(arm) - self.low) / ((self.high - self.low) or 1.0)
 
-    def ranked(self, among: Sequence[int]) -> list[int]:
+    def rank(self, among: Sequence[int]) -> list[int]:
         """Arms by mean, best first; ties in the order of the arms."""
         return sorted(among, key=lambda arm: (-self.mean(arm), arm))
 
@@ -82,9 +82,9 @@ async def upper_confidence(
     size = max(1, min(size, arms.left // (2 * arms.n)))
     await arms.pull(run, range(arms.n), size)
     while arms.left > 0 and arms.open():
-        upper = {arm: arms.scaled(arm) + bonus(arms, arm) for arm in arms.open()}
+        upper = {arm: arms.scaled_mean(arm) + bonus(arms, arm) for arm in arms.open()}
         await arms.pull(run, sorted(upper, key=lambda arm: (-upper[arm], arm))[:keep], size)
-    return arms.ranked(range(arms.n))
+    return arms.rank(range(arms.n))
 
 
 def ucb(c: float) -> Callable[[Arms, int], float]:
@@ -110,10 +110,10 @@ async def successive_rejects(run: Run, arms: Arms, keep: int) -> list[int]:
         wanted = max(1, math.floor(budget / (s * (n + 1 - j))))
         await arms.pull(run, alive, wanted - seen)
         seen = wanted
-        worst = arms.ranked(alive)[-1]
+        worst = arms.rank(alive)[-1]
         alive.remove(worst)
         dropped.insert(0, worst)
-    return arms.ranked(alive) + dropped
+    return arms.rank(alive) + dropped
 
 
 async def successive_halving(run: Run, arms: Arms, keep: int) -> list[int]:
@@ -122,16 +122,16 @@ async def successive_halving(run: Run, arms: Arms, keep: int) -> list[int]:
     rounds = math.ceil(math.log2(arms.n / keep))
     for _ in range(rounds):
         await arms.pull(run, alive, max(1, budget // (rounds * len(alive))))
-        order = arms.ranked(alive)
+        order = arms.rank(alive)
         half = max(keep, math.ceil(len(alive) / 2))
         alive, dropped = sorted(order[:half]), order[half:] + dropped
-    return arms.ranked(alive) + dropped
+    return arms.rank(alive) + dropped
 
 
 async def brute_force(run: Run, arms: Arms) -> list[int]:
     """Every arm on the same budget / n examples."""
     await arms.pull(run, range(arms.n), max(1, arms.left // arms.n))
-    return arms.ranked(range(arms.n))
+    return arms.rank(range(arms.n))
 
 
 async def explore(run: Run, arms: Arms, rule: Rule, keep: int, size: int, c: float) -> list[int]:

@@ -36,7 +36,7 @@ def comparable(text: str) -> str:
     return " ".join(shown.casefold().split())
 
 
-def copied(text: str, private: Iterable[str], known: str) -> str:
+def longest_copy(text: str, private: Iterable[str], known: str) -> str:
     """The longest piece of 32 characters or more that a text has in common with somebody's data (inputs, answers,
     examples), but not with the prompt itself (`known`); empty when there is none."""
     return Copies(private, known).piece(text)
@@ -45,7 +45,7 @@ def copied(text: str, private: Iterable[str], known: str) -> str:
 def copied_input(text: str, examples: Sequence[Example], known: str) -> str:
     """The longest piece that a text copies from the inputs of examples, where it stands in one input alone: what several
     have in common belongs to the kind of input. Empty when there is none; `known`: the prompt before."""
-    piece = copied(text, [example.user_text for example in examples], known)
+    piece = longest_copy(text, [example.user_text for example in examples], known)
     if not piece:
         return ""
     return piece if sum(piece in comparable(e.user_text) for e in examples) == 1 else ""
@@ -70,7 +70,7 @@ class Copies:
         return "\x00".join({comparable(one) for one in self._private}), comparable(self._known)
 
     def piece(self, text: str) -> str:
-        """The longest piece that a text copies; see `copied`."""
+        """The longest piece that a text copies; see `longest_copy`."""
         plain = comparable(text)
         return _longest(plain, *self._texts) if len(plain) >= SHARED else ""
 

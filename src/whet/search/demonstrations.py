@@ -70,7 +70,7 @@ def demonstrations(
         Demonstration(name, rows[name].user_text, rollout.output, _steps(known, rows[name], rollout))
         for name, rollout in best.items()
     ]
-    refuse = refused(env, known)
+    refuse = demonstration_filter(env, known)
     return [demo for demo in made if not refuse(demo) and not objections(demo.text)]
 
 
@@ -79,7 +79,7 @@ def label_rows(env: Environment, known: Prompt, rows: Sequence[Example]) -> list
     a target is its answer, and no prompt's."""
     if known.parts:
         return []
-    refuse = refused(env, known)
+    refuse = demonstration_filter(env, known)
     made = [Demonstration(r.id, r.user_text, targets_of(r)[0]) for r in rows if isinstance(r.target, str)]
     return [demonstration for demonstration in made if not refuse(demonstration)]
 
@@ -96,7 +96,7 @@ def _steps(known: Prompt, row: Example, rollout: Rollout) -> tuple[tuple[str, st
     )
 
 
-def refused(env: Environment, known: Prompt) -> Callable[[Demonstration], bool]:
+def demonstration_filter(env: Environment, known: Prompt) -> Callable[[Demonstration], bool]:
     """Whether a demonstration must not be shown.
 
     It is empty, too long, holds a slot or a fence marker; its input is that of a validation row; or it has 32 characters in a

@@ -32,7 +32,7 @@ class Evidence:
         known = self.candidates.pop(candidate.prompt.id, candidate)
         self.candidates[candidate.prompt.id] = replace(known, score=score or known.score)
 
-    def pooled(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, float]:
+    def pool_rewards(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, float]:
         """Mean reward over training and validation (`rows` examples, or as many as were answered), and its standard error;
         infinite without evidence."""
         rewards = self.rewards.get(prompt.id, [])
@@ -62,8 +62,8 @@ class Evidence:
         order = order if validated else order[: self._peak(order)]
         best = order[-1]
         for older in reversed(order[:-1]):
-            newer = self._judged(best, archive, rows)
-            mean, error = self._judged(older, archive, rows)
+            newer = self._judge(best, archive, rows)
+            mean, error = self._judge(older, archive, rows)
             if mean - newer[0] > _BETTER * math.hypot(error, newer[1]):
                 best = older
         return best
@@ -84,9 +84,9 @@ class Evidence:
                     surest, peak = max((surest, peak), (sure, cut))
         return peak
 
-    def _judged(self, candidate: Candidate, archive: Archive, rows: int) -> tuple[float, float]:
-        mean, error = self.pooled(candidate.prompt, archive, rows)
+    def _judge(self, candidate: Candidate, archive: Archive, rows: int) -> tuple[float, float]:
+        mean, error = self.pool_rewards(candidate.prompt, archive, rows)
         parent = next((self.candidates[p] for p in candidate.parents if p in self.candidates), None)
         if error == math.inf and parent is not None:
-            return self.pooled(parent.prompt, archive, rows)
+            return self.pool_rewards(parent.prompt, archive, rows)
         return mean, error

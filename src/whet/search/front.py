@@ -10,7 +10,7 @@ from statistics import fmean
 from whet.environments.environment import Environment
 from whet.rewards import Objective, Objectives
 from whet.search.archive import Candidate
-from whet.search.minibatch import answered
+from whet.search.minibatch import answered_rollouts
 from whet.stats import Goal, difference_interval
 from whet.types import Rollout
 
@@ -25,7 +25,7 @@ def aims_of(env: Environment, baseline: Sequence[Rollout]) -> Objectives:
     any, its reward."""
     reward = env.reward
     if isinstance(reward, Objectives):
-        return reward if reward.baseline else reward.calibrated(baseline)
+        return reward if reward.baseline else reward.calibrate(baseline)
     only = Objective(Goal(REWARD, maximise=True, width=reward.high - reward.low), part=0, low=reward.low)
     aims = Objectives([(1.0, reward)], items=(only,), own=True)
     return replace(aims, baseline=aims.means(baseline))
@@ -34,8 +34,8 @@ def aims_of(env: Environment, baseline: Sequence[Rollout]) -> Objectives:
 def vectors_of(env: Environment, rollouts: Sequence[Rollout]) -> Vectors:
     """The values of each objective by row, of the rollouts that say something about the prompt."""
     if isinstance(env.reward, Objectives):
-        return {r.example_id: env.reward.values(r) for r in answered(rollouts)}
-    return {r.example_id: {REWARD: r.reward} for r in answered(rollouts)}
+        return {r.example_id: env.reward.values(r) for r in answered_rollouts(rollouts)}
+    return {r.example_id: {REWARD: r.reward} for r in answered_rollouts(rollouts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Front:
     def dominates(self, one: str, other: str) -> bool:
         """Whether `one` is shown to be better on an objective, and costs nothing on the others."""
         gains = self.gains(one, other)
-        tolerated = {i.name: i.goal.tolerated(self.mean(other, i.name)) for i in self.objectives if gains}
+        tolerated = {i.name: i.goal.tolerance_at(self.mean(other, i.name)) for i in self.objectives if gains}
         costs = any(gain.high < 0 or gain.mean < -tolerated[name] for name, gain in gains.items())
         return not costs and any(gain.low > 0 for gain in gains.values())
 

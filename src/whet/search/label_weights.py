@@ -68,7 +68,7 @@ class WeightFit:
         options = [np.where(np.arange(len(weights)) == label, one, weights) for one in tried]
         return max(options, key=lambda one: float(self.rewards(one).sum()))
 
-    def fitted(self, passes: int) -> Array:
+    def fit(self, passes: int) -> Array:
         """Weights, chosen label by label. A change stays where it earns more on all rows, and, chosen without a fold, more on
         that fold, all folds together. In the end all of it must earn more than no weights in the same check."""
         weights = np.ones(self.probs.shape[1])
@@ -79,7 +79,7 @@ class WeightFit:
                     continue
                 if self.holds(lambda part, label=label, old=weights: part.choice(old, label), weights):  # type: ignore[misc]
                     weights = new
-        whole = self.holds(lambda part: replace(part, folds=()).fitted(passes), np.ones_like(weights))
+        whole = self.holds(lambda part: replace(part, folds=()).fit(passes), np.ones_like(weights))
         return weights if whole else np.ones_like(weights)
 
     def holds(self, choose: Callable[[WeightFit], Array], old: Array) -> bool:

@@ -91,7 +91,7 @@ class LessonList:
         kept = tuple(one for one in self.lessons if one.key not in gone)
         return self if len(kept) == len(self.lessons) else replace(self, lessons=kept)
 
-    def counted(self, helped: Sequence[object], harmed: Sequence[object]) -> LessonList:
+    def count_verdicts(self, helped: Sequence[object], harmed: Sequence[object]) -> LessonList:
         """The list after verdicts on some lessons, by key; on one of which both is said, nothing is."""
         good, bad = {_key(key) for key in helped}, {_key(key) for key in harmed}
         lessons = (
@@ -104,7 +104,7 @@ class LessonList:
         )
         return replace(self, lessons=tuple(lessons))
 
-    def edited(self, operations: Sequence[Mapping[str, Any]]) -> tuple[LessonList, int]:
+    def apply_operations(self, operations: Sequence[Mapping[str, Any]]) -> tuple[LessonList, int]:
         """The list after typed operations, and how many of them changed nothing.
 
         {"op": "add", "text"}; {"op": "update", "id", "text"}; {"op": "delete", "id"}, without a text, wins over an update.

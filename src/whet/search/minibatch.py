@@ -61,13 +61,13 @@ def mistakes(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
 
     For a 0/1 reward these are the errors. Worst first.
     """
-    known = answered(rollouts)
+    known = answered_rollouts(rollouts)
     mean = sum(r.reward for r in known) / max(1, len(known))
     wrong = [r for r in known if r.reward < high and r.reward <= mean + 1e-12]
     return sorted(wrong, key=lambda r: r.reward)
 
 
-def answered(rollouts: Sequence[Rollout]) -> list[Rollout]:
+def answered_rollouts(rollouts: Sequence[Rollout]) -> list[Rollout]:
     """Rollouts that say something about the prompt: a refusal or an answer that could not be parsed does, and one on which a
     program failed; a call that failed at the provider does not."""
     return [r for r in rollouts if r.error is None or r.error.startswith(("model:", "parse:", "program:"))]
@@ -75,7 +75,7 @@ def answered(rollouts: Sequence[Rollout]) -> list[Rollout]:
 
 def gains(olds: Sequence[Rollout], news: Sequence[Rollout]) -> list[float]:
     """How much more reward new rollouts have than old ones on the same examples, where both were answered."""
-    both = [(a, b) for a, b in zip(olds, news, strict=True) if len(answered([a, b])) == 2]
+    both = [(a, b) for a, b in zip(olds, news, strict=True) if len(answered_rollouts([a, b])) == 2]
     return [b.reward - a.reward for a, b in both]
 
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import Run
-from whet.search.minibatch import answered
+from whet.search.minibatch import answered_rollouts
 from whet.stats import EProcess
 from whet.types import Example
 
@@ -69,10 +69,10 @@ class RaceTrack:
             seen += answered_rows
             if self.alpha > 0 and len(alive) > keep:
                 standing = [r for r in alive if sum(self.beats(other, r) for other in alive) < keep]
-                alive = standing if len(standing) >= keep else self._ranked(alive, seen, keep)
+                alive = standing if len(standing) >= keep else self._rank_racers(alive, seen, keep)
             if (len(alive) <= keep < len(racers)) or len(answered_rows) < len(block):
                 break
-        ranked = [self.rank(racer, seen) for racer in self._ranked(alive, seen, keep)]
+        ranked = [self.rank(racer, seen) for racer in self._rank_racers(alive, seen, keep)]
         return [one for one in ranked if one.rows]
 
     def beats(self, one: Racer, other: Racer) -> bool:
@@ -97,7 +97,7 @@ class RaceTrack:
     def _width(self) -> float:
         return (self.env.reward.high - self.env.reward.low) or 1.0
 
-    def _ranked(self, racers: Sequence[Racer], seen: Sequence[Example], keep: int) -> list[Racer]:
+    def _rank_racers(self, racers: Sequence[Racer], seen: Sequence[Example], keep: int) -> list[Racer]:
         return sorted(racers, key=lambda racer: -self.rank(racer, seen).fitness)[:keep]
 
     async def _answer(self, run: Run, racers: Sequence[Racer], block: Sequence[Example]) -> list[Example]:
@@ -115,5 +115,5 @@ class RaceTrack:
         outcomes = await run.map(lambda branch, job: self.env.evaluate(branch, *job), jobs)
         for (prompt, _), rollouts in zip(jobs, outcomes, strict=True):
             known = self.rewards.setdefault(prompt.id, {})
-            known.update({r.example_id: r.reward for r in answered(rollouts)})
+            known.update({r.example_id: r.reward for r in answered_rollouts(rollouts)})
         return taken

@@ -46,7 +46,9 @@ def prompt_of_region(prompt: Prompt, region: str) -> str:
     return prompt.part_of(region)[0] if prompt.parts else ""
 
 
-def blamed(prompt: Prompt, regions: Sequence[str], turn: str, rollouts: Sequence[Rollout]) -> list[str]:
+def blamed_regions(
+    prompt: Prompt, regions: Sequence[str], turn: str, rollouts: Sequence[Rollout]
+) -> list[str]:
     """The regions to edit: those to whose prompts critiques are addressed; `turn` alone where one is addressed to nobody, or
     none to a prompt of `regions`."""
     names = {name for rollout in rollouts for name in rollout.addressed}

@@ -22,7 +22,7 @@ from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.from_zero import Objections, leave_zero
-from whet.search.minibatch import answered, minibatch, mistakes
+from whet.search.minibatch import answered_rollouts, minibatch, mistakes
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -55,7 +55,7 @@ class PromptNode:
 
     def errors(self, run: Run, env: Environment, size: int) -> list[Rollout]:
         """Errors of the prompt, drawn at random; where there are none, rollouts that are right."""
-        known = mistakes(self.rollouts, env.reward.high) or answered(self.rollouts)
+        known = mistakes(self.rollouts, env.reward.high) or answered_rollouts(self.rollouts)
         return run.rng.sample(known, min(size, len(known)))
 
 
@@ -211,11 +211,11 @@ class Growth:
         """Nodes of those prompts that are new, scored."""
         new = {c.id: c for family in written for c in family if c.prompt not in self.archive}
 
-        async def scored(branch: Run, candidate: Candidate) -> PromptNode:
+        async def score_node(branch: Run, candidate: Candidate) -> PromptNode:
             rollouts = await self.env.evaluate(branch, candidate.prompt, self.train)
             return self.node(candidate, rollouts, parent)
 
-        nodes = await run.map(scored, list(new.values()))
+        nodes = await run.map(score_node, list(new.values()))
         for node in nodes:
             self.archive.add(run, node.candidate)
         return nodes

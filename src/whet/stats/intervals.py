@@ -62,7 +62,7 @@ def interval(
     sums, sizes = cluster_sums(unit, clusters)
     groups = len(sums) if len(sums) < n else None
     if groups is not None:
-        below, above = _clustered(sums, sizes, method, confidence)
+        below, above = _clustered_interval(sums, sizes, method, confidence)
     elif method == WILSON:
         below, above = wilson(int(unit.sum()), n, confidence)
     else:
@@ -71,7 +71,7 @@ def interval(
     return Interval(mean, min(mean, max(low, below)), max(mean, min(high, above)), n, method, groups)
 
 
-def _clustered(sums: Array, sizes: Array, method: str, confidence: float) -> tuple[float, float]:
+def _clustered_interval(sums: Array, sizes: Array, method: str, confidence: float) -> tuple[float, float]:
     """The ends of the interval of `sum sums / sum sizes` over clusters of values in [0, 1]; one cluster tells nothing."""
     if len(sums) == 1:
         return 0.0, 1.0

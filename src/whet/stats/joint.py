@@ -74,7 +74,7 @@ class Goal:
             return REWARD_MARGIN * self.width
         return self.margin
 
-    def tolerated(self, baseline: float) -> float:
+    def tolerance_at(self, baseline: float) -> float:
         """How much worse than this mean another may be; 0 where only absolute bounds say."""
         if self.allowed is not None:
             return self.allowed

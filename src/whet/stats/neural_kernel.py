@@ -32,7 +32,7 @@ class RandomNetwork:
     last: Array
 
     @classmethod
-    def drawn(cls, size: int, seed: int) -> RandomNetwork:
+    def draw(cls, size: int, seed: int) -> RandomNetwork:
         """A network for vectors of that size; a constant is added to them."""
         rng = np.random.default_rng(seed)
         shapes = (size + 1, WIDTH), (WIDTH, WIDTH), (WIDTH,)
@@ -62,9 +62,9 @@ class NeuralProcess:
     scale: float
 
     @classmethod
-    def fitted(cls, points: Array, values: Array, noise: float, seed: int) -> NeuralProcess:
+    def fit(cls, points: Array, values: Array, noise: float, seed: int) -> NeuralProcess:
         """Fit to points; `noise` is the standard deviation of a value, in units of the spread of all values."""
-        network = RandomNetwork.drawn(points.shape[1], seed)
+        network = RandomNetwork.draw(points.shape[1], seed)
         known = network.layers(points)
         level = float(values.mean())
         covariance = kernel(known, known)

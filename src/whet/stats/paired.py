@@ -128,7 +128,7 @@ def paired_test(
         p_value=below(minimum_effect),
         clusters=len(sample.sums),
         method=sample.method,
-        needed=sample.needed(minimum_effect, alpha),
+        needed=sample.clusters_needed(minimum_effect, alpha),
     )
 
 
@@ -176,7 +176,7 @@ class _Sample:
             return p
         return max(p, gaffke(sign * self.sums - theta * self.sizes, -(1.0 + theta) * self.sizes.max()))
 
-    def needed(self, minimum_effect: float, alpha: float) -> int | None:
+    def clusters_needed(self, minimum_effect: float, alpha: float) -> int | None:
         """Clusters that show what stands out of the sample as it is."""
         size, n = float(self.sizes.mean()), len(self.sums)
         mean = float(self.sums.mean()) / size

@@ -30,18 +30,18 @@ def smallest_gain(rows: int, alpha: float, worse: float = 0.0) -> float | None:
     """The smallest gain, a share of the reward's range in (0, 1], that so many independent rows show with a power of 80%; None
     where they show none. Above 400 rows by the normal approximation."""
 
-    def shown(gain: float) -> bool:
+    def is_shown(gain: float) -> bool:
         if rows <= _MOST_EXACT:
             return power(rows, gain, worse, alpha) >= POWER
         needed = clusters_for_power(gain, _spread(gain, worse), alpha, exact=True)
         return needed is not None and needed <= rows
 
     low, high = 0.0, 1.0 - 2 * worse
-    if rows < 1 or not shown(high):
+    if rows < 1 or not is_shown(high):
         return None
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (low, middle) if shown(middle) else (middle, high)
+        low, high = (low, middle) if is_shown(middle) else (middle, high)
     return high
 
 

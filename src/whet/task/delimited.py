@@ -11,7 +11,7 @@ from pathlib import Path
 
 from whet.errors import UsageError, quantity
 from whet.task.files import decode_marked, decode_text, read_bytes
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _SAMPLE = 500
@@ -80,14 +80,14 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
     if nameless is not None:
         number, cells = next((number, cells) for number, cells in rows if cells[nameless].strip())
         raise UsageError(
-            f"{path}:{number}: the cell {shown(cells[nameless])} stands in column {nameless + 1}, which has no name in the "
+            f"{path}:{number}: the cell {show_value(cells[nameless])} stands in column {nameless + 1}, which has no name in the "
             "header. Name it there."
         )
     columns = {n: _without_zeros([cells[n] for _, cells in rows], always=header[n] == "target") for n in keep}
     missing = [
         (
             header[n],
-            f"{path}:{rows[places[0]][0]}: {shown(header[n])} is the text {text} here, in {quantity(len(places), 'row')}.",
+            f"{path}:{rows[places[0]][0]}: {show_value(header[n])} is the text {text} here, in {quantity(len(places), 'row')}.",
         )
         for n in keep
         for text in MISSING

@@ -17,7 +17,7 @@ from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, content_hash
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_values, repeated_name
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 _CHAT_TEXT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"\s*:')
 _DATA_URL = re.compile(r"data:(image|audio|video)/[\w.+-]{1,40};base64,", re.IGNORECASE)
@@ -108,7 +108,7 @@ def _target_warnings(examples: Sequence[PlacedExample], rewards: Sequence[Reward
     first, where = values[0] if values else (None, "")
     if len(values) >= MOST_ALIKE and all(target == first for target, _ in values):
         warnings.append(
-            f"{where}: all {len(values)} rows have the target {shown(first)}; a prompt that says it is always right."
+            f"{where}: all {len(values)} rows have the target {show_value(first)}; a prompt that says it is always right."
         )
     return warnings
 
@@ -167,7 +167,7 @@ def _group(row: SourceRow, key: str | None) -> str | None:
         raise UsageError(f'{row.where}: the row has no "{key}", by which the task groups its rows.{hint}')
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise UsageError(
-            f'{row.where}: "{key}" groups rows and must be a text or a whole number; this is {shown(value)}.'
+            f'{row.where}: "{key}" groups rows and must be a text or a whole number; this is {show_value(value)}.'
         )
     return str(value)
 
@@ -180,7 +180,7 @@ def _id(row: SourceRow) -> str:
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise UsageError(
-            f"{row.where}: an id must be a text; this is {shown(value)}. Write a text, or leave ids out."
+            f"{row.where}: an id must be a text; this is {show_value(value)}. Write a text, or leave ids out."
         )
     return value
 
@@ -199,7 +199,7 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
         return {"input": value}, value
     if not isinstance(value, dict):
         raise UsageError(
-            f'{row.where}: "input" must be a text or an object; this is {shown(value)}. '
+            f'{row.where}: "input" must be a text or an object; this is {show_value(value)}. '
             'Put it in quotes, or write {"name": ...} to fill the slot {{name}}.'
         )
     if not value:
@@ -212,7 +212,8 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
         )
     if (twice := repeated_name(value)) is not None:
         raise UsageError(
-            f"{row.where}: the inputs {shown(twice[0])} and {shown(twice[1])} have the same name but for its writing. Rename one."
+            f"{row.where}: the inputs {show_value(twice[0])} and {show_value(twice[1])} have the same name "
+            "but for its writing. Rename one."
         )
     texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in value.items()}
     return name_values(texts), None
@@ -291,7 +292,7 @@ def _target(row: SourceRow, rules: Rules) -> Any:
             else did_you_mean(str(target), rules.labels)
         )
         problem += _truth(target, rules.labels)
-        raise UsageError(f"{row.where}: the target {shown(target)} is not one of the labels.{problem}")
+        raise UsageError(f"{row.where}: the target {show_value(target)} is not one of the labels.{problem}")
     return label
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from whet.errors import UsageError
 from whet.task.delimited import DELIMITERS, read_delimited
 from whet.task.rows import SourceRow, check_columns
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,5 @@ def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
         raise UsageError(
             f"{path}:1: {what}. Write a header with the names of the columns, and rows below it."
         )
-    words = DELIMITERS.get(table.delimiter, shown(table.delimiter))
+    words = DELIMITERS.get(table.delimiter, show_value(table.delimiter))
     return rows, [f"columns divided by {words}", *table.all_notes()]

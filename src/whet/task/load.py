@@ -54,7 +54,7 @@ from whet.task.spec import (
 from whet.task.task_file import TaskFile
 from whet.task.tree import Node, parse_yaml
 from whet.types import Example, content_hash
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 KEYS = field_names(TaskFile)
 T = TypeVar("T", bound=TaskContent)
@@ -327,7 +327,7 @@ def _variables(node: Node) -> list[str]:
     wrong = next((name for name in names if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)), None)
     if wrong is not None:
         node.refuse(
-            f"`env` lists names of environment variables, and {shown(wrong)} is none. Write the name only."
+            f"`env` lists names of environment variables, and {show_value(wrong)} is none. Write the name only."
         )
     return names
 
@@ -342,7 +342,7 @@ def _refuse_outside(keys: Mapping[str, Node], folder: Path) -> None:
         for node, text, path in _outside(keys[key], folder) if key in keys else ():
             if key != "data" or ".py" in (path.suffix, Path(text).suffix):
                 node.refuse(
-                    f"{shown(text)} is {path}, outside of the task's folder, where a task has nothing but rows. Copy it "
+                    f"{show_value(text)} is {path}, outside of the task's folder, where a task has nothing but rows. Copy it "
                     "into the folder; in Python, `whet.Task.of` takes files from anywhere."
                 )
 
@@ -372,7 +372,7 @@ def _name(node: Node) -> str:
     bad = re.search(r"[/\\\x00-\x1f\x7f]", name)
     if bad or name.startswith(".") or len(name) > 100:
         why = (
-            f"it contains {shown(bad.group())}"
+            f"it contains {show_value(bad.group())}"
             if bad
             else "it begins with a dot or is longer than 100 characters"
         )

@@ -8,7 +8,7 @@ from typing import Any
 from whet.errors import UsageError, did_you_mean
 from whet.task.imported_data import ImportedData
 from whet.task.spec import ALIASES, SPLITS
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 NO_SPLIT = "none"
 _NAME = "split"
@@ -42,7 +42,7 @@ def divide(material: ImportedData, column: str) -> ImportedData:
         split = _split_of(row.get(column))
         if split is None:
             raise UsageError(
-                f'{place}: the column "{column}" has {shown(row.get(column))}, which is no split. {_REMEDY}'
+                f'{place}: the column "{column}" has {show_value(row.get(column))}, which is no split. {_REMEDY}'
             )
         rows.setdefault(split, []).append({name: value for name, value in row.items() if name != column})
         where.setdefault(split, []).append(place)

@@ -15,7 +15,7 @@ from whet.task.promptfoo import read_promptfoo
 from whet.task.rows import LINES, TABLES, SourceRow, read_rows, row_of
 from whet.task.sources import load_split
 from whet.task.table import clean_row, tidy_columns
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 DATASETS = "datasets:"
 _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "test"}
@@ -91,7 +91,7 @@ def _conversations(rows: Sequence[SourceRow]) -> ImportedData:
         if roles[-2:] != ["user", "assistant"] or len(texts) != 2 or not whole:
             raise UsageError(
                 f"{row.where}: a conversation must be one text of the user and one answer, perhaps after a system message; "
-                f"this has the roles {shown(roles)}. Write input and target instead."
+                f"this has the roles {show_value(roles)}. Write input and target instead."
             )
         systems.add(system.get("system"))
         rest = {key: value for key, value in row.value.items() if key != "messages"}

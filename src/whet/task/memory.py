@@ -19,7 +19,7 @@ from whet.task.spec import ALIASES, SPLITS, TaskContent
 from whet.task.table import table_of
 from whet.task.tree import Node
 from whet_client.prompt.chat import looks_like_chat
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 T = TypeVar("T", bound=TaskContent)
 LONGEST_PATH = 1000
@@ -49,7 +49,7 @@ def find_task(
         return build_task(kind, prompt_of(task), words, needs)
     if not isinstance(task, str | Path):
         raise UsageError(
-            f"{shown(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
+            f"{show_value(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
         )
     bare = all(words.get(name) is None for name in ("data", "environment", "tasks"))
     if names_prompt_file(str(task)) and not bare:
@@ -72,7 +72,7 @@ def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any], n
     if isinstance(prompt, Mapping):
         unnamed = [name for name in prompt if not isinstance(name, str)]
         if unnamed or not prompt:
-            what = f"this is {shown(unnamed[0])}" if unnamed else "there is none"
+            what = f"this is {show_value(unnamed[0])}" if unnamed else "there is none"
             raise UsageError(f"The prompts of a program have names, which are texts; {what}.")
         return Prompt.of_parts({name: prompt_of(part, f'prompt "{name}"') for name, part in prompt.items()})
     if isinstance(prompt, Path) or (isinstance(prompt, str) and names_prompt_file(prompt)):
@@ -109,7 +109,7 @@ def _refuse_lost_path(text: str) -> None:
         what = "is a folder without a task.yaml" if path.is_dir() else "is no file and no task folder"
         hint = f' Did you mean "{near[0]}"?' if near else " Correct the path."
         raise UsageError(
-            f"{shown(text)} {what}.{hint} For the text of a prompt, give whet.Prompt.parse(text)."
+            f"{show_value(text)} {what}.{hint} For the text of a prompt, give whet.Prompt.parse(text)."
         )
 
 
@@ -145,7 +145,7 @@ def _build_several(kind: type[T], prompt: Prompt, document: dict[str, Any], need
     """A task made of several folders or tasks. Raises UsageError."""
     named = document["tasks"]
     if not isinstance(named, list | tuple):
-        raise UsageError(f"tasks= is a list of task folders or whet.Tasks; this is {shown(named)}.")
+        raise UsageError(f"tasks= is a list of task folders or whet.Tasks; this is {show_value(named)}.")
     members: list[T] = [find_task(kind, one, {}, needs) for one in named]
     document["tasks"] = [member.name for member in members]
     keys = {key: Node.of(value, key) for key, value in document.items()}

@@ -12,7 +12,7 @@ from whet.stats import Bound, Goal
 from whet.task.decode import decode, field_names, set_fields
 from whet.task.task_file import ObjectiveEntry
 from whet.task.tree import Node
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 EXAMPLE = (
     "objectives: {accuracy: {reward: exact_match, goal: max}, "
@@ -83,7 +83,7 @@ def _bound(node: Node, what: str, key: str, low: float) -> Bound:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)x", text)
     if match is None and (isinstance(node.value, str | bool) or not _is_finite(node.value)):
         node.refuse(
-            f"{what}: {key} is a number, or a multiple of the baseline's mean such as 1.1x; this is {shown(text)}."
+            f"{what}: {key} is a number, or a multiple of the baseline's mean such as 1.1x; this is {show_value(text)}."
         )
     value = float(match.group(1)) if match else float(node.value)
     if match and low < 0:
@@ -91,7 +91,9 @@ def _bound(node: Node, what: str, key: str, low: float) -> Bound:
             f"{what}: {key} is a multiple of the baseline, and its reward may be negative. Write a number."
         )
     if match and not value:
-        node.refuse(f"{what}: {key} is a multiple above 0; this is {shown(text)}. Write 1.1x, or a number.")
+        node.refuse(
+            f"{what}: {key} is a multiple above 0; this is {show_value(text)}. Write 1.1x, or a number."
+        )
     return Bound(key == "at_most", value, match is not None)
 
 

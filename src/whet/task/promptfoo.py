@@ -22,7 +22,7 @@ from whet.task.imported_data import ImportedData, read_table
 from whet.task.prompts import YAML, load_prompt
 from whet.task.tree import Node, parse_yaml
 from whet_client.prompt.slots import fill
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 KINDS = (
     *("equals", "iequals", "contains", "icontains", "contains-any", "icontains-any", "contains-all"),
@@ -233,7 +233,7 @@ def _prompt(node: Node, path: Path) -> str:
     if block is not None:
         where = node.where if file is None else f"{file}:{text.count(chr(10), 0, block.start()) + 1}"
         raise UsageError(
-            f"{where}: the prompt computes something ({shown(block.group(), 40)}); whet fills plain slots, "
+            f"{where}: the prompt computes something ({show_value(block.group(), 40)}); whet fills plain slots, "
             "{{name}}. Write the result, or a slot for it."
         )
     return text
@@ -346,7 +346,7 @@ def _check(node: Node, left: _Left) -> dict[str, Any] | None:
         try:
             re.compile(str(expected))
         except re.error as error:
-            value.refuse(f"{shown(expected)} is no regular expression of Python: {error}. Correct it.")
+            value.refuse(f"{show_value(expected)} is no regular expression of Python: {error}. Correct it.")
     left.note(parts, "an assertion")
     weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
     metric = {"metric": name} if (name := _metric(parts.get("metric"))) else {}

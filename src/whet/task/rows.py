@@ -25,7 +25,7 @@ from whet.rewards.program import importing, load_module, place_of
 from whet.task.delimited import read_delimited
 from whet.task.files import read_text
 from whet_client.prompt.slots import canonical_name
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson", ".jl")
 KINDS = (*LINES, ".json", *TABLES, ".py")
@@ -136,7 +136,7 @@ def _decode(text: str, start: int, where: str) -> tuple[Any, int]:
 
 def _row(value: Any, where: str, raw: str) -> SourceRow:
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: a row must be an object; this is {shown(value)}. Write {_EXAMPLE}.")
+        raise UsageError(f"{where}: a row must be an object; this is {show_value(value)}. Write {_EXAMPLE}.")
     if "\\ud" in raw or "\\uD" in raw:
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -177,7 +177,7 @@ def _jsonl(path: Path, named_by: str) -> Iterator[SourceRow]:
         stop = _skip_space(line, stop)
         if stop < len(line):
             raise UsageError(
-                f"{where}: text follows the object (column {stop + 1}): {shown(line[stop:], 30)}. "
+                f"{where}: text follows the object (column {stop + 1}): {show_value(line[stop:], 30)}. "
                 "Write one object on each line."
             )
         yield _row(value, where, line)
@@ -311,7 +311,7 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
     """A row that a program made, as JSON would hold it: dates as ISO 8601, numbers of other libraries as plain ones, without the
     cells that pandas marks as missing. Raises UsageError naming `where`, the key and the `maker`."""
     if not isinstance(value, dict):
-        raise UsageError(f"{where}{maker} is {shown(value)}. Yield objects such as {_EXAMPLE}.")
+        raise UsageError(f"{where}{maker} is {show_value(value)}. Yield objects such as {_EXAMPLE}.")
     try:
         plain = {str(key): _storable(cell, str(key)) for key, cell in value.items() if not is_missing(cell)}
         raw = json.dumps(plain, allow_nan=False)
@@ -369,7 +369,7 @@ def _storable(value: Any, key: str) -> Any:
     if isinstance(value, bytes | bytearray | memoryview) or type(value).__module__.startswith("PIL."):
         what = "an image" if type(value).__module__.startswith("PIL.") else "bytes"
         raise TypeError(f'"{key}" holds {what}')
-    raise TypeError(f'"{key}" is {shown(value)}, of the type {type(value).__name__}')
+    raise TypeError(f'"{key}" is {show_value(value)}, of the type {type(value).__name__}')
 
 
 def _number_of(value: decimal.Decimal, key: str) -> int | float | str:

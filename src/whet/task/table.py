@@ -11,7 +11,7 @@ from typing import Any
 from whet.errors import UsageError
 from whet.task.rows import TARGET_NAMES, SourceRow, csv_row, is_missing, row_of, shortest
 from whet_client.prompt.slots import canonical_name
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 _WANTED = (
     "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
@@ -62,7 +62,7 @@ def table_of(data: Any, place: str) -> Table:
     """The rows of what a caller handed over. Raises UsageError for anything that is no collection of rows."""
     columns = hasattr(data, "columns") or hasattr(data, "column_names")
     if isinstance(data, Mapping | str | bytes) or data is None:
-        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+        raise UsageError(f"{place} must be {_WANTED}; this is {show_value(data)}.")
     names = [str(name) for name in getattr(data, "columns", ())] if columns else []
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise UsageError(f'{place}: the column "{twice}" appears twice. Rename one.')
@@ -72,7 +72,7 @@ def table_of(data: Any, place: str) -> Table:
     elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):
         data = data.to_dict(orient="records")
     if not isinstance(data, Iterable):
-        raise UsageError(f"{place} must be {_WANTED}; this is {shown(data)}.")
+        raise UsageError(f"{place} must be {_WANTED}; this is {show_value(data)}.")
     features = getattr(data, "features", None)
     for name, feature in features.items() if isinstance(features, Mapping) else ():
         if (kind := type(feature).__name__) in ("Image", "Audio", "Video"):

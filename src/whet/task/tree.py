@@ -18,7 +18,7 @@ import yaml
 from whet._util.storable import LARGEST, is_number
 from whet.errors import UsageError, did_you_mean
 from whet.task.files import read_text
-from whet_client.storable import repair_surrogates, shown
+from whet_client.storable import repair_surrogates, show_value
 
 MOST_NODES = 20_000
 _TAG = "tag:yaml.org,2002:"
@@ -70,7 +70,7 @@ class Node:
             inner = str(value)
             if repair_surrogates(inner) != inner:
                 raise UsageError(
-                    f"{place}: half of a surrogate pair stands alone in {shown(inner)}; it is no character. Remove it."
+                    f"{place}: half of a surrogate pair stands alone in {show_value(inner)}; it is no character. Remove it."
                 )
         raw = "" if isinstance(inner, dict | list) or inner is None else str(inner)
         return cls(Path(), 1, 1, inner, raw, place)
@@ -146,11 +146,11 @@ class Node:
             return f"a list of {len(self.value)}"
         if isinstance(self.value, dict):
             return (
-                f"a mapping with the keys {shown(', '.join(self.value))}"
+                f"a mapping with the keys {show_value(', '.join(self.value))}"
                 if self.value
                 else "an empty mapping"
             )
-        return "nothing" if self.value is None else shown(self.value)
+        return "nothing" if self.value is None else show_value(self.value)
 
     def _unquote(self) -> str:
         if isinstance(self.value, str) and re.fullmatch(r"\s*-?[0-9][0-9_,.]*\s*", self.value):
@@ -256,11 +256,11 @@ def _scalar(here: Node, node: yaml.ScalarNode) -> bool | int | float | str | Non
         if kind == "str":
             if repair_surrogates(raw) != raw:
                 here.refuse(
-                    f"half of a surrogate pair stands alone in {shown(raw)}; it is no character. Remove it."
+                    f"half of a surrogate pair stands alone in {show_value(raw)}; it is no character. Remove it."
                 )
             return str(raw)
     except (KeyError, ValueError):
-        here.refuse(f"{shown(raw)} is not of the type {node.tag}. Remove the tag.")
+        here.refuse(f"{show_value(raw)} is not of the type {node.tag}. Remove the tag.")
     here.refuse(f"the tag {json.dumps(node.tag)} is not supported. Remove it.")
 
 

@@ -120,7 +120,7 @@ def test_the_interval_is_what_is_not_refuted_and_mirrors(
     found = build_arm_scores(sample_of([a for a, _ in history], [v for _, v in history]), 1, 0)
     low, high = interval(found, alpha)
     assert -1.0 <= low < high <= 1.0
-    mirrored = interval(found.reversed(), alpha)
+    mirrored = interval(found.swap_arms(), alpha)
     assert mirrored == pytest.approx((-high, -low))
     threshold = math.log(2 / alpha)
     if low > -1.0:
@@ -182,7 +182,7 @@ def test_false_alarms_with_a_look_after_every_unit(kind: str) -> None:
         arms = (rng.random(shape) < chances[..., 1]).astype(np.int64)
         sample = MetricSample(arms, null_values(kind, rng, arms), chances)
     found = build_arm_scores(sample, 1, 0)
-    up, down = (any_look(log_capital(one, 0.0) >= math.log(40)) for one in (found, found.reversed()))
+    up, down = (any_look(log_capital(one, 0.0) >= math.log(40)) for one in (found, found.swap_arms()))
     assert up <= 0.042
     assert down <= 0.042
 
@@ -279,7 +279,7 @@ def test_means_are_tested_against_a_value() -> None:
     low, high = interval(found, 0.05, 0.0, 1.0)
     assert low < 0.8 < high
     assert evidence(found, 0.6) > 1000 > 40 > evidence(found, 0.8)
-    assert evidence(found.reversed(), -0.95) > 1000
+    assert evidence(found.swap_arms(), -0.95) > 1000
 
 
 def test_shares_that_do_not_fit_are_noticed() -> None:

@@ -124,7 +124,7 @@ def test_a_unit_stays_with_its_first_arm() -> None:
                    FIRST, Revision(2, 5 * S, (0.1, 0.9)))  # fmt: skip
     assert values(fold, 100) == [1]
     assert fold.counts.moved == 1
-    assert fold.at(0).assigned()[fold.units[0].arm] == len(fold.units) == 1
+    assert fold.at(0).count_units()[fold.units[0].arm] == len(fold.units) == 1
 
 
 def test_the_chances_are_those_of_the_revision_that_the_app_used() -> None:
@@ -216,4 +216,4 @@ def test_when_somebody_looks_changes_nothing(
         quiet.sample("thumb", end).values, watched.sample("thumb", end).values, equal_nan=True
     )
     assert quiet.counts == watched.counts
-    assert quiet.at(end).assigned() == watched.at(end).assigned()
+    assert quiet.at(end).count_units() == watched.at(end).count_units()

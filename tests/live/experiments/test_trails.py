@@ -59,7 +59,7 @@ def ends(found: ArmScores, span: tuple[float, float], room: float | None) -> tup
     mean, step = float(used.phi.mean()), float(used.spread[-1]) / math.sqrt(len(used.phi))
     low, high = (
         lowest(lambda m, way=way: exact(way, m, room) - math.log(40), floor, middle, step)
-        for way, floor, middle in ((found, span[0], mean), (found.reversed(), -span[1], -mean))
+        for way, floor, middle in ((found, span[0], mean), (found.swap_arms(), -span[1], -mean))
     )
     return low, -high
 
@@ -87,7 +87,7 @@ def test_evidence_is_the_largest_capital_of_the_formula(kind: str) -> None:
     found = build_arm_scores(sample, 1, 0)
     state = ConfidenceSequences().pair("goal", sample, 1, 0, NULLS)
     for i, null in enumerate(NULLS):
-        paths = log_capital(found.reversed() if null.swapped else found, null.value)
+        paths = log_capital(found.swap_arms() if null.swapped else found, null.value)
         assert state.tops[i] == pytest.approx(max(0.0, float(paths.max())), abs=1e-6)
         if paths.max() > 0:
             assert state.peaks[i].n == int(found.used[: paths.argmax() + 1].sum())
@@ -122,7 +122,7 @@ def test_the_sums_bound_the_capital_at_any_null() -> None:
     assert len(state.now.kept.phi) < 2 * HEAD, "most units are sums"
     for null in np.linspace(-0.9, 0.9, 37):
         assert state.now.log(Null(float(null))) <= exact(found, float(null), ROOM) + 1e-6
-        assert state.now.log(Null(float(null), True)) <= exact(found.reversed(), float(null), ROOM) + 1e-6
+        assert state.now.log(Null(float(null), True)) <= exact(found.swap_arms(), float(null), ROOM) + 1e-6
 
 
 @pytest.mark.parametrize("runs", [20, pytest.param(100, marks=pytest.mark.long)])

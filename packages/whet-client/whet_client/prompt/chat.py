@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from whet_client.errors import UsageError, did_you_mean
 from whet_client.prompt.slots import is_slot_name, slot_names
-from whet_client.storable import shown
+from whet_client.storable import show_value
 from whet_client.types import Message
 
 AUTO = "auto"
@@ -223,7 +223,7 @@ def _messages(value: Any, way: tuple[str | int, ...]) -> list[Message]:
         return _of_mapping(value, way)
     if not isinstance(value, list | tuple):
         raise _Unreadable(
-            way, f"a prompt of several messages is a list; this is {shown(value)}. Write {EXAMPLE}."
+            way, f"a prompt of several messages is a list; this is {show_value(value)}. Write {EXAMPLE}."
         )
     return [_message(item, (*way, number)) for number, item in enumerate(value)]
 
@@ -262,7 +262,7 @@ def _message(item: Any, way: tuple[str | int, ...]) -> Message:
     if not isinstance(item, Mapping):
         raise _Unreadable(
             way,
-            f"a message must be an object with `role` and `content`; this is {shown(item)}. Write {EXAMPLE}.",
+            f"a message must be an object with `role` and `content`; this is {show_value(item)}. Write {EXAMPLE}.",
         )
     if "lc" in item:
         return _langchain_message(item, way)
@@ -298,7 +298,7 @@ def _content(content: Any, way: tuple[str | int, ...]) -> str:
     if not isinstance(content, list | tuple) or not content:
         raise _Unreadable(
             way,
-            f"`content` must be text; this is {'nothing' if content is None else shown(content)}. Put it in quotes.",
+            f"`content` must be text; this is {'nothing' if content is None else show_value(content)}. Put it in quotes.",
         )
     texts = []
     for part in content:
@@ -307,7 +307,7 @@ def _content(content: Any, way: tuple[str | int, ...]) -> str:
         if kind not in _TEXT_PARTS or not isinstance(text, str):
             raise _Unreadable(
                 way,
-                f"this message has a part of the type {shown(kind)}; a prompt holds text only. Remove it.",
+                f"this message has a part of the type {show_value(kind)}; a prompt holds text only. Remove it.",
             )
         texts.append(text)
     return "\n".join(texts)
@@ -375,7 +375,7 @@ def _from_format(text: str, way: tuple[str | int, ...]) -> str:
 def _template(text: Any, kind: Any, way: tuple[str | int, ...]) -> str:
     """A template of LangChain as a text with slots."""
     if not isinstance(text, str):
-        raise _Unreadable(way, f"a template must be text; this is {shown(text)}.")
+        raise _Unreadable(way, f"a template must be text; this is {show_value(text)}.")
     if kind in (None, "f-string"):
         return _from_format(text, way)
     if kind == "mustache":

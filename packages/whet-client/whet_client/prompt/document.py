@@ -28,7 +28,7 @@ from whet_client.prompt.fence import (
 from whet_client.prompt.length import LengthLimit
 from whet_client.prompt.sections import join_sections, sections_of
 from whet_client.prompt.slots import SLOT, canonical_name, fill, slot_names, slots, slots_in_addresses
-from whet_client.storable import repair_surrogates, shown
+from whet_client.storable import repair_surrogates, show_value
 from whet_client.types import Example, Message, content_hash
 
 MASK = "mask"
@@ -288,14 +288,14 @@ class Prompt:
         call = f"Write fill_slots({{{', '.join(f'{name!r}: ...' for name in slots)}}})."
         for name in slots:
             if canonical_name(name) not in names:
-                what = f"there are {shown(list(values))}" if values else "no values were given"
+                what = f"there are {show_value(list(values))}" if values else "no values were given"
                 raise UsageError(f"The slot {{{{{name}}}}} of the prompt has no value; {what}. {call}")
         for key, name in names.items():
             if key not in wanted:
                 raise UsageError(f'The prompt has no slot "{name}".{did_you_mean(name, slots)} {call}')
             if not isinstance(values[name], str):
                 raise UsageError(
-                    f"The value of {{{{{name}}}}} must be a text; this is {shown(values[name])}."
+                    f"The value of {{{{{name}}}}} must be a text; this is {show_value(values[name])}."
                 )
         return [{"role": m.role, "content": m.content} for m in self.render(Example("", dict(values)))]
 
@@ -310,7 +310,7 @@ class Prompt:
     @cached_property
     def source(self) -> str:
         """The document as its author would store it; several messages are headed by their role. `parse` reads it back."""
-        return self._joined(self.messages)
+        return self._join(self.messages)
 
     @cached_property
     def clean(self) -> tuple[Message, ...]:
@@ -320,7 +320,7 @@ class Prompt:
     @cached_property
     def text(self) -> str:
         """The document without fence markers, slots as they are: the prompt to copy."""
-        return self._joined(self.clean)
+        return self._join(self.clean)
 
     @cached_property
     def chat(self) -> tuple[Mapping[str, str], ...]:
@@ -335,7 +335,7 @@ class Prompt:
         return write_messages(self.clean) if self.chat else self.text
 
     @staticmethod
-    def _joined(messages: Sequence[Message]) -> str:
+    def _join(messages: Sequence[Message]) -> str:
         return messages[0].content if [m.role for m in messages] == [AUTO] else join_messages(messages)
 
 
@@ -381,7 +381,7 @@ def _check_slots(before: str, after: str) -> None:
 def _check_text(text: object, where: str) -> None:
     """Raise UsageError for what is no text, or a text that no file and no model can take."""
     if not isinstance(text, str):
-        raise UsageError(f"{where}: a prompt is a text; this is {shown(text)}.")
+        raise UsageError(f"{where}: a prompt is a text; this is {show_value(text)}.")
     if repair_surrogates(text) != text:
         raise UsageError(
             f"{where}: half of a surrogate pair (\\ud800 to \\udfff) stands alone; it is no character. Remove it."

@@ -45,7 +45,7 @@ class LengthLimit:
                 f"The whole prompt would have {tokens:,} tokens; it may have at most {self.tokens:,}. Write a shorter text."
             )
 
-    def told(self, text: str) -> str:
+    def describe(self, text: str) -> str:
         """What a writer should know about the limit; '' where it is far away."""
         return (
             f"The whole prompt may have at most {self.tokens:,} tokens (about {BYTES * self.tokens:,} characters); "

@@ -80,7 +80,7 @@ class SequenceInterval:
     low: float
     high: float
 
-    def swapped(self) -> SequenceInterval:
+    def swap_arms(self) -> SequenceInterval:
         """The same when the arms are swapped."""
         return SequenceInterval(self.n, -self.estimate, -self.high, -self.low)
 
@@ -180,7 +180,7 @@ class Capital:
 
     def log(self, null: Null) -> float:
         """A lower bound of the logarithm of the capital, exact while all units are kept."""
-        kept = self.kept.reversed() if null.swapped else self.kept
+        kept = self.kept.swap_arms() if null.swapped else self.kept
         room = max(null.value, (-self.centre if null.swapped else self.centre) + ROOM)
         most = np.where(np.arange(len(kept.phi)) < HEAD, null.value, room)
         bets = np.minimum(SIZES[:, None] / kept.spread, MOST / (most - kept.low))
@@ -234,7 +234,7 @@ class SequenceState:
         if not len(used.phi):
             return
         for i, null in enumerate(nulls):
-            way = used.reversed() if null.swapped else used
+            way = used.swap_arms() if null.swapped else used
             paths, log = log_capital_paths(way, null.value, self.paths[i])
             best = int(log.argmax())
             if log[best] > self.tops[i]:

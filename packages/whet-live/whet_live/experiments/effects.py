@@ -86,7 +86,7 @@ class ArmScores:
     high: Array
     spread: Array
 
-    def reversed(self) -> ArmScores:
+    def swap_arms(self) -> ArmScores:
         """The scores of arm 0 against arm 1."""
         return ArmScores(self.used, -self.phi, -self.high, -self.low, self.spread)
 

@@ -119,7 +119,7 @@ def _metric(snapshot: Snapshot, metric: Metric, arm: int, sequences: ConfidenceS
         "settled": settled,
         "with_outcome": known,
         "without_outcome": settled - known,
-        "not_settled": snapshot.assigned()[arm] - settled,
+        "not_settled": snapshot.count_units()[arm] - settled,
         "mean": metric.value(seen.estimate),
         "method": SEQUENCE,
         "interval": sorted(metric.value(end) for end in (seen.low, seen.high)),

@@ -127,7 +127,7 @@ class Experiments:
         """
         record = self.get(experiment)
         looked = self._track(experiment).look(_settle_time(now))
-        return self._shown(record, looked)
+        return self._describe(record, looked)
 
     def cached_state(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
         """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
@@ -136,7 +136,7 @@ class Experiments:
         looked, counting = self._track(experiment).cached_state(_settle_time(None))
         if looked is None:
             return None, counting
-        return self._shown(record, looked), counting
+        return self._describe(record, looked), counting
 
     def units(self, prompt: str) -> NamedUnits:
         """Which units the newest answers of a prompt name."""
@@ -148,7 +148,7 @@ class Experiments:
         definition = experiment.definition
         return self.units(definition.prompt).missing(definition.unit) if experiment.state == RUNNING else ""
 
-    def _shown(self, experiment: Experiment, looked: Look) -> dict[str, Any]:
+    def _describe(self, experiment: Experiment, looked: Look) -> dict[str, Any]:
         view = describe_experiment(experiment, looked.judged.figures, looked.assigned)
         if not any(looked.assigned) and (warning := self.unit_warning(experiment)):
             verdict = view["now"]["verdict"]
@@ -231,7 +231,7 @@ class Experiments:
 
     def _warn_of_units(self, experiment: Experiment, seen: Snapshot) -> None:
         """Log once that an experiment counts what no answer names."""
-        if any(seen.assigned()) or experiment.id in self._warned:
+        if any(seen.count_units()) or experiment.id in self._warned:
             return
         if warning := self.unit_warning(experiment):
             self._warned.add(experiment.id)

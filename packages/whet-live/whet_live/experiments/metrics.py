@@ -97,7 +97,7 @@ def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, 
     traffic of the prompt teaches now. Raises UsageError where there is too little to learn it from."""
 
     @cache
-    def fitted() -> dict[str, Any]:
+    def fit_behaviour() -> dict[str, Any]:
         try:
             return behaviour_of(database, str(definition.get("prompt"))).as_json()
         except UsageError as error:
@@ -105,9 +105,9 @@ def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, 
 
     filled = dict(definition)
     if "goal" in filled:
-        filled["goal"] = _fill_in_reward(filled["goal"], fitted)
+        filled["goal"] = _fill_in_reward(filled["goal"], fit_behaviour)
     if isinstance(guards := filled.get("guards"), list | tuple):
-        filled["guards"] = [_fill_in_reward(guard, fitted) for guard in guards]
+        filled["guards"] = [_fill_in_reward(guard, fit_behaviour) for guard in guards]
     return filled
 
 

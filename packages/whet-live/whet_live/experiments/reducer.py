@@ -145,11 +145,11 @@ class Snapshot:
         """Settled outcomes of all metrics together."""
         return sum(len(sample.arms) for sample in self.samples.values())
 
-    def answered(self, name: str) -> MetricSample:
+    def outcome_indicators(self, name: str) -> MetricSample:
         """Whether each settled unit had an outcome of the metric (1) or none (0)."""
         return replace(self.samples[name], values=self.known[name])
 
-    def assigned(self) -> list[int]:
+    def count_units(self) -> list[int]:
         """Units of each arm."""
         counts: list[int] = np.bincount(self.units.arms, minlength=len(self.definition.arms)).tolist()
         return counts
@@ -203,7 +203,7 @@ class ExperimentReducer:
         return Snapshot(
             self.definition,
             samples,
-            {name: self._known(name) for name in names},
+            {name: self._outcome_mask(name) for name in names},
             units,
             replace(self.counts),
             dict(self._values),
@@ -239,7 +239,7 @@ class ExperimentReducer:
             np.array(settled.arms, dtype=np.int64), values, self._chances(settled.revisions), strata
         )
 
-    def _known(self, name: str) -> Array:
+    def _outcome_mask(self, name: str) -> Array:
         values = np.array(self._settled[name].values, dtype=np.float64)
         return np.asarray(~np.isnan(values), dtype=np.float64)
 

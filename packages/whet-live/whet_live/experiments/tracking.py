@@ -130,7 +130,7 @@ class TrackedExperiment:
     def look(self, now: int) -> Look:
         """What is known at a time, however long it takes to count."""
         experiment, seen = self.read(now)
-        self._looked = Look(self.judge(experiment, seen, wait=False), seen.assigned())
+        self._looked = Look(self.judge(experiment, seen, wait=False), seen.count_units())
         return self._looked
 
     def cached_state(self, now: int) -> tuple[Look | None, bool]:

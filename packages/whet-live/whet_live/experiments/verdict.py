@@ -236,8 +236,8 @@ def _effects(
             evidence, reached = state.evidence(int(swapped)), None
             if evidence >= needed:
                 then = state.peaks[int(swapped)].interval(ends, _DIFFERENCES)
-                reached = (then.swapped() if swapped else then).above(0.0).times(width)
-            present = (now.swapped() if swapped else now).times(width)
+                reached = (then.swap_arms() if swapped else then).above(0.0).times(width)
+            present = (now.swap_arms() if swapped else now).times(width)
             lead = max(-1.0, state.now.lead(needed, swapped)) * width
             figures = (present.estimate, present.low, present.high, evidence, needed, present.n, reached)
             effects.append(EffectEstimate(metric.name, versions[arm], versions[other], *figures, lead))
@@ -273,7 +273,7 @@ def _check(
     now, evidence, reached = in_units(state.now.interval(needed, span)), state.evidence(0), None
     if evidence >= needed:
         then = state.peaks[0].interval(needed, span)
-        turned = then.swapped().above(null.value).swapped() if null.swapped else then.above(null.value)
+        turned = then.swap_arms().above(null.value).swap_arms() if null.swapped else then.above(null.value)
         reached = in_units(turned)
     figures = (now.estimate, now.low, now.high, evidence, needed, now.n, reached)
     return GuardRailCheck(metric.name, versions[arm], guard.against, guard.limit, *figures)
@@ -311,7 +311,7 @@ def _find_share_mismatches(snapshot: Snapshot, sequences: ConfidenceSequences) -
     if sequences.imbalance(snapshot.units) < -math.log(_IMBALANCE_ALPHA):
         return []
     return [
-        f"The arms have {snapshot.assigned()} units, which their shares do not explain: some inferences are not "
+        f"The arms have {snapshot.count_units()} units, which their shares do not explain: some inferences are not "
         "logged, or not assigned by the definition. No result can be trusted until this is found."
     ]
 
@@ -319,7 +319,7 @@ def _find_share_mismatches(snapshot: Snapshot, sequences: ConfidenceSequences) -
 def _unequal(snapshot: Snapshot, live: Sequence[int], sequences: ConfidenceSequences) -> list[str]:
     """Pairs of arms of which one has more outcomes of the goal."""
     definition = snapshot.definition
-    name, rates = definition.goal.name, snapshot.answered(definition.goal.name)
+    name, rates = definition.goal.name, snapshot.outcome_indicators(definition.goal.name)
     needed = len(live) * (len(live) - 1) / definition.alpha
     warnings = []
     for one, zero in combinations(live, 2):

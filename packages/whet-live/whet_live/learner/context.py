@@ -95,7 +95,7 @@ class FeedbackSnapshot:
         return state, 0
 
     def _advance(self) -> FeedbackState:
-        state, forgot = self._opened() if self._state is None else self._state, False
+        state, forgot = self._open_state() if self._state is None else self._state, False
         while events := self.traffic.events(state.seq, BATCH):
             forgot |= any(event.kind == ERASED for event in events)
             after = fold_feedback(state, events)
@@ -114,7 +114,7 @@ class FeedbackSnapshot:
             if self._state is not None and self._state.seq > self._kept:
                 self._keep(self._state)
 
-    def _opened(self) -> FeedbackState:
+    def _open_state(self) -> FeedbackState:
         with self.database.read() as connection:
             state = learner_store.read_state(connection)
         self._kept = state.seq
@@ -251,7 +251,7 @@ class LearnerContext:
             texts |= {text: (move.at, why, rows) for text, rows in learned}
         return texts
 
-    def grouped(self, facts: RequirementEvidence, feedback: PromptFeedback) -> RequirementEvidence:
+    def add_neighbours(self, facts: RequirementEvidence, feedback: PromptFeedback) -> RequirementEvidence:
         """The facts with likely neighbours among the rows that nobody read, where the embedding is wanted and installed."""
         if not (facts.grouping and self.config.group):
             return facts

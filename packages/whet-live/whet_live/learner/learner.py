@@ -78,7 +78,7 @@ class Learner:
         with database.read() as connection:
             self._faults = learner_store.names_of_faults(connection) if learns else set[str]()
 
-    def _known(self, name: str) -> FeedbackState:
+    def _read_state(self, name: str) -> FeedbackState:
         """What somebody decides by: the whole feedback state, or what is known of it already where others learn."""
         return self.advance() if self.learns else self.context.snapshot.cached_state(name)[0]
 
@@ -110,7 +110,7 @@ class Learner:
         An accepted row counts like any other; an accepted requirement is learned whatever the number of its sources, as soon
         as there is an instruction for it.
         """
-        feedback = self._known(name).prompts.get(name, PromptFeedback())
+        feedback = self._read_state(name).prompts.get(name, PromptFeedback())
         key = REQUIREMENT + key.removeprefix("demand ") if key.startswith("demand ") else key
         with self.context.registry.change() as connection:
             learner_store.write_decision(connection, name, key, accept, actor, reason)
@@ -138,7 +138,7 @@ class Learner:
         with self.context.registry.change() as connection:
             before = learner_store.read_readings(connection, name)
             if requirement.requirement_id in before.requirements:
-                after = before.reworded(key, text, actor)
+                after = before.reword(key, text, actor)
             else:
                 after, key = before.write(text, actor, requirement.rows)
             learner_store.write_readings(connection, name, before, after)
@@ -172,7 +172,7 @@ class Learner:
         requirements, facts, to_read = list[LiveRequirement](), RequirementEvidence(settings.policy), 0
         if base is not None:
             facts, region = (
-                context.grouped(context.facts(name, base, settings), feedback),
+                context.add_neighbours(context.facts(name, base, settings), feedback),
                 region_of(base, settings),
             )
             requirements = find_requirements(feedback, state.clock, base, region, facts)
@@ -213,13 +213,13 @@ class Learner:
 
     def _requirements(self, name: str) -> list[LiveRequirement]:
         """What is required of a prompt now."""
-        context, state = self.context, self._known(name)
+        context, state = self.context, self._read_state(name)
         settings = context.settings(name)
         base = context.base(name, settings)
         if base is None or name not in state.prompts:
             return []
         feedback = state.prompts[name]
-        facts = context.grouped(context.facts(name, base, settings), feedback)
+        facts = context.add_neighbours(context.facts(name, base, settings), feedback)
         return find_requirements(feedback, state.clock, base, region_of(base, settings), facts)
 
     def due(self) -> list[str]:

@@ -85,7 +85,7 @@ def _without(readings: Readings, gone: Collection[str]) -> Readings:
         left = tuple(name for name in one.ids if name not in lost)
         if left != one.ids:
             rows[key] = replace(one, ids=left)
-    return replace(readings, rows=rows, requirements=kept).pruned(rows.keys())
+    return replace(readings, rows=rows, requirements=kept).prune(rows.keys())
 
 
 @dataclass
@@ -216,7 +216,7 @@ class _QuoteErasure:
         if isinstance(requirement.get("opposing"), Mapping) and isinstance(
             requirement.get("against"), Mapping
         ):
-            updated |= self._opposed(requirement["against"], requirement["opposing"])
+            updated |= self._redact_contradictions(requirement["against"], requirement["opposing"])
         if self.ids.isdisjoint(_behind(requirement)):
             return updated
         rows = [row for row in _keys(requirement) if row not in self.ids]
@@ -225,7 +225,7 @@ class _QuoteErasure:
         text = str(requirement.get("text", "")) if stays else DELETED
         return {**updated, "text": text, "texts": [], "rows": rows, "origin": origin if stays else []}
 
-    def _opposed(self, against: Json, opposing: Json) -> dict[str, Any]:
+    def _redact_contradictions(self, against: Json, opposing: Json) -> dict[str, Any]:
         """What a requirement contradicts, in words that are not of deleted rows only."""
         counts: dict[str, float] = {}
         behind: dict[str, list[str]] = {}

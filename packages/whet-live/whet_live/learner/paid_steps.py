@@ -103,7 +103,7 @@ def _store(
         before = learner_store.read_readings(connection, name)
         feedback = state.prompts[name]
         left = feedback.without(erased_after(connection, state.seq))
-        after = change(before, feedback.rows.keys() - left.rows.keys()).pruned(left.rows.keys())
+        after = change(before, feedback.rows.keys() - left.rows.keys()).prune(left.rows.keys())
         learner_store.write_readings(connection, name, before, after)
     return replace(facts, readings=after)
 

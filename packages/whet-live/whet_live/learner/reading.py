@@ -99,11 +99,11 @@ class Readings:
                 continue
             if not one.done or (one.ids and texts.keys().isdisjoint(one.ids)):
                 first.append(row)
-            elif self.spoiled(one, texts):
+            elif self.is_spoiled(one, texts):
                 again.append(row)
         return first + again
 
-    def spoiled(self, one: RowReading, texts: Mapping[str, str]) -> bool:
+    def is_spoiled(self, one: RowReading, texts: Mapping[str, str]) -> bool:
         """Whether a row was read, but not alone yet, as nothing or only as what it does not require. `texts` are those of ids."""
         rejected = (one.confirmed.get(mark(texts[key])) is False for key in one.ids if key in texts)
         return ALONE not in one.confirmed and all(rejected)
@@ -115,12 +115,12 @@ class Readings:
         requirements = {**self.requirements, key: OpenRequirement(key, text, author)}
         return Readings({**self.rows, **marked}, requirements, self.counter + 1), key
 
-    def reworded(self, key: str, text: str, author: str) -> Readings:
+    def reword(self, key: str, text: str, author: str) -> Readings:
         """With another text for a requirement, by a person."""
         one = replace(self.requirements[key], text=text, author=author, origin=())
         return replace(self, requirements={**self.requirements, key: one})
 
-    def pruned(self, rows: Collection[str]) -> Readings:
+    def prune(self, rows: Collection[str]) -> Readings:
         """Without readings of rows that are not kept any more, and without requirements that no reading names."""
         left = {key: one for key, one in self.rows.items() if key in rows}
         named = {key for one in left.values() for key in one.ids}
@@ -281,22 +281,22 @@ def _merge_same_meaning(readings: Readings, group: Sequence[str], standing: Mapp
     if not others:
         return readings
 
-    def renamed(keys: Sequence[str]) -> tuple[str, ...]:
+    def rename_keys(keys: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(keep if key in others else key for key in keys))
 
     against = [other for key in members for other in readings.requirements[key].contradicts]
     requirements = {
-        key: replace(one, contradicts=tuple(k for k in renamed(one.contradicts) if k != key))
+        key: replace(one, contradicts=tuple(k for k in rename_keys(one.contradicts) if k != key))
         for key, one in readings.requirements.items()
         if key not in others
     }
     if keep in requirements:
-        all_of_them = renamed([*requirements[keep].contradicts, *against])
+        all_of_them = rename_keys([*requirements[keep].contradicts, *against])
         requirements[keep] = replace(
             requirements[keep], contradicts=tuple(k for k in all_of_them if k != keep)
         )
     rows = {
-        row: one if others.isdisjoint(one.ids) else replace(one, ids=renamed(one.ids))
+        row: one if others.isdisjoint(one.ids) else replace(one, ids=rename_keys(one.ids))
         for row, one in readings.rows.items()
     }
     return replace(readings, rows=rows, requirements=requirements)

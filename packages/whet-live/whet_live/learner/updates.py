@@ -28,7 +28,7 @@ from whet.prompt.instructions import (
 )
 from whet.prompt.ledger import first_event, surroundings, write_ledger
 from whet.run import Run
-from whet.search.copies import copied
+from whet.search.copies import longest_copy
 from whet_live.learner.requirements import LiveRequirement
 from whet_live.registry import Version
 from whet_live.registry.ledgers import manageable
@@ -208,7 +208,7 @@ def _reasons(event: Event, old: Ledger, known: str, against: Inspection) -> list
     if before is not None and before.text == event.text:
         return []
     reasons = secrets(event.text, against.policy.canaries)
-    piece = copied(event.text, against.private, known)
+    piece = longest_copy(event.text, against.private, known)
     return [*reasons, f'it copies "{piece[:80]}" from somebody\'s data'] if piece else reasons
 
 

@@ -103,7 +103,7 @@ class Access:
         with self._database.read() as connection:
             return str(connection.execute(select(server_address.c.url)).scalar() or "")
 
-    def guarded(self) -> bool:
+    def is_guarded(self) -> bool:
         """Whether at least one token works, so that a server may be reached from outside."""
         with self._database.read() as connection:
             return connection.execute(_working(self._clock()).limit(1)).first() is not None
@@ -150,7 +150,7 @@ class Access:
     ) -> str:
         """Another token for a user, returned once; see `add`. Raises UsageError for a user that is unknown or disabled."""
         with self._database.begin() as connection:
-            row = self._known(connection, name)
+            row = self._find_user(connection, name)
             if row.disabled is not None:
                 raise UsageError(f"{name} is disabled. Give it a role first; that enables it again.")
             scope = _scope(name, row.app, prompts, all_prompts)
@@ -174,7 +174,7 @@ class Access:
         admin."""
         with self._database.begin() as connection:
             self._note(connection, by, "access.role", name, {"role": role.word})
-            self._known(connection, name)
+            self._find_user(connection, name)
             connection.execute(
                 update(users).where(users.c.name == name).values(role=role.word, disabled=None)
             )
@@ -185,7 +185,7 @@ class Access:
         the last admin."""
         with self._database.begin() as connection:
             self._note(connection, by, "access.disable", name, {})
-            self._known(connection, name)
+            self._find_user(connection, name)
             moment = self._clock()
             connection.execute(update(users).where(users.c.name == name).values(disabled=moment))
             theirs = select(tokens.c.id).where(tokens.c.user == name)
@@ -266,7 +266,7 @@ class Access:
     def _user(self, connection: Connection, name: str) -> Row[Any] | None:
         return connection.execute(select(users).where(users.c.name == name)).first()
 
-    def _known(self, connection: Connection, name: str) -> Row[Any]:
+    def _find_user(self, connection: Connection, name: str) -> Row[Any]:
         row = self._user(connection, name)
         if row is None:
             names = connection.execute(select(users.c.name).limit(MOST_USERS)).scalars().all()

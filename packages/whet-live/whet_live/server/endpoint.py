@@ -140,9 +140,9 @@ class Endpoint:
                 401, "Sign in, or send a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
             )
         if self.needs is None or not who.may(self.needs, self.app):
-            raise Refused(403, self._needed(who))
+            raise Refused(403, self._describe_need(who))
 
-    def _needed(self, who: Principal) -> str:
+    def _describe_need(self, who: Principal) -> str:
         if who.app:
             return "A program's token fetches prompts and sends what it saw; it may do nothing else."
         if self.needs is PROGRAMS:

@@ -45,7 +45,7 @@ class Metrics:
         info = Gauge("whet_build_info", "The running version", ("version",), registry=self.registry)
         info.labels(__version__).set(1)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answer."""
         self.requests.labels(method, route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)

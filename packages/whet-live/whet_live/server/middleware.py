@@ -77,7 +77,7 @@ class RequestMiddleware:
             seconds = time.perf_counter() - started
             endpoint = scope.get("endpoint")
             route = getattr(endpoint, "path", UNROUTED)
-            state.metrics.answered(
+            state.metrics.count_answer(
                 str(scope["method"]) if endpoint else UNROUTED, route, answer.status, seconds
             )
             if answer.status >= 400 or not getattr(endpoint, "ingest", False):

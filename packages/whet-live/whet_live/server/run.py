@@ -167,7 +167,7 @@ def _admit(options: ServeOptions, access: Access) -> str | None:
     """The first token of a new installation on loopback. A public address opens only to tokens that exist."""
     if not options.public:
         return access.first()
-    if not access.guarded():
+    if not access.is_guarded():
         raise UsageError(
             f"{options.host} can be reached from other machines, and nobody has a token yet. Make one first: "
             "whet access add NAME --role admin"

@@ -101,7 +101,7 @@ def settle(
     notes = []
     for name, members in columns.items():
         if name in stated:
-            scales[name] = _checked(name, stated[name], members)
+            scales[name] = _check_members(name, stated[name], members)
         elif name in THUMBS | STARS:
             scales[name] = _scale_of(name, members)
         else:
@@ -112,7 +112,7 @@ def settle(
     return [scales.get(one.column, plain).apply(one) for _, one in rows], notes
 
 
-def _checked(name: str, scale: RatingScale, members: Iterable[tuple[str, RawFeedback]]) -> RatingScale:
+def _check_members(name: str, scale: RatingScale, members: Iterable[tuple[str, RawFeedback]]) -> RatingScale:
     seen = set()
     for where, one in members:
         value = one.feedback.value or 0.0

@@ -81,7 +81,7 @@ def parse_feedback(body: object) -> list[Feedback]:
     settled = settle_batch([(f"feedback[{index}]", one) for index, one in raw])
     rows = _rows(body, "feedback")
     refused = [
-        _refused(index, rows[index], result)
+        _refuse_row(index, rows[index], result)
         for (index, _), result in zip(raw, settled, strict=True)
         if isinstance(result, UsageError)
     ]
@@ -121,13 +121,13 @@ def _read_each(
                 raise UsageError(f"{name}[{index}] must be an object; this is {str(row)[:60]!r}.")
             records += [(index, one) for one in read(row, f"{name}[{index}]")]
         except UsageError as error:
-            refused.append(_refused(index, row, error))
+            refused.append(_refuse_row(index, row, error))
     if refused:
         raise RowsRefused(refused)
     return records
 
 
-def _refused(index: int, row: object, error: UsageError) -> RefusedRow:
+def _refuse_row(index: int, row: object, error: UsageError) -> RefusedRow:
     key = row.get("id") if isinstance(row, Mapping) else None
     return RefusedRow(index, key if isinstance(key, str) else None, str(error))
 

@@ -128,8 +128,8 @@ class _Writing:
         inference_rows = [one for batch in batches for one in batch.inferences]
         feedback_rows = [one for batch in batches for one in batch.feedback]
         self._known = {
-            Inference: self._stored(inferences, [one.id for one in inference_rows]),
-            Feedback: self._stored(feedback, [one.id for one in feedback_rows]),
+            Inference: self._read_stored(inferences, [one.id for one in inference_rows]),
+            Feedback: self._read_stored(feedback, [one.id for one in feedback_rows]),
         }
         ids = {one.id for one in inference_rows} | {
             name for one in feedback_rows for name in (one.id, one.target)
@@ -163,7 +163,7 @@ class _Writing:
         self._seq += 1
         return self._seq
 
-    def _stored(self, table: Table, ids: Iterable[str]) -> dict[str, _Known]:
+    def _read_stored(self, table: Table, ids: Iterable[str]) -> dict[str, _Known]:
         known: dict[str, _Known] = {}
         for part in chunks(set(ids)):
             rows = self._connection.execute(_STORED[table.name], {"part": part})
@@ -173,8 +173,8 @@ class _Writing:
     def _take(self, batch: RowBatch) -> Outcome:
         """Sort out one batch: what is new, what is there already, what contradicts, what is too much."""
         sender = batch.sender
-        inference_rows, repeated_inferences, clashes = self._sorted(batch.inferences, Inference, sender)
-        feedback_rows, repeated_feedback, more = self._sorted(batch.feedback, Feedback, sender)
+        inference_rows, repeated_inferences, clashes = self._sort_records(batch.inferences, Inference, sender)
+        feedback_rows, repeated_feedback, more = self._sort_records(batch.feedback, Feedback, sender)
         if clashes or more:
             return IdConflict([*clashes, *more])
         if sender is not None:
@@ -201,7 +201,7 @@ class _Writing:
         new = len(inference_rows) + len(feedback_rows) - shown
         return Receipt(new, repeated_inferences + repeated_feedback, shown, ids)
 
-    def _sorted(
+    def _sort_records(
         self, records: Sequence[_R], kind: type[_R], sender: RowSender | None
     ) -> tuple[list[tuple[_R, _Known]], int, list[Clash]]:
         """New records with what is to be known of them, the number of repeats, and what contradicts or is somebody else's."""

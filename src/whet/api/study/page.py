@@ -112,7 +112,7 @@ def effects_plot(caption: str, effects: Sequence[Mapping[str, Any]], name: str) 
             effect["difference"],
             effect["low"],
             effect["high"],
-            f"{number_format.signed(effect['difference'], 3)}  [{number_format.reward(effect['low'], 3)} to "
+            f"{number_format.difference(effect['difference'], 3)}  [{number_format.reward(effect['low'], 3)} to "
             f"{number_format.reward(effect['high'], 3)}]",
             "circle" if is_shown(effect) else "square",
             "best" if is_shown(effect) else "series-7",

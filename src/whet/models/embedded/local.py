@@ -84,10 +84,10 @@ class EmbeddedModel:
             return Scores(
                 np.zeros((len(prompts), *wanted.index.shape)), np.zeros(wanted.index.shape, dtype=np.int64)
             )
-        logprobs = await asyncio.to_thread(self._locked, self.compute, prompts, inputs, wanted)
+        logprobs = await asyncio.to_thread(self._compute, self.compute, prompts, inputs, wanted)
         return Scores(logprobs, tokens[wanted.index])
 
-    def _locked(self, compute: Callable[..., NDArray[np.float64]], *work: object) -> NDArray[np.float64]:
+    def _compute(self, compute: Callable[..., NDArray[np.float64]], *work: object) -> NDArray[np.float64]:
         with self._lock:
             return compute(*work)
 
@@ -110,7 +110,7 @@ class EmbeddedModel:
         wanted = Continuations.of(inputs, continuations)
         if wanted.index.size == 0:
             return np.zeros(wanted.index.shape)
-        return await asyncio.to_thread(self._locked, self.compute_pairs, prompts, inputs, wanted)
+        return await asyncio.to_thread(self._compute, self.compute_pairs, prompts, inputs, wanted)
 
     def compute_pairs(
         self, prompts: Sequence[Prompt], inputs: Sequence[Mapping[str, str]], continuations: Continuations

@@ -88,13 +88,13 @@ class Worker:
         try:
             self._connection.send_bytes(blob.pack(tensors or {}, facts))
         except OSError:
-            self._ended()
+            self._raise_end()
 
     def answer(self) -> Answer:
         """Its answer. Raises ProviderError when it is gone, UsageError or ProviderError as it failed."""
         answer = receive(self._connection)
         if answer is None:
-            self._ended()
+            self._raise_end()
         self._check(answer[0])
         self.memory = answer[0]["memory"]
         return answer
@@ -111,7 +111,7 @@ class Worker:
         if "failed" in facts:
             raise ProviderError(f"process {self.rank} of the training failed: {facts['failed']}", fatal=True)
 
-    def _ended(self) -> NoReturn:
+    def _raise_end(self) -> NoReturn:
         while (last := receive(self._connection)) is not None:  # its last message
             self._check(last[0])
         with contextlib.suppress(subprocess.TimeoutExpired):

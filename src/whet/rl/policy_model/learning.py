@@ -71,7 +71,7 @@ def score_tokens(body: Backbone, samples: Sequence[Sample], *, reference: bool =
     Gradients flow to the trainable weights unless the caller has turned them off.
     """
     logits = _predictions(body, samples, reference)
-    tokens, _ = body.weights.padded([sample.tokens for sample in samples])
+    tokens, _ = body.weights.pad_rows([sample.tokens for sample in samples])
     temperatures = torch.tensor([sample.temperature for sample in samples], device=body.device)
     logprobs = (logits.float() / temperatures[:, None, None]).log_softmax(-1)
     return TokenScores(
@@ -99,8 +99,8 @@ def _read_whole(
     body: Backbone, samples: Sequence[Sample], reference: bool, **options: Any
 ) -> tuple[Any, int]:
     """What the network says of prompts and tokens together, and the width of the prompts, which are padded on the left."""
-    prompts, read = body.weights.padded([sample.prompt for sample in samples], left=True)
-    tokens, written = body.weights.padded([sample.tokens for sample in samples])
+    prompts, read = body.weights.pad_rows([sample.prompt for sample in samples], left=True)
+    tokens, written = body.weights.pad_rows([sample.tokens for sample in samples])
     mask = torch.cat([read, written], 1)
     with _network(body, reference) as network:
         out = network(
@@ -120,7 +120,7 @@ def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], refe
     distinct = sorted({sample.prompt for sample in samples})
     place = {prompt: i for i, prompt in enumerate(distinct)}
     spread = torch.tensor([place[sample.prompt] for sample in samples], device=body.device)
-    prompts, read = body.weights.padded(distinct, left=True)
+    prompts, read = body.weights.pad_rows(distinct, left=True)
     with _network(body, reference) as network:
         first = network(
             input_ids=prompts,
@@ -136,7 +136,7 @@ def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], refe
         if max(len(sample.tokens) for sample in samples) == 1:
             return logits
         cache.reorder_cache(spread)
-        tokens, written = body.weights.padded([sample.tokens[:-1] for sample in samples])
+        tokens, written = body.weights.pad_rows([sample.tokens[:-1] for sample in samples])
         mask = torch.cat([read[spread], written], 1)
         out = network(
             input_ids=tokens,

@@ -120,7 +120,7 @@ class PolicyModel:
         conversation given twice gets different texts. A conversation too long for the model is cut in the middle.
         """
         how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p)
-        with self._timed("sampling"):
+        with self._measure_time("sampling"):
             weights = self.body.weights
             prompts = [weights.fit(list(self.read(c)), weights.limit - max_tokens) for c in conversations]
             samples = self._all.write(rows_for(prompts, n, how), how)
@@ -143,7 +143,7 @@ class PolicyModel:
         Raises UsageError when a conversation leaves no room for the turn.
         """
         how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p)
-        with self._timed("sampling"):
+        with self._measure_time("sampling"):
             between_turns = [between(self.body, s, r) for s, r in zip(samples, replies, strict=True)]
             prompts = [(*s.prompt, *s.tokens, *more) for s, more in zip(samples, between_turns, strict=True)]
             longest = max(map(len, prompts), default=0)
@@ -171,7 +171,7 @@ class PolicyModel:
             raise UsageError(f"{len(samples)} samples but {len(advantages)} advantages.")
         if not samples:
             return {}
-        with self._timed("update") as clock:
+        with self._measure_time("update") as clock:
             rows = [_per_token(advantages[i], sample) for i, sample in enumerate(samples)]
             reference = self._all.logprobs(samples, reference=True) if settings.kl else None
             batch = UpdateBatch(samples, rows, reference)
@@ -191,12 +191,12 @@ class PolicyModel:
 
     def states(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
         """What a critic sees: the reference policy's last hidden state before each response token, (T, d) a sample."""
-        with self._timed("update"):
+        with self._measure_time("update"):
             return self._here.states(samples)
 
     def reference_logprobs(self, samples: Sequence[Sample]) -> Rows:
         """Log-probabilities of each sample's tokens under the reference policy."""
-        with self._timed("update"):
+        with self._measure_time("update"):
             return self._all.logprobs(samples, reference=True)
 
     def imitate(self, pairs: Sequence[tuple[Conversation, str]], settings: Update) -> dict[str, float]:
@@ -204,11 +204,11 @@ class PolicyModel:
 
         `settings`: `lr`, `epochs` and `minibatch` are used.
         """
-        samples = [self._demonstrated(conversation, text) for conversation, text in pairs]
+        samples = [self._demonstrate(conversation, text) for conversation, text in pairs]
         supervised = dataclasses.replace(settings, loss="reinforce", kl=0.0)
         return self.update(samples, [1.0] * len(samples), supervised)
 
-    def _demonstrated(self, conversation: Conversation, text: str) -> Sample:
+    def _demonstrate(self, conversation: Conversation, text: str) -> Sample:
         """A text that somebody else wrote, end token included; its log-probabilities are 0."""
         ids = [*self.body.weights.encode(text), *self.body.end]
         return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
@@ -266,7 +266,7 @@ class PolicyModel:
         return checkpoint.write_folder(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
 
     @contextmanager
-    def _timed(self, part: str) -> Iterator[list[float]]:
+    def _measure_time(self, part: str) -> Iterator[list[float]]:
         """Add the time of a block to `seconds`, once for each process; the yielded list holds it when that is over."""
         began, clock = time.perf_counter(), [0.0]
         try:

@@ -129,7 +129,7 @@ def _difference(estimate: Mapping[str, Any]) -> Html | None:
     if mean is None or low is None or high is None:
         return None
     method = f" ({clip(estimate['method'], 60)})" if isinstance(estimate.get("method"), str) else ""
-    shown, *ends = (number_format.signed(value, 3) for value in (mean, low, high))
+    shown, *ends = (number_format.difference(value, 3) for value in (mean, low, high))
     text = f"{shown}, 95% interval{method} {' to '.join(ends)}"
     row = IntervalRow("New minus old", mean, low, high, text)
     return interval_plot("Difference on the held-out examples", [row], "gate", 0.0)
@@ -249,7 +249,7 @@ def effect(estimate: Effect | None, name: str) -> Html:
         return el("span", "effect not measured")
     before, after = (_share(*rate) for rate in (estimate.before, estimate.after))
     difference, low, high = (
-        number_format.signed(v, 2) for v in (estimate.difference, estimate.low, estimate.high)
+        number_format.difference(v, 2) for v in (estimate.difference, estimate.low, estimate.high)
     )
     text = f"violations {before} → {after}; rarer by {difference} [{low} to {high}]"
     x = svg.Scale(*svg.pad_range([estimate.low, estimate.high, 0.0], 0.12), 4, WIDTH - 4)

@@ -99,7 +99,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
     if not rows:
         return None
     cells: list[list[Child]] = [
-        [f"version {e['version']}", _amount(e["estimate"], number_format.signed), _ends(e, number_format.signed),
+        [f"version {e['version']}", _amount(e["estimate"], number_format.difference), _ends(e, number_format.difference),
          _evidence(e), f"{e['n']:,}"]
         for e in rows
     ]  # fmt: skip
@@ -155,7 +155,7 @@ def _broke(guard: Mapping[str, Any]) -> Html | None:
 
 def _show_extreme(row: Mapping[str, Any]) -> Html:
     """What was known of a difference when the evidence was largest; later units may have blurred it."""
-    then, change = row["reached"], number_format.signed
+    then, change = row["reached"], number_format.difference
     return note(
         f"When the evidence was largest, after {number_format.plural(then['n'], 'unit')}: version {row['version']} against "
         f"version {row['against']} {_amount(then['estimate'], change)}, {_method(row)} {_ends(then, change)}."
