@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -110,6 +111,10 @@ def evaluate_at(handler: Handler, root: Path, **lm: Any) -> Any:
         ok({"id": "", "choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}),
         (200, PAGE),
         (403, PAGE),
+        (202, b""),
+        (302, b""),
+        (424, b'{"error": "model failed"}'),
+        (499, b"client closed request"),
     ],
 )
 def test_an_error_of_a_gateway_is_no_answer_and_takes_no_tokens(
@@ -269,3 +274,21 @@ def test_a_limit_on_tokens_reserves_what_extra_body_allows(name: str, tmp_path: 
 def test_extra_body_takes_no_bound_that_is_none(bound: Any, tmp_path: Path) -> None:
     with pytest.raises(whet.UsageError, match="max_tokens is a whole number from 1 on"):
         evaluate("http://127.0.0.1:9/v1", tmp_path, extra_body={"max_tokens": bound})
+
+
+def test_a_limit_that_ends_a_run_early_says_what_it_is_kept_for(tmp_path: Path) -> None:
+    def handler(i: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        usage = {"prompt_tokens": 17, "completion_tokens": 3, "total_tokens": 20, "cost": 1.2e-4}
+        return ok(chat(right(body), usage))
+
+    rows = [{**row, "input": f"{row['input']} {k}"} for k in range(6) for row in ROWS]
+    with endpoint(handler) as one, pytest.warns(UserWarning):
+        result = whet.optimize(
+            PROMPT, data=rows, reward="exact_match", method="random_search", run=tmp_path / "run", progress=False,
+            budget=whet.Budget(cost_usd=0.026),
+            lm={"address": "openai/m", "base_url": one.url, "price": {"input": 1, "output": 2}},
+        )  # fmt: skip
+    assert not result.to_dict()["tested"]
+    reason = result.improvement.reason
+    assert "The limit of 0.026 cost is reached: $0.0004 used, " in reason
+    assert re.search(r"\$0\.0\d+ kept for what follows the search, \$0\.01\d+ for the next call", reason)

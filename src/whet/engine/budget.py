@@ -138,8 +138,7 @@ class BudgetAccount:
         while (limit := self._broken(reservation)) is not None or self._must_wait(reservation):
             if limit is not None and (limit == "seconds" or self._in_flight == 0):
                 name = limit.removesuffix("_usd")
-                words = f"The limit of {getattr(self.limits, limit)} {name.replace('_', ' ')} is reached."
-                raise BudgetExceeded(name, words)
+                raise BudgetExceeded(name, self._describe_limit(limit, reservation))
             self._changed.clear()
             await self._changed.wait()
         self.spent.calls[reservation.role] += reservation.calls
@@ -147,6 +146,22 @@ class BudgetAccount:
         self._open_cost += reservation.cost
         self._in_flight += 1
         self._asking[reservation.role] += 1
+
+    def _describe_limit(self, name: str, reservation: Reservation) -> str:
+        """That a limit leaves no room for an attempt, and what takes it."""
+        unit = name.removesuffix("_usd").replace("_", " ")
+        words = f"The limit of {getattr(self.limits, name)} {unit} is reached"
+        if name not in ("tokens", "cost_usd"):
+            return f"{words}."
+        dollars = name == "cost_usd"
+        kept, next_call = self._reserve_of(name), reservation.cost if dollars else reservation.tokens
+        amounts = [
+            (self._usage_of(name), "used"),
+            (kept, "kept for what follows the search"),
+            (next_call, "for the next call at most"),
+        ]
+        shown = [f"${n:.4f} {what}" if dollars else f"{math.ceil(n):,} {what}" for n, what in amounts if n]
+        return f"{words}: {', '.join(shown)}."
 
     def _must_wait(self, reservation: Reservation) -> bool:
         limited = self.limits.tokens is not None or self.limits.cost_usd is not None

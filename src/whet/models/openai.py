@@ -251,10 +251,15 @@ class OpenAIModel(AnswersOnly):
         key = f"check the key in {place}, which was sent" if sent else f"no key was sent: set {place}"
         bare = failure.status in (404, 405) and not _VERSION.search(base.path)
         path = f"try the base URL {base.with_query(None).joinpath('v1')}" if bare else ""
-        if self._answered and failure.status < 500 and PAGE.match(failure.body):
+        error = http_error(failure, self.address, self._endpoint.scrub, key, path)
+        if not self._answered or failure.inside or failure.status >= 500:
+            return error
+        if PAGE.match(failure.body):
             words = f"{self.address}: HTTP {failure.status}: {_INTERRUPTED}"
             return ProviderError(words, retryable=True, status=failure.status)
-        return http_error(failure, self.address, self._endpoint.scrub, key, path)
+        if failure.status < 400:  # an empty answer, or a way elsewhere, of something on the way
+            return ProviderError(str(error), retryable=True, status=failure.status)
+        return error
 
     async def probe(
         self, body: Mapping[str, Any]

@@ -31,7 +31,7 @@ _REFUSES = re.compile(
 )
 _ABOUT_SCHEMA = (404, 500, 501)
 _ABOUT_ROLES = (400, 422, 500)
-_RETRYABLE = (408, 409, 425, 429)
+_RETRYABLE = (408, 409, 424, 425, 429, 499)
 _FATAL_CODES = {"insufficient_quota", "model_not_found", "invalid_api_key"}
 _REMEDIES = {
     401: "check the key",
@@ -192,7 +192,7 @@ def http_error(
     """What an HTTP status means for this request and for the others of `who`; `unauthorised` is the remedy for a 401,
     `not_found` one more for what is not there.
 
-    retryable: 408, 409, 425, 429, 5xx. fatal (it concerns every request): 3xx, 401, 402, 403, 404, 405, a
+    retryable: 408, 409, 424, 425, 429, 499, 5xx. fatal (it concerns every request): 3xx, 401, 402, 403, 404, 405, a
     used-up quota, an unknown model. Neither: any other 4xx, and a 403 that says the input was flagged by
     moderation.
     """
