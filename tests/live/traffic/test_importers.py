@@ -612,6 +612,26 @@ def test_a_cell_may_be_as_long_as_any_text(tmp_path: Path) -> None:
     assert (one.output or "").startswith("a" * 8_000) and csv.field_size_limit() == limit
 
 
+@pytest.mark.parametrize(
+    ("header", "cells", "kinds"),
+    [
+        ("question,answer,thumbs_up", ("TRUE", "FALSE"), ["thumb 1", "thumb 0"]),
+        ("question,answer,Like", ("1", "0"), ["thumb 1", "thumb 0"]),
+        ("question,answer,Rating (1-5)", ("5", "2"), ["rating 5", "rating 2"]),
+        ("question,answer,mood", ("5", "2"), []),
+    ],
+)
+def test_columns_as_people_call_them(
+    header: str, cells: tuple[str, str], kinds: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{header}\nq1,a1,{cells[0]}\nq2,a2,{cells[1]}\n")
+    found = read_files([path], prompt="support", version=1)
+    assert [f"{one.kind} {one.value:g}" for one in found.feedback] == kinds
+    said = [note for note in found.notes if "No column says anything about the answers" in note]
+    assert len(said) == (not kinds) and all('"mood"' in note for note in said)
+
+
 def test_a_long_text_of_a_table_is_cut_and_says_so(tmp_path: Path) -> None:
     rows = [{"question": "q", "answer": "a" * 8_000 + end, "rating": 5} for end in ("b", "c")]
     found = read(tmp_path, *rows, {"question": "q", "answer": "short", "rating": 5}).inferences

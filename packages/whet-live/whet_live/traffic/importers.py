@@ -18,7 +18,7 @@ from whet.errors import UsageError
 from whet.feedback.rows import LONGEST, FeedbackRow, read_row, snake_case, table_rows
 from whet.instructions.guard import visible
 from whet.task.files import read_text
-from whet.task.rows import SourceRow
+from whet.task.rows import TABLES, SourceRow
 from whet.types import content_hash
 from whet_client.records import (
     LONGEST_ID,
@@ -116,6 +116,7 @@ def read_files(
     answer names no prompt and none is given, when the numbers of a column leave their scale open, and when no row of any
     file can be used. A row that says nothing is skipped with its reason.
     """
+    paths = list(paths)
     inferences: dict[str, Inference] = {}
     stated = {snake_case(name): parse_scale(text, f"--scale {name}") for name, text in (scales or {}).items()}
     feedback: list[tuple[str, RawFeedback]] = []
@@ -158,7 +159,7 @@ def read_files(
             f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
             f"there {'is 1 such answer' if len(backwards) == 1 else f'are {len(backwards)} such answers'}."
         )
-    if inferences and not feedback:
+    if inferences and not feedback and all(Path(path).suffix.lower() in TABLES for path in paths):
         notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
     settled, more = settle(kept_rows, stated)
     return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
