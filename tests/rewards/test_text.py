@@ -187,6 +187,7 @@ def test_targets_are_texts(target: Any, texts: list[str]) -> None:
         (Regex(r"\d+"), "first 3, then 12", "3", 0.0),
         (Regex(r"#### (-?\d+)"), "so #### -4", -4, 1.0),
         (Regex(r"a(b)?"), "a", "b", 0.0),
+        (Regex(r"answer: (\d+)|#### (\d+)"), "#### 7", "7", 1.0),
         (Regex(r"(\w+)$"), "the answer is YES", " yes ", 1.0),
         (Regex(r"\\frac{d}"), "a \\frac{d} b", None, 1.0),
         (Regex(r"\\frac{d}"), "a \\frac b", None, 0.0),

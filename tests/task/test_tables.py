@@ -61,6 +61,20 @@ def test_a_comma_in_the_header_of_a_semicolon_file_divides_nothing(tmp_path: Pat
     assert records(path)[0] == ["Name, first", "Text", "Label"]
 
 
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ('text, label\n"one, two", a\nthree, "b, c"\n', [["one, two", "a"], ["three", "b, c"]]),
+        ('text,label\none, "b, c"\ntwo,"d"\n', [["one", "b, c"], ["two", "d"]]),
+        ('text,label\n"say, ""hi""",a\nb, c\n', [['say, "hi"', "a"], ["b", " c"]]),
+    ],
+)
+def test_blanks_behind_a_delimiter_open_no_cell(tmp_path: Path, content: str, rows: list[list[str]]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    assert records(path) == [["text", "label"], *rows]
+
+
 def test_windows_letters_are_read_and_said(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes("Größe;label\n“groß”;a\n".encode("cp1252"))

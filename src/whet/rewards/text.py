@@ -192,7 +192,7 @@ class Contains:
 
 @dataclass(frozen=True)
 class Regex:
-    """1 when `pattern` is found in the answer. With a target, the first group (or the whole match) of the
+    """1 when `pattern` is found in the answer. With a target, the first group that took part (or the whole match) of the
     last match must equal it, ignoring case and outer spaces: the usual "last number" extraction."""
 
     pattern: str
@@ -225,10 +225,12 @@ class Regex:
         )
 
     def _extract(self, text: str) -> str | None:
-        """The first group, or the whole, of the last match; None without a match."""
-        expression = compile_pattern(self.pattern)
-        last = deque(expression.finditer(text), maxlen=1)
-        return last[0].group(1 if expression.groups else 0) or "" if last else None
+        """The first group that took part, or the whole, of the last match; None without a match."""
+        last = deque(compile_pattern(self.pattern).finditer(text), maxlen=1)
+        if not last:
+            return None
+        groups = last[0].groups()
+        return next((group for group in groups if group is not None), "") if groups else last[0].group()
 
 
 def equals_no_text(reward: RewardFunction, target: Any) -> bool:

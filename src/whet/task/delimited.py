@@ -20,6 +20,7 @@ _SEPARATOR_LINE = re.compile(r'\A"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)', re.IGNORECASE
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
 MISSING = ("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A")
 """What programs write into a cell that has no value; JSON has no such text, and a label may be spelt so."""
+_OPENED = re.compile(r' +".*" *', re.DOTALL)
 _INDEX_NAME = re.compile(r"(?:Unnamed: [0-9]+)?")
 
 
@@ -61,7 +62,7 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
     mark = delimiter or find_delimiter(text)
     records = [
         (number + line, cells)
-        for number, cells in split_records(path, text, mark, line)
+        for number, cells in _split_spaced(path, text, mark, line)
         if any(map(str.strip, cells))
     ]
     if not records:
@@ -97,10 +98,42 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
     return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes, missing)
 
 
-def split_records(path: Path, text: str, delimiter: str, before: int = 0) -> list[tuple[int, list[str]]]:
-    """Records that are no empty lines, each with the line on which it begins; `before`: lines of the file above the text."""
+def _split_spaced(path: Path, text: str, delimiter: str, before: int) -> list[tuple[int, list[str]]]:
+    """The records, without the blanks that stand behind each delimiter of the header, or between a delimiter and a quote that
+    opens a cell."""
+    header = text.lstrip().partition("\n")[0].split(delimiter)[1:]
+    spaced = bool(header) and all(cell.startswith(" ") for cell in header)
+    if not spaced and f'{delimiter} "' not in text:
+        return split_records(path, text, delimiter, before)
+    try:
+        records = split_records(path, text, delimiter, before, after_blanks=True)
+    except UsageError:
+        return split_records(path, text, delimiter, before)
+    if not _fit_each_other(records):
+        return split_records(path, text, delimiter, before)
+    if spaced:
+        return records
+    try:
+        plain = split_records(path, text, delimiter, before)
+    except UsageError:
+        return records
+    opened = any(_OPENED.fullmatch(cell) for _, cells in plain for cell in cells)
+    return records if opened or not _fit_each_other(plain) else plain
+
+
+def _fit_each_other(records: Sequence[tuple[int, Sequence[str]]]) -> bool:
+    return all(len(cells) == len(records[0][1]) for _, cells in records)
+
+
+def split_records(
+    path: Path, text: str, delimiter: str, before: int = 0, *, after_blanks: bool = False
+) -> list[tuple[int, list[str]]]:
+    """Records that are no empty lines, each with the line on which it begins; `before`: lines of the file above the text.
+    `after_blanks`: a cell begins behind the blanks that follow its delimiter."""
     most = csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=after_blanks
+    )
     records, last = [], 0
     try:
         for record in reader:
