@@ -24,7 +24,8 @@ from whet.testing.simulated_task import SOURCE
 
 def suite_of(name: str) -> type[MethodConformance]:
     """The conformance suite of a method of the table, skipped where a package that the method needs is missing."""
-    suite = type(f"Test_{name}", (MethodConformance,), {"method": name, "settings": CONFORMANCE[name]})
+    own = {"method": name, "settings": CONFORMANCE[name], "always": ALWAYS.get(name, {})}
+    suite = type(f"Test_{name}", (MethodConformance,), own)
     try:
         get_method(name)
     except UsageError as missing:
@@ -33,6 +34,7 @@ def suite_of(name: str) -> type[MethodConformance]:
 
 
 CONFORMANCE = settings_of_tests("CONFORMANCE")
+ALWAYS = settings_of_tests("ALWAYS")
 globals().update({f"Test_{name}": suite_of(name) for name in CONFORMANCE})
 
 

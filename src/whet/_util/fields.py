@@ -8,7 +8,7 @@ import inspect
 import textwrap
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -100,6 +100,8 @@ def _kind_of(hint: Any) -> str:
     """A type as a setting takes it, such as `whole number or none`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(map(_kind_of, typing.get_args(hint)))
+    if typing.get_origin(hint) is Callable:
+        return "function"
     return _KINDS.get(hint) or inspect.formatannotation(hint)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from whet._util.arguments import unwritable
-from whet._util.sources import source_hash
+from whet._util.sources import name_of, source_hash
 from whet._util.storable import to_json, write_whole
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
@@ -96,7 +96,7 @@ class RunPlan:
             "fingerprint": self.task.fingerprint,
             "method": self.method.entry.name,
             "version": version_of(self.method),
-            "config": asdict(self.config),
+            "config": {k: name_of(v) if callable(v) else v for k, v in asdict(self.config).items()},
             "limits": self.limits.as_json(),
             "seed": self.seed,
             "models": dict(self.addresses),

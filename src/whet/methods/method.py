@@ -171,6 +171,8 @@ def configure(method: Method, settings: Mapping[str, str | Any]) -> Any:
 
 def _convert(what: str, value: Any, hint: Any) -> Any:
     options = [a for a in typing.get_args(hint) if a is not type(None)] or [hint]
+    if callable(value) and any(typing.get_origin(option) is Callable for option in options):
+        return value
     optional = type(None) in typing.get_args(hint)
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         hint = options[0]

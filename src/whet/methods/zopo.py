@@ -43,16 +43,16 @@ from whet.instructions.neighbours import trigrams
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, show_instruction
-from whet.rl.language import TAG
+from whet.rl import LanguagePolicy
+from whet.rl.prompt_pool import write_pool
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.edits import replace_region, text_in
+from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import minibatch, show_example
+from whet.search.minibatch import minibatch
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.stats.neural_kernel import Array, NeuralProcess, project
-from whet.types import JSON, Example
+from whet.types import JSON
 
 ENTRY = MethodEntry(
     "zopo",
@@ -115,9 +115,8 @@ async def zopo(
     archive.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
     plan, firsts = await leave_zero(run, plan, archive, start, secrets, train)
     calls = -(-min(config.pool, LARGEST * plan.rounds) // config.per_call)
-    written = await write_pool(
-        run, env, policy, start, config, calls if plan.asks is None else min(calls, plan.asks)
-    )
+    calls = calls if plan.asks is None else min(calls, plan.asks)
+    written = await write_pool(run, env, policy, start, calls, config.per_call, config.pool)
     prompts = list(
         {p.id: p for p in (start, *(first.candidate.prompt for first in firsts), *written)}.values()
     )
@@ -212,29 +211,4 @@ class LocalSearch:
             self.place = place
 
 
-async def write_pool(
-    run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config, calls: int
-) -> list[Prompt]:
-    """Prompts that a model writes, `per_call` in a call, each call from other examples."""
-    jobs = [(n, minibatch(run.rng, env.train, SHOWN, balanced=True)) for n in range(calls)]
-
-    async def write(branch: Run, job: tuple[int, Sequence[Example]]) -> list[str]:
-        number, rows = job
-        about = show_instruction(env.description, start, start.region_text().strip(), INSTRUCTION)
-        shown = [EXAMPLES, *map(show_example, rows), f"Write {config.per_call} {REQUEST}"]
-        question = "\n\n".join([PURPOSE, about, *shown])
-        return await policy.write(branch, question, TAG, sample=number, many=True)
-
-    texts = dict.fromkeys(text for reply in await run.map(write, jobs) for text in reply)
-    made = (replace_region(start, text) for text in texts)
-    return [prompt for prompt in made if prompt is not None][: config.pool]
-
-
-DIRECTIONS, SHOWN, VALIDATE, LARGEST = 32, 5, 5, 8
-PURPOSE = "You write instructions for a language model."
-INSTRUCTION = "The instruction now:"
-EXAMPLES = "Examples of inputs, with the answers that are wanted:"
-REQUEST = (
-    "different instructions with which the model would give such answers to any input of this kind. They must differ in "
-    "what they say, not only in words, and must not copy the inputs."
-)
+DIRECTIONS, VALIDATE, LARGEST = 32, 5, 8

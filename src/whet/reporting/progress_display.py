@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from whet._util.terminal import announce
 from whet._util.user_code import under_way
 from whet.engine.forecast import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
@@ -119,6 +120,19 @@ class ProgressScreen:
         self._stop, self._due = threading.Event(), 0.0
         self._live: Any = None
         self._cell: Any = None
+        announce(self)
+
+    def pause(self) -> None:
+        """Leave the terminal to a question."""
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+
+    def resume(self) -> None:
+        """Draw again what goes on."""
+        with self._lock:
+            if self._live is not None:
+                self._live.start()
 
     def add(self, display: Display) -> None:
         """Show a piece of work; the first one opens the screen."""

@@ -42,6 +42,8 @@ class MethodConformance:
 
     method: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]] = {}
+    always: ClassVar[Mapping[str, Any]] = {}
+    """Settings that stand beside the defaults too, where the method cannot run without them."""
     seeds: ClassVar[tuple[int, ...]] = (0, 1)
     limits: ClassVar[tuple[int, ...]] = (60, 150, 300, 1000)
     plans_ahead: ClassVar[bool] = True
@@ -68,7 +70,7 @@ class MethodConformance:
     ) -> Candidate:
         """Run the method once."""
         method = self.load()
-        config = configure(method, self.settings if settings is None else settings)
+        config = configure(method, {**self.always, **(self.settings if settings is None else settings)})
         policy = LanguagePolicy() if {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs) else None
         candidate: Any = asyncio.run(
             _finish(method.coroutine(run, env or self.environment(), policy, self.start(), config))
