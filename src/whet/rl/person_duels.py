@@ -69,10 +69,10 @@ async def choose(run: Run, chooser: Chooser, duel: PersonDuel) -> float:
     """
 
     async def compute() -> float:
-        said = await chooser(duel)
-        verdict = VERDICTS.get(said) if isinstance(said, str) else None
+        reply = await chooser(duel)
+        verdict = VERDICTS.get(reply) if isinstance(reply, str) else None
         if verdict is None:
-            raise UsageError(f"ask() returned {shown(said)}. It returns a, b or tie.")
+            raise UsageError(f"ask() returned {shown(reply)}. It returns a, b or tie.")
         return verdict
 
     return float(str(await run.effect("choice", compute, content_hash([duel.input, duel.a, duel.b]))))
