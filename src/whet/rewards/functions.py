@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.rewards.program import load_module
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 
 def function_of_setting(value: object, name: str, arguments: Sequence[str]) -> Callable[..., Any]:
@@ -25,7 +25,7 @@ def function_of_setting(value: object, name: str, arguments: Sequence[str]) -> C
     else:
         place, function = "", value
     if not callable(function):
-        where = f"{place}there is no function `{name}` in it" if place else f"{name} is {shown(value)}"
+        where = f"{place}there is no function `{name}` in it" if place else f"{name} is {show_value(value)}"
         raise UsageError(f"{where}. Give a function, or a Python file with `{form}`.")
     named: Callable[..., Any] = function
     try:

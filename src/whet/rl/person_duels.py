@@ -17,7 +17,7 @@ from whet.rewards.functions import function_of_setting
 from whet.run import Run
 from whet.search.minibatch import shorten
 from whet.types import content_hash
-from whet_client.storable import shown
+from whet_client.storable import show_value
 
 TERMINAL = "terminal"
 VERDICTS = {"a": 1.0, "b": 0.0, "tie": 0.5}
@@ -72,7 +72,7 @@ async def choose(run: Run, chooser: Chooser, duel: PersonDuel) -> float:
         reply = await chooser(duel)
         verdict = VERDICTS.get(reply) if isinstance(reply, str) else None
         if verdict is None:
-            raise UsageError(f"ask() returned {shown(reply)}. It returns a, b or tie.")
+            raise UsageError(f"ask() returned {show_value(reply)}. It returns a, b or tie.")
         return verdict
 
     return float(str(await run.effect("choice", compute, content_hash([duel.input, duel.a, duel.b]))))
