@@ -80,9 +80,8 @@ class ItemList:
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         wanted = _different(self._wanted_items(example.target))
         objects = any(isinstance(target, Mapping) for target in wanted)
-        items = _different(
-            _objects_in(without_thought(completion.text)) if objects else self._items(completion.text)
-        )
+        listed = _objects_in(without_thought(completion.text)) if objects else self._items(completion.text)
+        items = _different(listed if objects or self.separator else _split_last(listed, wanted))
         right = [item for item in items if any(_is_item(item, target) for target in wanted)]
         missing = [target for target in wanted if not any(_is_item(item, target) for item in items)]
         wrong = [item for item in items if item not in right]
@@ -116,6 +115,20 @@ class ItemList:
         answer = blocks[-1] if blocks else answer
         lines = list_items(answer)
         return lines if len(lines) > 1 else split_items(_LEAD.sub("", answer), self.separator)
+
+
+def _split_last(items: Sequence[str], wanted: Sequence[Any]) -> list[str]:
+    """The items with the last one in two where one word joins them (`a, b and c`), and without the word before the last of three
+    or more (`a, b, and c`); only where what it leads to is an item of the target, so that an item of several words stays one."""
+    forms = {_form(target) for target in wanted}
+    words = items[-1].split() if items else []
+    if len(words) < 2 or _form(items[-1]) in forms:
+        return list(items)
+    for at in range(len(words) - 1):
+        before, behind = " ".join(words[:at]), " ".join(words[at + 1 :])
+        if _form(behind) in forms and (_form(before) in forms if before else len(items) > 2):
+            return [*items[:-1], *([before] if before else []), behind]
+    return list(items)
 
 
 def _read_json_list(value: Any) -> list[Any] | None:
