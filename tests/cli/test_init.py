@@ -118,6 +118,30 @@ def test_targets_that_are_lists_of_objects_are_what_an_answer_lists() -> None:
     assert answers(task, lambda messages: '[{"name": "P0", "type": "ORG"}]') == 0.0
 
 
+def test_questions_come_with_their_context_and_spans_are_accepted_answers() -> None:
+    spans = [{"text": [f"w{i}", f"At w{i}"], "answer_start": [3, 0]} for i in range(12)]
+    rows = [{"context": f"At w{i}.", "question": f"Where is {i}?", "answers": a} for i, a in enumerate(spans)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = init("--from", "rows.jsonl")
+    assert "input: question, context" in values["chosen"]
+    task = whet.Task.load("mytask")
+    assert (
+        task.prompt.slots == {"question", "context"}
+        and task.train[0].target[1] == f"At {task.train[0].target[0]}"
+    )
+    right = {e.values["question"]: e.target[1] for e in task.train}
+    assert (
+        answers(task, lambda messages: next(t for q, t in right.items() if q in messages[-1].content)) == 1.0
+    )
+
+
+def test_lists_beside_each_other_stay_an_object() -> None:
+    rows = [{"text": f"Ann{i} is 3", "answer": {"names": [f"Ann{i}"], "ages": [3]}} for i in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init("--from", "rows.jsonl")
+    assert whet.Task.load("mytask").document["reward"] == "json"
+
+
 def test_lists_that_count_as_accepted_answers_are_said() -> None:
     rows = [{"input": f"q{i}", "target": [f"first {i}", f"other {i}"]} for i in range(12)]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

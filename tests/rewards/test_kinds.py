@@ -297,6 +297,7 @@ async def test_a_critique_of_json_names_the_fields() -> None:
         ("[]", [], 1.0),
         ("a, a, b", ["a", "b"], 1.0),
         ("c", ["a", "b"], 0.0),
+        ('[[4, 9, "per"], [0,3,"PER"]]', [[0, 3, "PER"], [4, 9, "PER"]], 1.0),
         ("red, green, and blue", ["red", "green", "blue"], 1.0),
         ("rot, grün und blau", ["rot", "grün", "blau"], 1.0),
         ("red and blue", ["red", "blue"], 1.0),

@@ -206,9 +206,10 @@ def _list_choice(targets: Sequence[Any]) -> RewardChoice | None:
     """The reward of lists for targets whose items come from a small set, some with several of them."""
     if all(isinstance(target, list) for target in targets):
         items = [item for target in targets for item in target]
-        if items and all(isinstance(item, Mapping) for item in items):
+        if items and all(isinstance(item, Mapping | list) for item in items):
+            what = "objects" if isinstance(items[0], Mapping) else "lists"
             return RewardChoice(
-                "list", reason="list (F1 of the items), for every target is a list of objects"
+                "list", reason=f"list (F1 of the items), for every target is a list of {what}"
             )
         return _of_items([[show_target(item) for item in target] for target in targets], "", targets)
     if not all(isinstance(target, str) and target.strip() for target in targets):

@@ -33,6 +33,8 @@ INPUT_NAMES = (
     *("inputs", "question", "text", "query", "prompt", "sentence", "problem", "instruction", "source"),
     *("content", "message", "document", "x"),
 )
+BESIDE_NAMES = ("context", "contexts", "passage", "choices", "options")
+"""Columns without which a question cannot be answered."""
 TARGET_NAMES = (
     *("targets", "expected_output", "expected", "answer", "answers", "label", "output", "gold", "reference"),
     *("solution", "completion", "response", "y"),

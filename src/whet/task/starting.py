@@ -23,7 +23,7 @@ from whet.task.files import read_text
 from whet.task.imported_data import ImportedData
 from whet.task.memory import LONGEST_PATH, names_prompt_file
 from whet.task.prompts import load_prompt, prompt_file
-from whet.task.rows import INPUT_NAMES, TARGET_NAMES
+from whet.task.rows import BESIDE_NAMES, INPUT_NAMES, TARGET_NAMES
 from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
 from whet.task.task import Task, load_task
@@ -126,7 +126,8 @@ def _guess(
     telling = [
         name for name in rest if not is_number_of_rows(name, rows) and find_leak(name, target, rows) is None
     ]
-    return inputs or filled or known[:1] or telling or rest, targets
+    beside = [by_rank[n] for n in map(_plain, BESIDE_NAMES) if known and by_rank.get(n) in rest]
+    return inputs or filled or [*known[:1], *beside] or telling or rest, targets
 
 
 def is_number_of_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -407,9 +408,22 @@ def _row(
     rest = {k: v for k, v in row.items() if k not in (*inputs, target, "input", "target", "id")}
     known = {"id": str(row["id"])} if row.get("id") not in (None, "") else {}
     answer = row.get(target) if target else None
+    answer = _spans(answer, row) if isinstance(answer, Mapping) else answer
     if isinstance(answer, Mapping) and len(answer) == 1:
         (answer,) = answer.values()
     return {**known, "input": value, **({} if answer is None else {"target": answer}), **rest}
+
+
+def _spans(answer: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+    """The texts of an object that lists texts and the places where a text of the row has them: accepted answers, as in SQuAD."""
+    lists = [value for value in answer.values() if isinstance(value, list) and value]
+    texts = next((one for one in lists if all(isinstance(item, str) for item in one)), [])
+    places = next((one for one in lists if all(type(item) is int and item >= 0 for item in one)), [])
+    if len(answer) != 2 or not texts or len(texts) != len(places):
+        return answer
+    pairs = list(zip(texts, places, strict=True))
+    written = (value for value in row.values() if isinstance(value, str))
+    return texts if any(all(text.startswith(*pair) for pair in pairs) for text in written) else answer
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, chosen: list[str]) -> list[str]:
