@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from whet.api.results import RunResult
     from whet.api.session import Session
-    from whet.api.study import astudy_components, study_components
+    from whet.api.study import astudy_components, astudy_sensitivity, study_components, study_sensitivity
     from whet.api.transferring import atransfer, transfer
     from whet.engine.progress import Progress
     from whet.environments.environment import Environment
@@ -51,7 +51,7 @@ _HOMES = {
     "whet.run": "Budget Run",
     "whet.search.archive": "Candidate",
     "whet.api.session": "Session",
-    "whet.api.study": "astudy_components study_components",
+    "whet.api.study": "astudy_components astudy_sensitivity study_components study_sensitivity",
     "whet.task": "Task",
     "whet.api.transferring": "atransfer transfer",
     "whet.types": "Completion Example Message Reward Rollout",
@@ -84,6 +84,7 @@ __all__ = [
     "alearn",
     "aoptimize",
     "astudy_components",
+    "astudy_sensitivity",
     "atransfer",
     "compare",
     "evaluate",
@@ -93,6 +94,7 @@ __all__ = [
     "report",
     "runs",
     "study_components",
+    "study_sensitivity",
     "transfer",
 ]
 

@@ -35,6 +35,18 @@ _FIRST, _LAST = regex.compile(_INNER), regex.compile(rf"(?r){_INNER}")
 _PUNCTUATION = regex.compile(r"[\p{P}`]")
 _WORD = r"[\p{L}\p{M}\p{N}_]"
 _WORD_CHARACTER = regex.compile(_WORD)
+_BREAK = r"(?:\r\n|[\p{SB=Sep}\p{SB=CR}\p{SB=LF}])"
+_NO_BORDER = r"[^\p{SB=OLetter}\p{SB=Upper}\p{SB=Lower}\p{SB=Sep}\p{SB=CR}\p{SB=LF}\p{SB=STerm}\p{SB=ATerm}]"
+_IN_SENTENCE = rf"{_NO_BORDER}*+\p{{SB=Lower}}"
+_AFTER_STOP = r"\p{SB=Close}*+\p{SB=Sp}*+"
+_STOP = (
+    r"(?!(?<=[\p{SB=Upper}\p{SB=Lower}])\p{SB=ATerm}\p{SB=Upper})\p{SB=ATerm}(?!\p{SB=Numeric})"
+    rf"(?!{_AFTER_STOP}{_IN_SENTENCE})|\p{{SB=STerm}}"
+)
+_SENTENCE_END = regex.compile(
+    rf"(?s){_BREAK}|(?:{_STOP}){_AFTER_STOP}(?![\p{{SB=SContinue}}\p{{SB=STerm}}\p{{SB=ATerm}}])(?:{_BREAK})?"
+)
+_WORD_BORDER = regex.compile(r"(?w)\b")
 _HYPHENS = r"[-\u2010\u2011]"
 _HANGUL = regex.compile(r"\p{Hangul}")
 
@@ -80,6 +92,29 @@ def split_words(text: str) -> list[str]:
     ['see', '今', '天', 'ok']
     """
     return [unit for part in text.split() for unit in _UNITS.findall(part)]
+
+
+def sentence_ends(text: str) -> list[int]:
+    """Where the sentences of a text end, what follows their stops included: the default boundaries of Unicode (UAX #29, rules SB3
+    to SB998). A line is never part of two sentences.
+
+    >>> text = "It costs 3.50. Why? 今日は。元気？"
+    >>> [text[a:b] for a, b in zip([0, *sentence_ends(text)], sentence_ends(text))]
+    ['It costs 3.50. ', 'Why? ', '今日は。', '元気？']
+    """
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    return ends if not text or ends[-1:] == [len(text)] else [*ends, len(text)]
+
+
+def word_ends(text: str) -> list[int]:
+    """Where the words of a text and what stands between them end: the default boundaries of Unicode (UAX #29).
+
+    >>> text = "Don't stop, 3.5!"
+    >>> [text[a:b] for a, b in zip([0, *word_ends(text)], word_ends(text))]
+    ["Don't", ' ', 'stop', ',', ' ', '3.5', '!']
+    """
+    ends = [match.start() for match in _WORD_BORDER.finditer(text) if match.start()]
+    return ends if not text or ends[-1:] == [len(text)] else [*ends, len(text)]
 
 
 def writes_without_blanks(text: str) -> bool:

@@ -72,8 +72,8 @@ async def atransfer(
     if not models:
         raise UsageError(f"Name at least one model with {parameter('lm', 'provider/name')}.")
     folder = find_run(run, root)
-    result, header = _read_finished(folder)
-    known = _task(folder, header, task)
+    result, header = read_finished(folder)
+    known = task_of_run(folder, header, task)
     if judge_lm is None and not known.models["judge"].named:
         judge_lm = header["models"].get("judge")
     options = Options(
@@ -117,12 +117,12 @@ async def _try_models(
     return {**trials.summary(rows), "status": "planned" if options.dry_run else "completed", "plans": named}
 
 
-def _read_finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Result and header of a finished run. Raises UsageError for anything else."""
     result, header = read_result(folder), read_header(folder) or {}
     if "improvement" not in result or result.get("status") == "stopped" or not result.get("tested", True):
         raise UsageError(
-            f"{folder} holds no finished run: a transfer needs the best prompt of one. The command that began it goes on with it."
+            f"{folder} holds no finished run, and the best prompt of one is needed. The command that began it goes on with it."
         )
     if "system" in result["best"]:
         raise UsageError(
@@ -132,7 +132,7 @@ def _read_finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return result, header
 
 
-def _task(folder: Path, header: Mapping[str, Any], named: Any) -> Task:
+def task_of_run(folder: Path, header: Mapping[str, Any], named: Any) -> Task:
     """The task of the run. Raises UsageError where it is not there, or is another one by now."""
     place = task_folder(folder) if named is None else named
     say = f"Name it with {parameter('task', 'FOLDER')}"

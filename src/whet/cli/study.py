@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from whet.api.study import FAMILIES, components_sentences, effect_cells
+from whet.api.study import (
+    FAMILIES,
+    components_sentences,
+    effect_cells,
+    sensitivity_sentences,
+    unit_rows,
+)
 from whet.cli.common import (
     JUDGES,
     TRIAL_LIMITS,
@@ -16,6 +22,7 @@ from whet.cli.common import (
     json_option,
     judge_options,
     limit_options,
+    line,
     model_options,
     options,
     print_result,
@@ -27,6 +34,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import dollars, show_progress_of
+from whet.errors import show_reward
 
 _study_options = options(
     click.option(
@@ -90,6 +98,73 @@ def components(task: str, as_json: bool, **options: Any) -> None:
     with show_progress_of(task) as progress:
         result = run_stoppable(astudy_components(Path(task), progress=progress, **_keywords(options)))
     print_result(result, as_json, show_components)
+
+
+@study.command(
+    "sensitivity",
+    epilog=examples(
+        "whet study sensitivity mytask-opro-0",
+        "whet study sensitivity prompt.md --task mytask --lm openai/gpt-4o-mini --dry-run",
+        "whet study sensitivity mytask-opro-0 --unit word --rows 40 --max-calls 3000",
+        "whet study sensitivity mytask-opro-0 --shapley 20   # for sentences that say the same",
+    ),
+)
+@click.argument("prompt", metavar="RUN|PROMPT")
+@click.option("--task", metavar="DIR", help="The task of a prompt file, or the run's, where it has moved.")
+@click.option(
+    "--unit",
+    type=click.Choice(["sentence", "word"]),
+    default="sentence",
+    show_default=True,
+    help="What is left out.",
+)
+@click.option(
+    "--shapley", type=click.IntRange(min=0), default=0, metavar="N", help="Shapley values by N random orders."
+)
+@click.option("--no-forms", is_flag=True, help="Leave out other separators, letters of headings and orders.")
+@_study_options
+def sensitivity(prompt: str, task: str | None, no_forms: bool, as_json: bool, **options: Any) -> None:
+    """Which sentence or word of a prompt, or of the best prompt of a run, carries how much of the reward."""
+    from whet.api.study import astudy_sensitivity
+
+    place = None if task is None else Path(task)
+    with show_progress_of(task or "") as progress:
+        words = {**_keywords(options), "forms": not no_forms}
+        result = run_stoppable(astudy_sensitivity(prompt, task=place, progress=progress, **words))
+    print_result(result, as_json, show_sensitivity)
+
+
+def show_sensitivity(values: Mapping[str, Any]) -> None:
+    """What each unit carries, the largest first, and what other forms change."""
+    if values["status"] == "planned":
+        return
+    _head(values, f"by {values['unit']}")
+    rows = unit_rows(values)
+    head, shares = (
+        [values["unit"], "carries", "interval, all together", "p adjusted"],
+        any("shapley" in r for r in rows),
+    )
+    table = [[line(row["text"]), *effect_cells(row)] for row in rows]
+    if shares:
+        head += ["Shapley", "s.e. of orders"]
+        table = [[*cells, *_share(row["shapley"])] for cells, row in zip(table, rows, strict=True)]
+    show_table(head, table)
+    if values["forms"]:
+        say("")
+        _effects_table("other form", values["forms"])
+    say("")
+    for sentence in sensitivity_sentences(values):
+        say(sentence)
+    _end(values)
+
+
+def _share(share: Mapping[str, Any]) -> list[str]:
+    """A Shapley value and its standard error."""
+    value, error = share["difference"], share["error"]
+    return [
+        "no answer" if value is None else show_reward(value, sign=True),
+        "-" if error is None else show_reward(error),
+    ]
 
 
 def _keywords(options: Mapping[str, Any]) -> dict[str, Any]:

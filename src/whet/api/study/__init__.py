@@ -11,16 +11,24 @@ if TYPE_CHECKING:
     from whet.api.study.factorial import astudy_components, study_components
     from whet.api.study.grid import STUDY
     from whet.api.study.page import write_study
-    from whet.api.study.results import ComponentsResult, PartEffect
-    from whet.api.study.sentences import FAMILIES, components_sentences, effect_cells
+    from whet.api.study.results import ComponentsResult, PartEffect, SensitivityResult, UnitEffect
+    from whet.api.study.sensitivity import astudy_sensitivity, study_sensitivity
+    from whet.api.study.sentences import (
+        FAMILIES,
+        components_sentences,
+        effect_cells,
+        sensitivity_sentences,
+        unit_rows,
+    )
 
 _HOMES = {
     "whet.api.study.components": "LAYOUTS READY Components Part read_components",
     "whet.api.study.factorial": "astudy_components study_components",
     "whet.api.study.grid": "STUDY",
     "whet.api.study.page": "write_study",
-    "whet.api.study.results": "ComponentsResult PartEffect",
-    "whet.api.study.sentences": "FAMILIES components_sentences effect_cells",
+    "whet.api.study.results": "ComponentsResult PartEffect SensitivityResult UnitEffect",
+    "whet.api.study.sensitivity": "astudy_sensitivity study_sensitivity",
+    "whet.api.study.sentences": "FAMILIES components_sentences effect_cells sensitivity_sentences unit_rows",
 }
 
 __all__ = [
@@ -32,11 +40,17 @@ __all__ = [
     "ComponentsResult",
     "Part",
     "PartEffect",
+    "SensitivityResult",
+    "UnitEffect",
     "astudy_components",
+    "astudy_sensitivity",
     "components_sentences",
     "effect_cells",
     "read_components",
+    "sensitivity_sentences",
     "study_components",
+    "study_sensitivity",
+    "unit_rows",
     "write_study",
 ]
 

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.api.study.sentences import FAMILIES, components_sentences, effect_cells, is_shown
+from whet.api.study.sentences import (
+    FAMILIES,
+    components_sentences,
+    effect_cells,
+    is_shown,
+    sensitivity_sentences,
+    unit_rows,
+    unit_value,
+)
 from whet.reporting import (
     REPORT,
     Child,
@@ -41,7 +49,7 @@ def write_study(folder: Path, result: Mapping[str, Any]) -> Path:
 
 def render_study(result: Mapping[str, Any]) -> str:
     """The page as text."""
-    title, front, sections = _components(result)
+    title, front, sections = (_sensitivity if "units" in result else _components)(result)
     simulated = simulated_banner() if result["simulated"] else None
     links = [el("li", el("a", section.title, href=f"#{section.anchor}")) for section in sections]
     rows = number_format.plural(result["rows"], f"{result['split']} row")
@@ -75,6 +83,104 @@ def _components(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
         f"Parts of a prompt: {design['name']}, {number_format.plural(design['prompts'], 'prompt')}",
         front,
         sections,
+    )
+
+
+def _sensitivity(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
+    kind, rows = result["unit"], unit_rows(result)
+    front = front_section(
+        f"Which {kind} carries how much", sensitivity_sentences(result), [_heat(result)], result
+    )
+    sections = [_units_section(result, rows), _forms_section(result), reproduction(result)]
+    return (
+        f"Sensitivity of a prompt: {number_format.plural(len(rows), kind)}",
+        front,
+        [s for s in sections if s],
+    )
+
+
+def _heat(result: Mapping[str, Any]) -> Html:
+    """The text with each unit on a ground whose strength says what it carries, and below it what the grounds mean."""
+    most = max((abs(unit_value(row) or 0.0) for row in unit_rows(result)), default=0.0)
+    pieces: list[Child] = []
+    for row in result["units"]:
+        value = unit_value(row)
+        if value is None or not most:
+            pieces.append(row["text"])
+            continue
+        kind = "carries" if value > 0 else "costs"
+        shown = " shown" if is_shown(row.get("shapley", row)) else ""
+        title = f"{number_format.difference(value, 3)}"
+        style = f"--share: {abs(value) / most:.2f}"
+        pieces.append(el("span", row["text"], class_=f"heat {kind}{shown}", style=style, title=title))
+    scale = [
+        el("span", class_=f"heat {kind}", style=f"--share: {share}")
+        for kind, shares in (("costs", (1, 0.6, 0.2)), ("carries", (0.2, 0.6, 1)))
+        for share in shares
+    ]
+    ends = number_format.reward(-most, 3), number_format.difference(most, 3)
+    legend = el(
+        "p",
+        ends[0],
+        " ",
+        scale,
+        " ",
+        ends[1],
+        el("small", " underlined: the interval excludes 0"),
+        class_="heat-scale",
+    )
+    text = el(
+        "pre",
+        pieces,
+        class_="heated",
+        dir="auto",
+        tabindex=0,
+        role="region",
+        aria_label="The prompt with its carriers",
+    )
+    return el("figure", el("figcaption", "What each piece carries"), text, legend, class_="wide")
+
+
+def _units_section(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Section:
+    shares = any("shapley" in row for row in rows)
+    head = [result["unit"].capitalize(), "Carries", "Interval, all together", "p, corrected"]
+    head += ["Shapley value", "Standard error of orders"] if shares else []
+    body: list[list[Child]] = []
+    for row in rows:
+        cells: list[Child] = [cell.replace("-", number_format.MINUS) for cell in effect_cells(row)[:2]]
+        own: list[Child] = [" ".join(row["text"].split()), *cells, effect_cells(row)[2]]
+        if shares:
+            own += [
+                number_format.difference(row["shapley"]["difference"], 3),
+                number_format.reward(row["shapley"]["error"], 3),
+            ]
+        body.append(own)
+    words = (
+        f"What a {result['unit']} carries is the mean reward of the whole prompt minus that of the prompt without it, on the "
+        "same rows. Two that say the same carry nothing by that measure."
+    )
+    if shares:
+        words += (
+            f" The Shapley value is what a {result['unit']} adds on average when they come one by one in "
+            f"{number_format.plural(result['shapley'], 'random order')}; its standard error is that of drawing "
+            "orders, not of rows."
+        )
+    return Section(
+        "units", f"Each {result['unit']}", join(table("What carries most first", head, body), note(words))
+    )
+
+
+def _forms_section(result: Mapping[str, Any]) -> Section | None:
+    if not result["forms"]:
+        return None
+    plot = effects_plot(
+        "The same text in other forms, against the prompt as it is", result["forms"], "interval-forms"
+    )
+    words = "Separators, letters of headings and the order of instructions change nothing of what the prompt asks for."
+    return Section(
+        "forms",
+        "Other forms",
+        join(el("div", plot, class_="pair"), effects_table("Forms", "Form", result["forms"]), note(words)),
     )
 
 

@@ -38,6 +38,26 @@ def effects_of(rows: Sequence[Mapping[str, Any]]) -> tuple[PartEffect, ...]:
     )
 
 
+@dataclass(frozen=True)
+class UnitEffect:
+    """What a sentence or word carries: the mean reward of the whole prompt minus that of the prompt without it (None: no row
+    has both answers), the ends of an interval that holds with those of the other units at 95%, the corrected p-value; with
+    orders, its Shapley value and the standard error of drawing orders (None for one order)."""
+
+    text: str
+    difference: float | None
+    low: float
+    high: float
+    p_adjusted: float
+    shapley: float | None = None
+    shapley_error: float | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
 class ComponentsResult(JSONResult):
     """The result of `whet.study_components`. `status` is completed, or planned (a dry run, without effects)."""
 
@@ -62,3 +82,40 @@ class ComponentsResult(JSONResult):
             for one in self.effects
         )
         return f"ComponentsResult({self['task']!r}, {self['design']['name']}, {effects or self['status']})"
+
+
+class SensitivityResult(JSONResult):
+    """The result of `whet.study_sensitivity`. `status` is completed, or planned (a dry run, without units)."""
+
+    @property
+    def units(self) -> tuple[UnitEffect, ...]:
+        """The sentences or words that were left out, in the order of the text."""
+        rows = [row for row in self.get("units", ()) if "low" in row]
+        keys = ("text", "difference", "low", "high", "p_adjusted")
+        return tuple(
+            UnitEffect(
+                **{key: row[key] for key in keys},
+                shapley=row.get("shapley", {}).get("difference"),
+                shapley_error=row.get("shapley", {}).get("error"),
+            )
+            for row in rows
+        )
+
+    @property
+    def forms(self) -> tuple[PartEffect, ...]:
+        """What each other form of the text changes."""
+        return effects_of(self.get("forms", ()))
+
+    @property
+    def spread(self) -> float | None:
+        """How far the best form is from the worst, chosen on half of the rows and measured on the other; None without forms."""
+        return None if self.get("spread") is None else self["spread"]["across"]
+
+    @property
+    def report(self) -> Path:
+        """The page of the study."""
+        return Path(str(self["run"])) / "report.html"
+
+    def __repr__(self) -> str:
+        what = f"{len(self.units)} units left out" if "units" in self else self["status"]
+        return f"SensitivityResult({self['task']!r}, {what})"

@@ -27,18 +27,22 @@ def effect_cells(effect: Mapping[str, Any]) -> list[str]:
     return [difference, f"[{low}, {high}]", f"{effect['p_adjusted']:.3g}"]
 
 
-def say_effects(effects: Sequence[Mapping[str, Any]], what: str, verb: str = "changes") -> str:
-    """Which effects of a family are shown, in one sentence."""
+def say_effects(
+    effects: Sequence[Mapping[str, Any]],
+    what: str,
+    verbs: tuple[str, str] = ("changes the mean reward", "change the mean reward"),
+) -> str:
+    """Which effects of a family are shown, in one sentence; `verbs` say what one and what several of them do."""
     shown = [effect for effect in effects if is_shown(effect)]
     whole = quantity(len(effects), what)
     if not shown:
-        return f"None of {whole} {verb} the mean reward by an amount that these rows can show."
+        return f"These rows show for none of {whole} that it {verbs[0]}."
     each = ", ".join(
         f"{effect['name']} {show_reward(effect['difference'] or 0.0, sign=True)} "
         f"[{show_reward(effect['low'], sign=True)}, {show_reward(effect['high'], sign=True)}]"
         for effect in shown
     )
-    return f"{len(shown)} of {whole} {verb if len(shown) == 1 else verb.removesuffix('s')} the mean reward: {each}."
+    return f"{len(shown)} of {whole} {verbs[len(shown) > 1]}: {each}."
 
 
 def components_sentences(result: Mapping[str, Any]) -> list[str]:
@@ -46,4 +50,38 @@ def components_sentences(result: Mapping[str, Any]) -> list[str]:
     lines = [say_effects(result["effects"], "part")]
     if result["interactions"]:
         lines.append(say_effects(result["interactions"], "interaction"))
+    return [*lines, UNSEALED]
+
+
+def unit_rows(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The units that were left out, what carries most first."""
+    rows = [row for row in result["units"] if "low" in row]
+    return sorted(rows, key=lambda row: -abs(unit_value(row) or 0.0))
+
+
+def unit_value(row: Mapping[str, Any]) -> float | None:
+    """What a unit carries: its Shapley value where there is one; None for a unit that was not left out."""
+    value = row["shapley"]["difference"] if "shapley" in row else row.get("difference")
+    return None if value is None else float(value)
+
+
+def sensitivity_sentences(result: Mapping[str, Any]) -> list[str]:
+    """What the units carry, what the forms change, and what the study did not touch."""
+    kind, rows = result["unit"], unit_rows(result)
+    named = [{**row, "name": f'"{" ".join(row["text"].split())}"'} for row in rows]
+    lines = [say_effects(named, kind, ("carries or costs reward", "carry or cost reward"))]
+    if spread := result["spread"]:
+        lines.append(say_effects(result["forms"], "other form"))
+        across = (
+            ""
+            if spread["across"] is None
+            else (
+                f" Chosen on half of the rows and measured on the other, they are "
+                f"{show_reward(spread['across'], sign=True)} apart."
+            )
+        )
+        if spread["range"] is not None:
+            lines.append(
+                f"The best and the worst form are {show_reward(spread['range'])} apart, of which chance is a part.{across}"
+            )
     return [*lines, UNSEALED]
