@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import whet
+from whet.engine.journal import call_sum
 
 WORDS = {"bad": "negative", "lovely": "positive"}
 ROWS = [{"input": f"Dish {i} was {w}.", "target": t} for i in range(20) for w, t in WORDS.items()]
@@ -276,19 +278,34 @@ def test_extra_body_takes_no_bound_that_is_none(bound: Any, tmp_path: Path) -> N
         evaluate("http://127.0.0.1:9/v1", tmp_path, extra_body={"max_tokens": bound})
 
 
-def test_a_limit_that_ends_a_run_early_says_what_it_is_kept_for(tmp_path: Path) -> None:
+def test_a_limit_that_ends_a_run_early_says_what_it_is_kept_for_and_what_a_kill_took(tmp_path: Path) -> None:
     def handler(i: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
         usage = {"prompt_tokens": 17, "completion_tokens": 3, "total_tokens": 20, "cost": 1.2e-4}
         return ok(chat(right(body), usage))
 
     rows = [{**row, "input": f"{row['input']} {k}"} for k in range(6) for row in ROWS]
-    with endpoint(handler) as one, pytest.warns(UserWarning):
-        result = whet.optimize(
-            PROMPT, data=rows, reward="exact_match", method="random_search", run=tmp_path / "run", progress=False,
-            budget=whet.Budget(cost_usd=0.026),
-            lm={"address": "openai/m", "base_url": one.url, "price": {"input": 1, "output": 2}},
-        )  # fmt: skip
-    assert not result.to_dict()["tested"]
-    reason = result.improvement.reason
-    assert "The limit of 0.026 cost is reached: $0.0004 used, " in reason
-    assert re.search(r"\$0\.0\d+ kept for what follows the search, \$0\.01\d+ for the next call", reason)
+
+    def search(url: str) -> whet.RunResult:
+        with pytest.warns(UserWarning):
+            return whet.optimize(
+                PROMPT, data=rows, reward="exact_match", method="random_search", run=tmp_path / "run", progress=False,
+                budget=whet.Budget(cost_usd=0.026),
+                lm={"address": "openai/m", "base_url": url, "price": {"input": 1, "output": 2}},
+            )  # fmt: skip
+
+    with endpoint(handler) as one:
+        result = search(one.url)
+        reason = result.improvement.reason
+        assert not result.to_dict()["tested"] and not result.warnings
+        assert "The limit of 0.026 cost is reached: $0.0004 used, " in reason
+        assert re.search(r"\$0\.0\d+ kept for what follows the search, \$0\.01\d+ for the next call", reason)
+        (tmp_path / "run" / "result.json").unlink()
+        opened = (999, "task", "digest", 1, "open", 20, 1024, 0.01)
+        row = (*opened, call_sum(*opened[:5], opened[5:7], opened[7]))
+        with closing(sqlite3.connect(tmp_path / "run" / "journal.sqlite", isolation_level=None)) as journal:
+            journal.execute("INSERT INTO calls VALUES (?,?,?,?,?,?,?,?,?)", row)
+        after_kill = search(one.url)
+    assert after_kill.warnings == (
+        "1 call(s) were in flight when earlier sessions were killed and may have been billed twice, at most $0.0100.",
+    )
+    assert after_kill.usage.calls["task"] == result.usage.calls["task"] + 1

@@ -279,10 +279,10 @@ async def run_task(
                     "plan": foreseen,
                 }
             except BudgetExceeded as error:
-                result = {**result_of_untested_run(plan, opened.core, error), "plan": foreseen}
+                result = {**result_of_untested_run(plan, opened, error), "plan": foreseen}
             except ProviderError as error:
                 _write_stopped(
-                    folder, {**result_of_stopped_run(plan, opened.core, str(error)), "plan": foreseen}, error
+                    folder, {**result_of_stopped_run(plan, opened, str(error)), "plan": foreseen}, error
                 )
                 raise
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))

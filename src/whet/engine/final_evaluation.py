@@ -148,7 +148,7 @@ async def final_evaluation(
         if opinion.verdict.withheld:
             await asyncio.to_thread(ledger.release, comparison)
     except LedgerUnavailable as error:
-        result = result_of_stopped_run(plan, core, "the ledger of openings, which cannot be written")
+        result = result_of_stopped_run(plan, opened, "the ledger of openings, which cannot be written")
         reason = f"Not promoted: no verdict. {error} {UNTESTED}"
         return {**result, "improvement": {**result["improvement"], "withheld": True, "reason": reason}}
     low, high = env.reward.low, env.reward.high
@@ -267,24 +267,24 @@ async def _verdict(
     return opinion, joint
 
 
-def result_of_stopped_run(plan: RunPlan, core: RunState, why: str) -> dict[str, Any]:
+def result_of_stopped_run(plan: RunPlan, opened: OpenRun, why: str) -> dict[str, Any]:
     """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
     reason = "The run stopped before the sealed test; run the same command again."
-    return _without_test(plan, core, {"status": "stopped", "ended_by": why}, reason)
+    return _without_test(plan, opened, {"status": "stopped", "ended_by": why}, reason)
 
 
-def result_of_untested_run(plan: RunPlan, core: RunState, error: BudgetExceeded) -> dict[str, Any]:
+def result_of_untested_run(plan: RunPlan, opened: OpenRun, error: BudgetExceeded) -> dict[str, Any]:
     """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved."""
     reason = (
         f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with a larger limit: it goes on "
         "from here, and nothing is paid twice."
     )
     ended = {"status": "budget_exhausted", "ended_by": f"the limit of {error.limit.replace('_', ' ')}"}
-    return _without_test(plan, core, ended, reason)
+    return _without_test(plan, opened, ended, reason)
 
 
-def _without_test(plan: RunPlan, core: RunState, ended: Mapping[str, str], reason: str) -> dict[str, Any]:
-    task = plan.task
+def _without_test(plan: RunPlan, opened: OpenRun, ended: Mapping[str, str], reason: str) -> dict[str, Any]:
+    task, core = plan.task, opened.core
     validated = {e.value["id"]: e.value for e in read_events(core.journal.path, ["validated"])}
     best = next((v for v in reversed(validated.values()) if v["incumbent"]), None)
     if SEARCH_END in core.effects:
@@ -305,7 +305,7 @@ def _without_test(plan: RunPlan, core: RunState, ended: Mapping[str, str], reaso
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
         "usage": usage(core),
         "history": _history(core),
-        "warnings": [*task.warnings, *estimate_warnings(core)],
+        "warnings": [*task.warnings, *_accounting_warnings(opened)],
     }
 
 
@@ -359,7 +359,12 @@ def _history(core: RunState) -> list[dict[str, Any]]:
 
 def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     """What a reader of the result should know before trusting it."""
-    warnings = _failure_warnings(evaluated)
+    return [*_failure_warnings(evaluated), *_accounting_warnings(opened)]
+
+
+def _accounting_warnings(opened: OpenRun) -> list[str]:
+    """What of calls, tokens and dollars is no fact: calls that kills have taken, and tokens that nobody reported."""
+    warnings = []
     if opened.lost_calls:
         most = f", at most ${opened.lost_cost:.4f}" if opened.lost_cost else ""
         warnings.append(
