@@ -37,6 +37,8 @@ IRREGULAR = {
     "drawn",
 }
 NO_PARTICIPLE = {"breed", "embed", "seed", "need", "speed", "feed", "deed"}
+CALLED_BY_NAME = {"main": "the entry of a file that is run", "upgrade": "Alembic calls it in each migration"}
+"""Names that somebody else prescribes: several functions of such a name are one concept."""
 FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
 Tree = ast.Module
 
@@ -83,12 +85,23 @@ def is_bare_participle(name: str) -> bool:
 
 
 def homonyms(trees: Mapping[Path, Tree]) -> set[str]:
-    """Names of public functions at the top of two modules or more, methods' files aside."""
+    """Names of public functions at the top of two modules or more, methods' files aside.
+
+    Endpoints and commands do not count: their decorator hands them to the router or to click, an address or a word of the
+    command line names them, and no code calls them.
+    """
     homes = collections.Counter[str]()
     for path, tree in trees.items():
-        own = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+        defined = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        own = {n.name for n in defined if not is_registered(n)} - CALLED_BY_NAME.keys()
         homes.update(name for name in own if not name.startswith("_") and path.parent.name != "methods")
     return {name for name, count in homes.items() if count > 1}
+
+
+def is_registered(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a decorator makes an endpoint or a command of a function."""
+    named = [ast.unparse(decorator).partition("(")[0] for decorator in function.decorator_list]
+    return any(name == "router" or name.endswith(("command", ".group")) for name in named)
 
 
 def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:

@@ -180,11 +180,34 @@ def test_the_rule_on_fronts_forbids_nothing_else(source: str) -> None:
     assert not list(past_the_front("whet.cli", source))
 
 
-def test_no_file_imports_itself_through_others_not_inside_functions_or_for_types_either() -> None:
+@pytest.fixture(scope="module")
+def house() -> Any:
+    """scripts/house.py as a module."""
     spec = importlib.util.spec_from_file_location("house", ROOT / "scripts" / "house.py")
     assert spec is not None and spec.loader is not None
-    house = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(house)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PARTICIPLES = {"focused", "restored", "scored", "spelled"}
+"""Functions called by a bare participle: methods of `Prompt`, `ModelConformance` and the errors, whose names are public."""
+
+
+def test_functions_are_not_called_by_a_participle(house: Any) -> None:
+    named = [n.name for path in SOURCES.values() for n in house.functions(ast.parse(path.read_text("utf-8")))]
+    assert {name for name in named if house.is_bare_participle(name)} == PARTICIPLES
+    assert house.is_bare_participle("_stored") and not house.is_bare_participle("store")
+
+
+def test_names_that_a_router_or_another_program_prescribes_are_no_homonyms(house: Any) -> None:
+    endpoint = '@router("GET", "/x", Role.VIEWER)\ndef show(call): ...'
+    own = "def show(x): ...\ndef main(): ..."
+    assert house.homonyms({Path("a.py"): ast.parse(own), Path("b.py"): ast.parse(endpoint)}) == set()
+    assert house.homonyms({Path("a.py"): ast.parse(own), Path("b.py"): ast.parse(own)}) == {"show"}
+
+
+def test_no_file_imports_itself_through_others_not_inside_functions_or_for_types_either(house: Any) -> None:
     trees = {path: ast.parse(path.read_text("utf-8")) for p in house.PACKAGES for path in p.rglob("*.py")}
     assert house.circles(house.imports_of(trees)) == []
     two = {"a": {"b"}, "b": {"c"}, "c": {"b"}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import whet
-from whet.cli.show import dollars
+from whet.cli.show import show_dollars
 from whet.models.callable import CallableModel
 from whet.testing.faults import ServerBehaviour
 from whet.testing.server import serving
@@ -107,7 +107,7 @@ async def test_the_tokens_of_a_function_are_marked_and_warned_of_where_a_limit_u
     warned = [text for text in result.warnings if re.search(FUNCTION, text)]
     assert len(warned) == (tokens is not None)
     assert "of a function that reports none, a quarter of the characters" in capsys.readouterr().err
-    assert dollars(result["usage"]) == ", tokens estimated"
+    assert show_dollars(result["usage"]) == ", tokens estimated"
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,9 @@ def test_the_interval_of_a_mean_is_over_groups(folder: Path) -> None:
     score = whet.evaluate("Say {{input}}", group="user", **words).score
     assert alone.groups is None and score.groups == score.n // 10
     assert score.low is not None and score.high is not None and score.high - score.low > 0.4
-    assert show.interval(asdict(score)).endswith(f"n={score.n} rows in {score.groups} groups")
+    assert show.show_interval(asdict(score)).endswith(f"n={score.n} rows in {score.groups} groups")
     lost = {**asdict(score), "n": score.n - 3, "answered": score.n - 3}
-    assert show.interval(lost).endswith(f"{score.n - 3} of {score.n} answered in {score.groups} groups")
+    assert show.show_interval(lost).endswith(f"{score.n - 3} of {score.n} answered in {score.groups} groups")
 
 
 def test_bad_groups_are_refused_with_their_place(folder: Path) -> None:

@@ -61,7 +61,7 @@ def test_control_characters_of_a_model_or_a_user_are_shown_by_their_code_point(
     ProgressScreen().say(HOSTILE)
     labels = {"each": {}, "confusions": [{"target": "x", "answer": HOSTILE, "n": 3}]}
     score = {"mean": 0.5, "low": 0.1, "high": 0.9, "n": 4, "answered": 4, "of": 4}
-    show.evaluation(
+    show.show_evaluation(
         {
             "status": "completed", "simulated": False, "task": HOSTILE, "split": "test", "score": score,
             "parts": {HOSTILE: 0.5}, "usage": {}, "labels": labels, "warnings": [f"the first: {HOSTILE}"],

@@ -10,7 +10,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
-from whet.engine.near_duplicates import meaning_warnings, normalise, writing_warnings
+from whet.engine.near_duplicates import meaning_warnings, normalise_input, writing_warnings
 from whet.methods import opro
 
 TOPICS = (
@@ -37,10 +37,14 @@ def task(test: list[str], train: tuple[str, ...] = ("one", "two", "three"), **op
 
 
 def test_what_tells_two_writings_of_an_input_apart() -> None:
-    same = normalise("How  do I reset it?")
-    assert same == normalise("how do I reset it") == normalise("ＨＯＷ do i reset\u200b it?!")
-    assert normalise("-5") != normalise("5") and normalise("a + b = c") != normalise("a - b = c")
-    assert normalise("3 - 5") != normalise("3 + 5") and normalise("?") != normalise("!")
+    same = normalise_input("How  do I reset it?")
+    assert same == normalise_input("how do I reset it") == normalise_input("ＨＯＷ do i reset\u200b it?!")
+    assert normalise_input("-5") != normalise_input("5") and normalise_input("a + b = c") != normalise_input(
+        "a - b = c"
+    )
+    assert normalise_input("3 - 5") != normalise_input("3 + 5") and normalise_input("?") != normalise_input(
+        "!"
+    )
 
 
 def test_other_writings_are_counted_with_an_example_and_groups_settle_them() -> None:

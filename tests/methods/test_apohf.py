@@ -138,14 +138,14 @@ def test_a_network_learns_who_wins() -> None:
     points = np.random.default_rng(0).normal(size=(12, 4))
     worth = points[:, 0] - points[:, 1]
     choices = [(i, j, float(worth[i] > worth[j])) for i in range(12) for j in range(i)]
-    network = PreferenceNetwork.drawn(4, 0)
-    learned = network.fitted(points, choices, 1000, 0.1)
+    network = PreferenceNetwork.draw(4, 0)
+    learned = network.fit(points, choices, 1000, 0.1)
     assert np.corrcoef(learned.scores(points), worth)[0, 1] > 0.95
     assert abs(np.corrcoef(network.scores(points), worth)[0, 1]) < 0.8
 
 
 def test_gradients_are_those_of_the_scores() -> None:
-    network = PreferenceNetwork.drawn(3, 1)
+    network = PreferenceNetwork.draw(3, 1)
     points = np.random.default_rng(1).normal(size=(2, 3))
     for at in (0, 40, 500, len(network.weights) - 1):
         step = np.zeros_like(network.weights)
@@ -158,7 +158,7 @@ def test_gradients_are_those_of_the_scores() -> None:
 
 def test_the_second_is_never_the_first_and_is_one_of_which_little_is_known() -> None:
     points = np.array([[1.0, 0.0], [0.99, 0.0], [0.0, 1.0]])
-    network = PreferenceNetwork.drawn(2, 0)
+    network = PreferenceNetwork.draw(2, 0)
     first, second = next_duel(network, points, [(0, 1, 1.0)] * 20, 0.0, 0.1)
     assert first != second  # without a bonus it is the runner-up
     assert first == network.scores(points).argmax()

@@ -28,7 +28,9 @@ def in_a_result(mean: float) -> str:
 
 
 def in_the_terminal(mean: float) -> str:
-    return show.interval({"mean": mean, "low": mean, "high": mean, "n": 9, "answered": 9, "of": 9}).split()[0]
+    return show.show_interval(
+        {"mean": mean, "low": mean, "high": mean, "n": 9, "answered": 9, "of": 9}
+    ).split()[0]
 
 
 def in_the_report(mean: float) -> str:

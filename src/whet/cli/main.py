@@ -193,7 +193,7 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
         evaluated = run_stoppable(
             api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words)
         )
-    print_result(evaluated, as_json, show.evaluation)
+    print_result(evaluated, as_json, show.show_evaluation)
 
 
 @cli.command(
@@ -299,7 +299,7 @@ def methods(name: str | None, as_json: bool) -> None:
         print_result(describe_method(name), as_json, show.method)
         return
     rows, unusable = table()
-    print_result({"methods": rows, "unusable": unusable}, as_json, show.methods)
+    print_result({"methods": rows, "unusable": unusable}, as_json, show.show_methods)
 
 
 @cli.command(epilog=examples("whet report runs/python-docs-bdpl-0", "whet report python-docs-bdpl-0"))
@@ -323,7 +323,7 @@ def runs(root: str | None, as_json: bool) -> None:
     if root is not None and not Path(root).is_dir():
         raise UsageError(f"--root: there is no folder {root}. Name the folder of the runs.")
     root = root or "runs"
-    print_result(api.runs(root), as_json, lambda rows: show.runs(rows, root), "runs")
+    print_result(api.runs(root), as_json, lambda rows: show.show_runs(rows, root), "runs")
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def show_progress_of(task: str) -> AbstractContextManager[Progress]:
     return display_progress(None, task, warn=partial(warn, err=True))
 
 
-def interval(score: Mapping[str, Any] | None) -> str:
+def show_interval(score: Mapping[str, Any] | None) -> str:
     """A score with its 95% interval and the number of examples, or how many of them were answered."""
     if score is None:
         return "not tested"
@@ -66,7 +66,7 @@ def interval(score: Mapping[str, Any] | None) -> str:
     )
 
 
-def dollars(usage: Mapping[str, Any]) -> str:
+def show_dollars(usage: Mapping[str, Any]) -> str:
     """What follows the number of calls: the price, where there is one, and whether the tokens are estimates."""
     if not usage["cost_usd"]:
         return ", tokens estimated" if usage.get("estimated") else ""
@@ -84,14 +84,14 @@ def result(values: Mapping[str, Any]) -> None:
     _print_recorded(values)
     say("")
     say(f"{'':22}{'sealed test, 95% interval'}")
-    say(f"{'baseline':<22}{interval(values['baseline']['test'])}")
-    say(f"{'best':<22}{interval(values['best']['test'])}")
+    say(f"{'baseline':<22}{show_interval(values['baseline']['test'])}")
+    say(f"{'best':<22}{show_interval(values['best']['test'])}")
     if "control" in values:
         control = values["control"]
-        say(f"{'control ' + control['method']:<22}{interval(control['best']['test'])}")
+        say(f"{'control ' + control['method']:<22}{show_interval(control['best']['test'])}")
     for name, score in values.get("more", {}).items():
         if name in ("baseline", "best"):
-            say(f"{name + ', added rows':<22}{interval(score)}")
+            say(f"{name + ', added rows':<22}{show_interval(score)}")
     improvement = values["improvement"]
     color = "green" if improvement["promoted"] else None
     say("")
@@ -107,7 +107,7 @@ def result(values: Mapping[str, Any]) -> None:
         calls += f" ({refused:,} more were turned away, and are no calls)"
     if cached := sum(usage.get("cached", {}).values()):
         calls += f", {cached:,} from the cache{_age(usage)}"
-    cost = dollars(usage)
+    cost = show_dollars(usage)
     cost += ", price unknown: set prices in task.yaml" if usage.get("price_unknown") else ""
     if parts := parts_beside(usage):
         cost += f" (of these {'; '.join(parts)})"
@@ -174,12 +174,12 @@ def _age(usage: Mapping[str, Any]) -> str:
     return f" (the oldest {age} old; --fresh asks again)"
 
 
-def evaluation(values: Mapping[str, Any]) -> None:
+def show_evaluation(values: Mapping[str, Any]) -> None:
     """The result of an evaluation."""
     if values["status"] == "planned":
         return
     simulated = "  (SIMULATED)" if values["simulated"] else ""
-    say(f"{values['task']} · {values['split']} · {interval(values['score'])}{simulated}")
+    say(f"{values['task']} · {values['split']} · {show_interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         say(f"  {name}: {show_reward(mean, 4)}")
     _print_recorded(values)
@@ -249,7 +249,7 @@ def comparison(values: Mapping[str, Any]) -> None:
         say("")
         show_table(head, [_beside(r) for r in rows])
     if other is not None:
-        written = "not measured" if other["test"] is None else interval(other["test"])
+        written = "not measured" if other["test"] is None else show_interval(other["test"])
         say(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
     for name in ("readability", "transfer"):
         reasons: dict[str, list[str]] = {}
@@ -323,7 +323,7 @@ def _beside(r: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+def show_methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """The table of methods, with the package of those that are not whet's own; on stderr what cannot be used."""
     show_table(
         ["method", "what", "paper", "needs", "trains"],
@@ -373,7 +373,7 @@ def method(values: Mapping[str, Any]) -> None:
             say(wrap_text(setting["meaning"], width=100, initial_indent="      ", subsequent_indent="      "))
 
 
-def runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:
+def show_runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:
     """The table of the runs below a folder."""
     if not rows:
         say(

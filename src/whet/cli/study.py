@@ -33,7 +33,7 @@ from whet.cli.common import (
     with_budget,
 )
 from whet.cli.interrupt import run as run_stoppable
-from whet.cli.show import dollars, show_progress_of
+from whet.cli.show import show_dollars, show_progress_of
 from whet.errors import show_reward
 
 _study_options = options(
@@ -208,7 +208,7 @@ def _effects_table(first: str, effects: Sequence[Mapping[str, Any]]) -> None:
 
 def _end(values: Mapping[str, Any]) -> None:
     usage = values["usage"]
-    cost = dollars(usage)
+    cost = show_dollars(usage)
     cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
     say(f"\ncalls: {sum(usage['calls'].values())}{cost}")
     for warning in values["warnings"]:

@@ -24,7 +24,7 @@ from whet.cli.common import (
     with_options,
 )
 from whet.cli.interrupt import run as run_stoppable
-from whet.cli.show import dollars, interval
+from whet.cli.show import show_dollars, show_interval
 from whet.errors import show_reward
 
 
@@ -72,14 +72,14 @@ def show(values: Mapping[str, Any]) -> None:
         name = f"{row['model']} (SIMULATED)" if row["simulated"] else row["model"]
         difference, low, high = (show_reward(gain[end], sign=True) for end in ("difference", "low", "high"))
         known = [difference, f"[{low}, {high}]"] if gain.get("n", 1) else ["no answer", "-"]
-        rows.append([name, interval(row["baseline"]), interval(row["best"]), *known])
+        rows.append([name, show_interval(row["baseline"]), show_interval(row["best"]), *known])
     home = values["home"]
     if all(home.get(side) for side in ("baseline", "best")):
-        own = [interval(home[side]) for side in ("baseline", "best")]
+        own = [show_interval(home[side]) for side in ("baseline", "best")]
         rows.insert(0, [f"{home['model']} (the run's)", *own, "-", "-"])
     show_table(["model", "start prompt", "best prompt", "difference", "95% interval"], rows)
     usage = values["usage"]
-    cost = dollars(usage)
+    cost = show_dollars(usage)
     cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
     say(f"\ncalls: {sum(usage['calls'].values())}{cost}")
     for warning in values["warnings"]:

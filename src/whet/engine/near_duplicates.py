@@ -52,7 +52,7 @@ class Likeness:
     example: tuple[Example, Example]
 
 
-def normalise(text: str) -> str:
+def normalise_input(text: str) -> str:
     """An input without what tells two writings of it apart: case, blanks, forms of characters; of three words or more the
     punctuation at the ends too (-5 is not 5)."""
     plain = " ".join(fold(text).split())
@@ -62,14 +62,14 @@ def normalise(text: str) -> str:
 def writing_warnings(task: Task) -> list[str]:
     """Warnings about sealed rows that differ from other sealed rows, or from rows that the search sees, in their writing only."""
     test, seen = task.test, (*task.train, *task.validation)
-    keys = [normalise(example.user_text) for example in test]
+    keys = [normalise_input(example.user_text) for example in test]
     warnings = []
     if alike := _alike(test, keys):
         warnings.append(_test_warning(alike, len(test), "but for case, blanks or punctuation"))
-    known = {normalise(example.user_text): example for example in reversed(seen)}
+    known = {normalise_input(example.user_text): example for example in reversed(seen)}
     again = [example for example, key in zip(test, keys, strict=True) if key in known]
     if again:
-        pair = known[normalise(again[0].user_text)], again[0]
+        pair = known[normalise_input(again[0].user_text)], again[0]
         warnings.append(_seen_warning(Likeness(len(again), pair), len(test), "but for writing"))
     return warnings
 
@@ -111,7 +111,7 @@ def _meaning_warnings(task: Task) -> list[str]:
     numbers = _numbers(texts)
     near[numbers[:, None] != numbers[: len(test)]] = -1.0
     least = max(CLOSE, typical + ABOVE * (1.0 - typical))
-    names = [normalise(example.user_text) for example in test]
+    names = [normalise_input(example.user_text) for example in test]
     first = [int(np.argmax(among[place, : place + 1] >= least)) for place in range(len(test))]
     warnings = []
     alike = _alike(test, [names[place] for place in _roots(first)])
@@ -126,7 +126,7 @@ def _meaning_warnings(task: Task) -> list[str]:
             f"the same, {_TOO_SURE} {_REMEDY}, or take them out."
         )
     best = near[len(test) :].max(0, initial=-1.0)
-    known = {normalise(example.user_text) for example in seen}
+    known = {normalise_input(example.user_text) for example in seen}
     again = [i for i in range(len(test)) if best[i] >= least and names[i] not in known]
     if len(again) >= SHARE * len(test):
         pair = seen[int(near[len(test) :, again[0]].argmax())], test[again[0]]

@@ -153,7 +153,7 @@ class GameWorld:
 
     def begin(self, seed: int) -> tuple[Any, Any]:
         """A fresh game of Gymnasium and its first state."""
-        env = make(self.id, _options(self, seed))
+        env = make_game(self.id, _options(self, seed))
         return env, env.reset(seed=seed)[0]
 
     def action(self, text: str) -> int | None:
@@ -275,7 +275,7 @@ def _registered_name(id: str) -> str:
     return id if id in registry or not names else names[0]
 
 
-def make(id: str, options: Mapping[str, Any]) -> Any:
+def make_game(id: str, options: Mapping[str, Any]) -> Any:
     """A game of Gymnasium without its time limit and checks. Raises UsageError for options it refuses."""
     gymnasium = _gymnasium()
     try:

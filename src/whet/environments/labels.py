@@ -126,10 +126,10 @@ def _without_small_words(text: str, names: Collection[str]) -> str:
     if not capitals:
         return text
 
-    def shown(match: regex.Match[str]) -> str:
+    def hide_small_letter(match: regex.Match[str]) -> str:
         return "\ue000" if match.group().upper() in capitals else match.group()
 
-    return str(_SMALL_WORD.sub(shown, text))
+    return str(_SMALL_WORD.sub(hide_small_letter, text))
 
 
 def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[str, str]) -> str | None:

@@ -134,7 +134,7 @@ async def apohf(
         won = 0.5 if one.output == other.output else await choose(run, chooser, duel)
         bandit.choices.append((pair[0], pair[1], won))
         run.log("duel", {"first": pool[pair[0]].id, "second": pool[pair[1]].id, "won": won})
-    best = [pool[place] for place in await bandit.ranked(run)]
+    best = [pool[place] for place in await bandit.rank(run)]
     return await validate_finalists(run, plan, archive, best[: config.validated])
 
 
@@ -148,14 +148,14 @@ class Duels:
 
     def network(self) -> PreferenceNetwork:
         """The network that is fitted to all choices, each time from the same weights."""
-        network = PreferenceNetwork.drawn(self.points.shape[1], 0)
-        return network.fitted(self.points, self.choices, self.config.steps, self.config.ridge)
+        network = PreferenceNetwork.draw(self.points.shape[1], 0)
+        return network.fit(self.points, self.choices, self.config.steps, self.config.ridge)
 
     async def next(self) -> JSON:
         """Who duels next: the best, and the one that may be better."""
         return list(next_duel(self.network(), self.points, self.choices, self.config.nu, self.config.ridge))
 
-    async def ranked(self, run: Run) -> list[int]:
+    async def rank(self, run: Run) -> list[int]:
         """The places of the prompts that duelled, the best first."""
 
         async def compute() -> JSON:

@@ -64,7 +64,7 @@ from whet.search.demonstrations import editable
 from whet.search.edits import move_region, text_in
 from whet.search.example_front import contested_examples, front
 from whet.search.from_zero import TRIED, cost, from_zero
-from whet.search.labels import by_label, confusions, right_answers
+from whet.search.labels import by_label, count_confusions, right_answers
 from whet.search.minibatch import (
     answered_rollouts,
     better,
@@ -444,7 +444,7 @@ def told_answers(pool: CandidatePool, parent: Candidate) -> str:
         return ""
     rows = {row.id: row for row in pool.env.train}
     mine = [rollout for (prompt, _), rollout in pool.known.items() if prompt == parent.id]
-    mistaken = confusions(rows, mine, pool.env.reward.high)
+    mistaken = count_confusions(rows, mine, pool.env.reward.high)
     listed = "\n".join([ANSWERS, *(f"- {label}" for label in labels)])
     return listed if not mistaken else "\n".join([listed, "", CONFUSED, *mistaken])
 

@@ -267,7 +267,7 @@ def line(progress: Progress, seconds: float, pace: Speed | None = None, phase: s
             parts.append(progress.newest())
     if core is not None:
         parts += _spending(progress, pace or Speed())
-    parts += [f"{duration(seconds)}", progress.note]
+    parts += [f"{show_duration(seconds)}", progress.note]
     return " · ".join(part for part in parts if part)
 
 
@@ -314,13 +314,13 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     in_flight = sum(client.limiter.in_flight for client in core.caller.clients.values())
     if resting:
         long = [(address, seconds) for address, seconds in resting if seconds >= 1]
-        parts += [f"{address} asked to wait: {duration(seconds)} to go" for address, seconds in long]
+        parts += [f"{address} asked to wait: {show_duration(seconds)} to go" for address, seconds in long]
     elif (computing := under_way())[1] > COMPUTING:
-        parts.append(f"{computing[0]} has been computing for {duration(computing[1])}")
+        parts.append(f"{computing[0]} has been computing for {show_duration(computing[1])}")
     elif in_flight and pace.still > STALLED:
-        parts.append(f"no answer for {duration(pace.still)}, {quantity(in_flight, 'call')} in flight")
+        parts.append(f"no answer for {show_duration(pace.still)}, {quantity(in_flight, 'call')} in flight")
     elif progress.planned_calls is None and (left := pace.seconds_left(core)) is not None:
-        parts.append(f"at most about {duration(left)} left")
+        parts.append(f"at most about {show_duration(left)} left")
     return parts
 
 
@@ -330,7 +330,7 @@ def _rate(calls: float) -> str:
     return f"a call every {1 / calls:.0f} s"
 
 
-def duration(seconds: float) -> str:
+def show_duration(seconds: float) -> str:
     """Whole seconds below two minutes, then minutes, then hours.
 
     >>> duration(42.2), duration(150), duration(9000)
@@ -356,7 +356,7 @@ def training(progress: Progress, steps: int) -> list[str]:
         each = (times[-1] - times[0]) / (len(times) - 1)
         parts.append(f"{each:.2g} s a step")
         if steps and "step" in figures and (left := steps - figures["step"] - 1) > 0:
-            parts.append(f"about {duration(left * each)} of training left")
+            parts.append(f"about {show_duration(left * each)} of training left")
     if "memory" in figures:
         parts.append(f"{figures['memory']:.1f} GiB")
     return parts

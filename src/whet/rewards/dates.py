@@ -13,7 +13,7 @@ from whet._util.words import fold
 from whet.errors import UsageError
 from whet.replies.marked import marked_results
 from whet.rewards.reward import TARGET
-from whet.rewards.targets import accepted_answers, quote, show_target
+from whet.rewards.targets import accepted_answers, quote_target, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -164,12 +164,12 @@ class Date:
             days = self._readings(target)
             if not days:
                 raise UsageError(
-                    f"the target {quote(show_target(target))} of {example.place} is no date. Write it as YYYY-MM-DD, or "
+                    f"the target {quote_target(show_target(target))} of {example.place} is no date. Write it as YYYY-MM-DD, or "
                     "compare texts with reward: exact_match."
                 )
             if len(days) > 1:
                 raise UsageError(
-                    f"the target {quote(show_target(target))} of {example.place} is {days[0]} or {days[1]}. Say which "
+                    f"the target {quote_target(show_target(target))} of {example.place} is {days[0]} or {days[1]}. Say which "
                     "stands first: reward: {date: {first: day}} or {date: {first: month}}."
                 )
 
@@ -185,7 +185,10 @@ class Date:
         wanted = {day for target in targets for day in self._readings(target)}
         if len(days) == 1 and days[0] in wanted:
             return Reward(1.0)
-        answer, should = f"The answer {quote(completion.text)}", f"it should be {show_target(targets[0])}."
+        answer, should = (
+            f"The answer {quote_target(completion.text)}",
+            f"it should be {show_target(targets[0])}.",
+        )
         if not days:
             return Reward(0.0, critique=f"{answer} is no date that can be read; {should}")
         if len(days) > 1:

@@ -15,7 +15,7 @@ from whet.replies import without_thought
 from whet.replies.blocks import blocks_in
 from whet.rewards.numbers import are_close, number_of, parse_number
 from whet.rewards.reward import TARGET
-from whet.rewards.targets import quote, show_target
+from whet.rewards.targets import quote_target, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -156,8 +156,8 @@ class JsonFields:
         """Raise UsageError for a target that is no JSON."""
         if not self._targets(example):
             raise UsageError(
-                f"the target {quote(show_target(example.target))} of {example.place} is no JSON. Correct the row, or compare "
-                "texts with reward: exact_match."
+                f"the target {quote_target(show_target(example.target))} of {example.place} is no JSON. Correct the row, or "
+                "compare texts with reward: exact_match."
             )
 
     def _targets(self, example: Example) -> list[Any]:
@@ -175,7 +175,7 @@ class JsonFields:
         values = [_load_json(completion.text)] if self.bare else json_in(completion.text)[:1]
         if not values or values[0] is None:
             return Reward(
-                0.0, critique=f"The answer {quote(completion.text)} holds no JSON that can be parsed."
+                0.0, critique=f"The answer {quote_target(completion.text)} holds no JSON that can be parsed."
             )
         accepted = self._targets(example)
         if isinstance(values[0], list) and isinstance(example.target, list) and accepted != [example.target]:
@@ -199,7 +199,7 @@ class JsonFields:
         if target is _MISSING:
             return f"{where} must not be there."
         if value is _MISSING:
-            return f"{where} is missing; it should be {quote(show_target(target))}."
+            return f"{where} is missing; it should be {quote_target(show_target(target))}."
         if is_equal(value, target, self.strict):
             return ""
-        return f"{where} is {quote(show_target(value))}; it should be {quote(show_target(target))}."
+        return f"{where} is {quote_target(show_target(value))}; it should be {quote_target(show_target(target))}."

@@ -16,7 +16,7 @@ from whet.replies.blocks import blocks_in
 from whet.rewards.fields_of_json import fields, is_same_json, json_in
 from whet.rewards.numbers import are_close, number_of, parse_number
 from whet.rewards.reward import TARGET
-from whet.rewards.targets import quote, show_target
+from whet.rewards.targets import quote_target, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -90,7 +90,7 @@ class ItemList:
         common = min(len(right), len(wanted) - len(missing))
         value = 0.0 if self.exact else 2.0 * common / (len(items) + len(wanted))
         faults = [
-            f"{what}: {', '.join(quote(show_target(item)) for item in part[:5])}."
+            f"{what}: {', '.join(quote_target(show_target(item)) for item in part[:5])}."
             for what, part in (("The answer lacks", missing), ("The answer has, and should not have", wrong))
             if part
         ]

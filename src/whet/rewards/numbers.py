@@ -17,7 +17,7 @@ from whet._util.words import fold
 from whet.errors import UsageError
 from whet.replies.marked import marked_results
 from whet.rewards.reward import TARGET
-from whet.rewards.targets import accepted_answers, quote, show_target
+from whet.rewards.targets import accepted_answers, quote_target, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -105,11 +105,11 @@ def parse_number(text: str, decimal: str = "", unit: str = "") -> Decimal | None
     sign = match["sign"] or match["inner"] or ""
     if match["sign"] and match["inner"]:
         return None
-    value = _combined(match, decimal)
+    value = _combine(match, decimal)
     return value if value is None or sign in ("", "+") else -value
 
 
-def _combined(match: regex.Match[str], decimal: str) -> Decimal | None:
+def _combine(match: regex.Match[str], decimal: str) -> Decimal | None:
     """The value of a number with what stands behind it: a denominator, a power, a power of ten."""
     digits, under, ten, power = match["digits"].strip(), match["under"], match["ten"], match["power"]
     value, whole = _value(digits, decimal), Decimal(0)
@@ -127,10 +127,10 @@ def _combined(match: regex.Match[str], decimal: str) -> Decimal | None:
             return whole + value / int(under)
         if ten is not None:
             return value.scaleb(exponent)
-        return value if power is None else _raised(value, exponent)
+        return value if power is None else _raise_to_power(value, exponent)
 
 
-def _raised(value: Decimal, exponent: int) -> Decimal | None:
+def _raise_to_power(value: Decimal, exponent: int) -> Decimal | None:
     if (not value and exponent < 0) or len(value.as_tuple().digits) * abs(exponent) > _PRECISION:
         return None
     return value**exponent if value or exponent else Decimal(1)
@@ -323,7 +323,7 @@ class Number:
         wanted = [number for target in targets if (number := self._wanted_number(target)) is not None]
         if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):
             return Reward(1.0)
-        shown = f"The answer {quote(completion.text)}"
+        shown = f"The answer {quote_target(completion.text)}"
         if not numbers:
             shown += " holds no number" if self.last else " is no number"
             return Reward(0.0, critique=f"{shown}; it should be {show_target(targets[0])}.")

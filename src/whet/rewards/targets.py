@@ -34,7 +34,7 @@ def targets_of(example: Example) -> list[str]:
     return [show_target(target) for target in accepted_answers(example)]
 
 
-def quote(text: str) -> str:
+def quote_target(text: str) -> str:
     """A text in quotes for a critique, cut after 200 characters."""
     text = text.strip()
     return json.dumps(text if len(text) <= _LONGEST else text[:_LONGEST] + "…", ensure_ascii=False)

@@ -18,7 +18,7 @@ from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
 from whet.rewards.patterns import REWARD_TIMEOUT, compile_pattern, match_within
 from whet.rewards.reward import TARGET, RewardFunction
-from whet.rewards.targets import accepted_answers, quote, show_target, targets_of
+from whet.rewards.targets import accepted_answers, quote_target, show_target, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -123,7 +123,9 @@ class ExactMatch:
         if any(self._equal(completion.text, target) for target in accepted_answers(example)):
             return Reward(1.0)
         wanted = targets_of(example)[0]
-        return Reward(0.0, critique=f"The answer {quote(completion.text)} should be {quote(wanted)}.")
+        return Reward(
+            0.0, critique=f"The answer {quote_target(completion.text)} should be {quote_target(wanted)}."
+        )
 
     def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
         right: NDArray[np.float64] = (probs.argmax(-1) == targets).astype(np.float64)
@@ -144,7 +146,9 @@ class F1:
         if value == 1.0:
             return Reward(1.0)
         wanted = targets_of(example)[0]
-        return Reward(value, critique=f"The answer {quote(completion.text)} should be {quote(wanted)}.")
+        return Reward(
+            value, critique=f"The answer {quote_target(completion.text)} should be {quote_target(wanted)}."
+        )
 
 
 def _overlap(answer: str, target: Any) -> float:
@@ -178,7 +182,7 @@ class Contains:
         wanted = [self.text] if self.text is not None else accepted_answers(example)
         if any(self._holds(completion.text, target) for target in wanted):
             return Reward(1.0)
-        return Reward(0.0, critique=f"The answer does not contain {quote(show_target(wanted[0]))}.")
+        return Reward(0.0, critique=f"The answer does not contain {quote_target(show_target(wanted[0]))}.")
 
     def _holds(self, answer: str, target: Any) -> bool:
         number = number_of(target)
@@ -221,7 +225,8 @@ class Regex:
         if any(_is_equal(answer, target) for target in accepted_answers(example)):
             return Reward(1.0)
         return Reward(
-            0.0, critique=f"The answer says {quote(answer)}; it should be {quote(targets_of(example)[0])}."
+            0.0,
+            critique=f"The answer says {quote_target(answer)}; it should be {quote_target(targets_of(example)[0])}.",
         )
 
     def _extract(self, text: str) -> str | None:

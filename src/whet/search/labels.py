@@ -45,7 +45,7 @@ def by_turns(items: Sequence[T], group_of: Callable[[T], str]) -> list[T]:
     return [item for turn in zip_longest(*groups.values()) for item in turn if item is not None]
 
 
-def confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: float) -> list[str]:
+def count_confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: float) -> list[str]:
     """What was wanted and what was answered instead, with how often, a line each, the most frequent first."""
     counts = Counter(
         (targets_of(rows[r.example_id])[0].strip(), " ".join(r.output.split())[:_ANSWER])

@@ -30,7 +30,7 @@ class PreferenceNetwork:
     size: int
 
     @classmethod
-    def drawn(cls, size: int, seed: int) -> PreferenceNetwork:
+    def draw(cls, size: int, seed: int) -> PreferenceNetwork:
         """A network for vectors of that size; the same seed draws the same weights."""
         rng = np.random.default_rng(seed)
         shapes = (size + 1, WIDTH), (WIDTH + 1, WIDTH), (WIDTH + 1, 1)
@@ -49,9 +49,7 @@ class PreferenceNetwork:
         parts = np.einsum("ni,nj->nij", x, d1), np.einsum("ni,nj->nij", a1, d2), a2
         return np.hstack([part.reshape(len(points), -1) for part in parts])
 
-    def fitted(
-        self, points: Array, choices: Sequence[Choice], steps: int, penalty: float
-    ) -> PreferenceNetwork:
+    def fit(self, points: Array, choices: Sequence[Choice], steps: int, penalty: float) -> PreferenceNetwork:
         """The network after `steps` steps of Adam from these weights on the cross-entropy of the duels of points (n, d).
 
         `penalty` weighs the squares of the weights; its part of the loss falls with the number of duels.

@@ -144,7 +144,7 @@ class PromptVariants:
 
     def describe(self, grid: Grid) -> dict[str, Any]:
         """What each unit carries and what each form changes, as in result.json."""
-        carried = self._tested(grid, [self._difference(0, place) for place in self.without.values()])
+        carried = self._test_family(grid, [self._difference(0, place) for place in self.without.values()])
         shares = self._shares(grid)
         units = [
             {
@@ -183,7 +183,7 @@ class PromptVariants:
             return []
         return evaluate_contrasts(grid.rewards, weights, grid.low, grid.high, grid.clusters)
 
-    def _tested(self, grid: Grid, weights: Sequence[Weights] | Weights) -> dict[int, dict[str, Any]]:
+    def _test_family(self, grid: Grid, weights: Sequence[Weights] | Weights) -> dict[int, dict[str, Any]]:
         """The tests of a family with one contrast for each free unit, by its number."""
         return dict(zip(self.free, map(asdict, self._tests(grid, weights)), strict=True))
 
@@ -200,7 +200,7 @@ class PromptVariants:
         known = grid.rewards[:, columns]
         whole = known[~np.isnan(known).any(axis=1)]
         errors = order_error(whole.mean(axis=0), weights) if len(whole) else np.full(len(self.free), np.nan)
-        tested = self._tested(grid, mean)
+        tested = self._test_family(grid, mean)
         return {
             unit: {**tested[unit], "error": None if np.isnan(error) else float(error)}
             for unit, error in zip(self.free, errors, strict=True)
@@ -221,11 +221,11 @@ def make_variants(
             prompts.append(made)
         return places[made.id]
 
-    def kept(numbers: Coalition) -> Prompt | None:
+    def keep(numbers: Coalition) -> Prompt | None:
         return keep_units(prompt, units, numbers, options.region)
 
     every = frozenset(i for i, unit in enumerate(units) if not unit.fixed)
-    without = {i: place(made) for i in sorted(every) if (made := kept(every - {i})) is not None}
+    without = {i: place(made) for i in sorted(every) if (made := keep(every - {i})) is not None}
     if not without:
         raise UsageError(
             f"The editable text of the prompt has no {kind} that can be left out. "
@@ -236,7 +236,7 @@ def make_variants(
         orders = sample_orders(len(free), shapley, random.Random(options.seed))
         always = every - set(free)
         for coalition in coalitions_of(orders):
-            made = kept(frozenset(free[i] for i in coalition) | always)
+            made = keep(frozenset(free[i] for i in coalition) | always)
             if made is None:
                 raise UsageError(
                     f"Shapley values need the prompt without any {kind}, and nothing would be left of a message. Leave "

@@ -114,14 +114,14 @@ def other_forms(text: str, units: Sequence[Unit], seed: int) -> Iterator[tuple[s
     is left out.
     """
     forms: Mapping[str, Callable[[], str]] = {
-        "on one line": lambda: _joined(units, " "),
-        "a line each": lambda: _joined(units, "\n"),
-        "a paragraph each": lambda: _joined(units, "\n\n"),
-        "bullets": lambda: _joined(units, "\n", "- "),
+        "on one line": lambda: _join_units(units, " "),
+        "a line each": lambda: _join_units(units, "\n"),
+        "a paragraph each": lambda: _join_units(units, "\n\n"),
+        "bullets": lambda: _join_units(units, "\n", "- "),
         "headings in capitals": lambda: _headings(text, str.upper),
         "headings in small letters": lambda: _headings(text, str.lower),
-        "order reversed": lambda: _ordered(units, lambda free: free[::-1]),
-        "order shuffled": lambda: _ordered(units, lambda free: random.Random(seed).sample(free, len(free))),
+        "order reversed": lambda: _reorder(units, lambda free: free[::-1]),
+        "order shuffled": lambda: _reorder(units, lambda free: random.Random(seed).sample(free, len(free))),
     }
     known = {text.strip()}
     for name, make in forms.items():
@@ -136,7 +136,7 @@ def _is_heading(line: str) -> bool:
     return line.strip().startswith(_MARKDOWN) or line.strip().endswith(_COLONS)
 
 
-def _joined(units: Sequence[Unit], separator: str, mark: str = "") -> str:
+def _join_units(units: Sequence[Unit], separator: str, mark: str = "") -> str:
     """The units with a separator between them, after a heading a line break; `mark` leads those that begin with a letter."""
     parts: list[str] = []
     for text in (unit.text.strip() for unit in units if unit.text.strip()):
@@ -153,17 +153,17 @@ def _joined(units: Sequence[Unit], separator: str, mark: str = "") -> str:
 def _headings(text: str, change: Callable[[str], str]) -> str:
     """The text with other letters in its headings: lines that begin with # or end with a colon. Slots stay as they are."""
 
-    def cased(line: str) -> str:
+    def change_case(line: str) -> str:
         if not _is_heading(line):
             return line
         kept = [match.group() for match in SLOT.finditer(line)]
         words = [change(part) for part in SLOT.split(line)[:: SLOT.groups + 1]]
         return "".join(a + b for a, b in zip(words, [*kept, ""], strict=True))
 
-    return "\n".join(cased(line) for line in text.split("\n"))
+    return "\n".join(change_case(line) for line in text.split("\n"))
 
 
-def _ordered(units: Sequence[Unit], order: Callable[[list[str]], list[str]]) -> str:
+def _reorder(units: Sequence[Unit], order: Callable[[list[str]], list[str]]) -> str:
     """The text with its free units in another order; fixed ones, headings and blanks stay where they were."""
     stay = [unit.fixed or _is_heading(unit.text) for unit in units]
     left = iter(order([unit.text.strip() for unit, stays in zip(units, stay, strict=True) if not stays]))
