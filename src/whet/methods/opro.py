@@ -21,7 +21,9 @@ Differences from the paper:
 7. While the best of H has the lowest score possible, its scores teach nothing: the request says so, and asks for the
    question that the exemplars answer instead of a comparison.
 8. A start that earns nothing is left first without the optimizer: H gets two prompts more (`whet.search.from_zero`).
-9. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
+9. `history` shows the scores with intervals and numbers of rows (`summary`), or no earlier text and no score but the best text
+   alone (`none`).
+10. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method opro --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -43,14 +45,15 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
+from whet.search.history import History, show_score
 from whet.search.minibatch import minibatch, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
-from whet.types import Example
+from whet.types import Example, Score
 
 ENTRY = MethodEntry(
     "opro",
     "OPRO: a model reads the score history",
-    version=3,
+    version=4,
     rank=40,
     when="the reward is only a number, and a strong model may write",
     paper="Yang et al., ICLR 2024",
@@ -80,6 +83,9 @@ class Config:
     """Longer texts, in characters, are dropped unless the start is more than half as long."""
     finalists: PositiveInt = 3
     """Texts measured on validation examples at the end."""
+    history: History = "raw"
+    """What the optimizer sees of earlier texts: their scores; these with intervals and numbers of rows; or the best text alone,
+    without a score."""
 
 
 async def opro(
@@ -95,7 +101,7 @@ async def opro(
     for step in range(plan.rounds):
         policy, shown = policy.adapt(), history.top(config.memory)[::-1]
         exemplars = minibatch(run.rng, train, config.exemplars, balanced=True)
-        question = meta_prompt(env, start, shown, exemplars, config.buckets)
+        question = meta_prompt(env, start, shown, exemplars, config)
         text = text_in(start, shown[-1].prompt)
         written = await policy.rewrite(run, start, question, plan.width, sample=step * plan.width, text=text)
         new = polish(written, start, history, max(config.longest, len(text)))
@@ -119,29 +125,43 @@ def bucket(value: float, low: float, high: float, buckets: int) -> int:
 
 
 def meta_prompt(
-    env: Environment, start: Prompt, shown: Sequence[Candidate], exemplars: Sequence[Example], buckets: int
+    env: Environment, start: Prompt, shown: Sequence[Candidate], exemplars: Sequence[Example], config: Config
 ) -> str:
     """The question to the optimizer: purpose, surroundings, scored texts, exemplars, request."""
-    scores = [bucket(c.mean, env.reward.low, env.reward.high, buckets) for c in shown]
-    texts = [text_in(start, c.prompt) for c in shown]
-    pairs = [f"<{TAG}>\n{text}\n</{TAG}>\nScore: {score}" for text, score in zip(texts, scores, strict=True)]
-    parts = [
-        f"{PURPOSE}\n\n{setting(env.description, start)}{HISTORY} (0 is worst, {buckets} is best)",
-        *pairs,
-    ]
+    low, high, buckets = env.reward.low, env.reward.high, config.buckets
+
+    def in_buckets(value: float) -> int:
+        return bucket(value, low, high, buckets)
+
+    head = f"{PURPOSE}\n\n{setting(env.description, start)}"
+    earning = max(in_buckets(c.mean) for c in shown) > 0
+    if config.history == "none":
+        parts = [f"{head}{CURRENT}", f"<{TAG}>\n{text_in(start, shown[-1].prompt)}\n</{TAG}>"]
+    else:
+        parts = [f"{head}{HISTORY} (0 is worst, {buckets} is best)"]
+        for one in shown:
+            score = Score(one.mean, 0) if one.score is None else one.score
+            line = show_score(config.history, score, low, high, in_buckets)
+            parts.append(f"<{TAG}>\n{text_in(start, one.prompt)}\n</{TAG}>\nScore: {line}")
     if exemplars:
         parts += [EXEMPLARS, *map(show_example, exemplars)]
-    return "\n\n".join([*parts, REQUEST if max(scores) > 0 else REQUEST_AT_ZERO])
+    request = REQUEST_ALONE if config.history == "none" else REQUEST
+    return "\n\n".join([*parts, request if earning else REQUEST_AT_ZERO])
 
 
 PURPOSE = (
     "You improve instructions for a language model. Your goal is an instruction with which it scores higher."
 )
 HISTORY = "Instructions tried so far with the scores they reached, from lower to higher"
+CURRENT = "The instruction in use:"
 EXEMPLARS = "Examples of inputs, with the answers that are wanted:"
 REQUEST = (
     "Write one new instruction that should score higher than all of these. Build on what the higher-scoring ones say and the "
     "lower-scoring ones do not. It must work for any input of this kind, not only for those above."
+)
+REQUEST_ALONE = (
+    "Write one new instruction that should score higher than this one. It must work for any input of this kind, not only for "
+    "those above."
 )
 REQUEST_AT_ZERO = (
     "These instructions earn nothing: with them the model gives none of the wanted answers. Write one new instruction that asks "

@@ -18,7 +18,8 @@ Differences from the paper:
 2. The order of the list is drawn for each run. In the paper the first class of the list is the defect that was planted.
 3. Hypotheses are written in one call, and a restart in one. A text that the prompt refuses is asked for once more; the paper asks
    until it parses.
-4. The trace shows labels and gains on the way to the parent and below it. The paper also joins labels that alternate.
+4. The trace shows labels and gains on the way to the parent and below it; `history` shows counts and means of the classes
+   instead, or nothing. The paper also joins labels that alternate.
 5. Of the new prompts of a round only the best with a gain is validated; a restart has to gain too.
 6. A text that copies 32 characters in a row from the input of a single example is dropped.
 7. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
@@ -46,6 +47,7 @@ from whet.search.copies import copied_input
 from whet.search.edits import text_in
 from whet.search.example_front import front
 from whet.search.from_zero import leave_zero
+from whet.search.history import History, show_attempts
 from whet.search.minibatch import gains, minibatch, mistakes, show_rollout
 from whet.search.plan import SearchPlan, fit, validate_finalists
 from whet.types import Example, Rollout, mean_score
@@ -53,7 +55,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "vista",
     "VISTA: labelled hypotheses, restarts, and a front per example",
-    version=1,
+    version=2,
     rank=28,
     when="the prompt may have a fault that its wrong answers do not show",
     paper="VISTA, ACL SRW 2026",
@@ -81,6 +83,8 @@ class Config:
     """Failures shown at once."""
     finalists: PositiveInt = 2
     """Prompts with a gain that are validated at the end, if they are not yet."""
+    history: History = "raw"
+    """What the optimizer sees of earlier trials: each; count and mean gain of each class with its interval; or none."""
 
 
 async def vista(
@@ -105,7 +109,7 @@ async def vista(
             tried = [(RESTART, prompt) for prompt in await asker.restart(run, parent, wrong)]
         else:
             labels = tree.labels(run, parent, min(config.hypotheses, plan.width - 1), config.free)
-            tried = await asker.hypothesise(run, parent, wrong, labels, tree.trace(parent))
+            tried = await asker.hypothesise(run, parent, wrong, labels, tree.trace(parent, config.history))
         children = {p.id: (label, p) for label, p in tried if p not in tree.archive}
         prompts = [prompt for _, prompt in children.values()]
         answers = await asker.answers(run, prompts)
@@ -166,14 +170,15 @@ class TraceTree:
         classes = sorted(run.rng.sample(self.classes, len(self.classes)), key=tried.count)
         return [FREE if run.rng.random() < free else label for label in classes[:number]]
 
-    def trace(self, parent: Candidate) -> str:
+    def trace(self, parent: Candidate, history: History = "raw") -> str:
         """What was tried on the way to a prompt and from it, with the gains."""
         line = set(self.archive.lineage(parent.id))
-        return "\n".join(
-            f"- {edge.label}: {edge.gain:+.2f}"
+        seen = [
+            (edge.label, edge.gain)
             for edge in self.edges
             if edge.child.id in line or edge.parent == parent.id
-        )
+        ]
+        return show_attempts(history, seen, self.plan.env.reward.high - self.plan.env.reward.low)
 
     def record(
         self, run: Run, parent: Candidate, label: str, prompt: Prompt, gain: float, news: Sequence[Rollout]
