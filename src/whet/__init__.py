@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         report,
         runs,
     )
+    from whet.api.migrating import amigrate, migrate
     from whet.api.results import RunResult
     from whet.api.session import Session
     from whet.api.study import astudy_components, astudy_sensitivity, study_components, study_sensitivity
@@ -47,6 +48,7 @@ _HOMES = {
     "whet.methods": "Method",
     "whet.models.language_model": "LanguageModel",
     "whet.prompt": "Prompt",
+    "whet.api.migrating": "amigrate migrate",
     "whet.api.results": "RunResult",
     "whet.run": "Budget Run",
     "whet.search.archive": "Candidate",
@@ -82,6 +84,7 @@ __all__ = [
     "advise",
     "aevaluate",
     "alearn",
+    "amigrate",
     "aoptimize",
     "astudy_components",
     "astudy_sensitivity",
@@ -90,6 +93,7 @@ __all__ = [
     "evaluate",
     "learn",
     "methods",
+    "migrate",
     "optimize",
     "report",
     "runs",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         run_events,
         runs,
     )
+    from whet.api.migrating import amigrate
     from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
     from whet.api.running import find_run, read_result
     from whet.api.transferring import atransfer
@@ -37,6 +38,7 @@ _HOMES = {
     "whet.api.functions": (
         "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
     ),
+    "whet.api.migrating": "amigrate",
     "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
     "whet.api.running": "find_run read_result",
     "whet.api.transferring": "atransfer",
@@ -58,6 +60,7 @@ __all__ = [
     "acompare",
     "aevaluate",
     "alearn",
+    "amigrate",
     "aoptimize",
     "atransfer",
     "compare",

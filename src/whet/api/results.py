@@ -451,6 +451,28 @@ class TransferResult(JSONResult):
         return f"TransferResult({self['task']!r}, {self.split}, {gains})"
 
 
+class MigrationResult(JSONResult):
+    """The result of `whet.migrate`. `status` is completed, planned (a dry run), budget_exhausted or stopped."""
+
+    @property
+    def verdict(self) -> str:
+        """Which prompt to use with the new model: `new prompt`, `old prompt`, or `undecided`."""
+        return str(self["verdict"])
+
+    @property
+    def reason(self) -> str:
+        """What the verdict rests on."""
+        return str(self["reason"])
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt to use: the new one where it was promoted, else the old one."""
+        return Prompt.parse(self["prompt"])
+
+    def __repr__(self) -> str:
+        return f"MigrationResult({self['task']!r}, {self.get('verdict', self.status)})"
+
+
 class LearnResult(JSONResult):
     """The result of `whet.learn`: a proposal and what became of it.
 

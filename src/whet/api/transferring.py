@@ -13,13 +13,13 @@ from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
 from whet.api.comparison import found_candidate
 from whet.api.results import TransferResult
-from whet.api.running import find_run, read_result
+from whet.api.running import find_run, read_finished_run
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.budget import test_set_budget
 from whet.engine.forecast import forecast_evaluation
 from whet.engine.openings import SealedTestLedger, run_id
 from whet.engine.options import Options, RoleModel
-from whet.engine.pairs import example_clusters
+from whet.engine.pairs import example_clusters, sealed_answers
 from whet.engine.progress import Progress
 from whet.engine.run_folder import RunPlan, read_header, task_folder
 from whet.engine.transfer import TRANSFER, TransferTest, compare_sides, limits_left
@@ -244,7 +244,31 @@ class _Trials:
             "baseline": before["score"],
             "best": after["score"],
             "gain": compare_sides((before, after), ends, clusters, self.same),
+            **self._against_home(before, ends, clusters),
             "usage": total_usage([side["usage"] for side in sides]),
+        }
+
+    def _against_home(
+        self, start: Mapping[str, Any], ends: tuple[float, float], clusters: Sequence[int]
+    ) -> dict[str, Any]:
+        """How much more start prompt and best prompt are worth with the run's own model than the start prompt with this one, on
+        the sealed rows: of these the run has the answers."""
+        if self.split != "test":
+            return {}
+        return {
+            "home": {
+                name: compare_sides((start, self._home(name)), ends, clusters)
+                for name in ("baseline", "best")
+            }
+        }
+
+    def _home(self, side: str) -> dict[str, Any]:
+        """The rewards of a prompt with the run's own model, as a trial holds them."""
+        rewards = sealed_answers(self.folder, side).rewards
+        values = [rewards[row.id] for row in self.rows]
+        return {
+            "rewards": [0.0 if value is None else value for value in values],
+            "unanswered": [i for i, value in enumerate(values) if value is None],
         }
 
     async def _open(self, other: TransferModel) -> None:

@@ -20,6 +20,7 @@ _LATER: Mapping[str, tuple[str, str]] = {
     "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
     "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),
     "study": ("whet.cli.study", "Which part of a prompt, or which sentence of it, is worth how much."),
+    "migrate": ("whet.cli.migrate", "A prompt that was found for one task model, for another one."),
     "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
 }
 _UNUSABLE = "Cannot be used; try it to see why."

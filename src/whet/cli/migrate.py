@@ -1,0 +1,98 @@
+"""`whet migrate`: a prompt that was found for one task model, for another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whet.cli.common import (
+    JUDGES,
+    WRITES,
+    examples,
+    json_option,
+    judge_options,
+    limit_options,
+    optimizer_options,
+    print_result,
+    role_choices,
+    say,
+    settings_of,
+    show_table,
+    trust_option,
+    warn,
+    with_budget,
+)
+from whet.cli.interrupt import run as run_stoppable
+from whet.cli.show import dollars, interval
+from whet.errors import show_reward
+
+
+@click.command(
+    "migrate",
+    epilog=examples(
+        "whet migrate runs/mytask-gepa-0 --to openai/gpt-5-mini --max-calls 2000",
+        "whet migrate prompt.md --task mytask --from openai/gpt-4o --to openai/gpt-5-mini --dry-run",
+    ),
+)
+@click.argument("prompt")
+@click.option("--task", metavar="DIR", help="Task folder (default: that of the run).")
+@click.option("--from", "from_lm", metavar="ADDR", help="The old task model (default: that of the run).")
+@click.option("--to", "to_lm", metavar="ADDR", required=True, help="The new task model.")
+@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
+@trust_option
+@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
+@click.option("--method", metavar="NAME", help="See `whet methods`. Default: what suits the task.")
+@optimizer_options(WRITES)
+@judge_options(JUDGES)
+@limit_options()
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=settings_of,
+    help="A setting of the method.",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--alpha", type=float, metavar="A", help="Chance of a false promotion (default 0.05).")
+@click.option("--out", metavar="DIR", help="Folder of the migration (default below runs).")
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written.")
+@json_option
+def migrate(prompt: str, task: str | None, as_json: bool, **options: Any) -> None:
+    """Sharpen a prompt (PROMPT: a finished run, or a prompt file) of one task model for another one, test it on the sealed rows
+    with both, and say whether the old prompt would have done."""
+    from whet.api import amigrate
+
+    words = with_budget(role_choices(options))
+    words["run"] = words.pop("out")
+    place = None if task is None else Path(task)
+    result = run_stoppable(amigrate(prompt, task=place, **words))
+    print_result(result, as_json, show)
+
+
+def show(values: Mapping[str, Any]) -> None:
+    """The verdict, both prompts with both models, and what the move cost."""
+    if values["status"] == "planned":
+        return
+    say(f"{values['task']} · {values['method']}{' (SIMULATED)' if values.get('simulated') else ''}\n")
+    say(values["reason"], bold=True)
+    if values["status"] == "completed":
+        say("")
+        names, scores = values["models"], values["scores"]
+        rows = [
+            [f"{which} prompt", *(interval(scores[which][end]) for end in ("from", "to"))] for which in scores
+        ]
+        show_table(["sealed test", names["from"], names["to"]], rows)
+        kept = values["moved"]["new"]
+        low, high = (show_reward(kept[end], sign=True) for end in ("low", "high"))
+        say(
+            f"\nnew prompt with {names['to']}, less old prompt with {names['from']}: "
+            f"{show_reward(kept['difference'], sign=True)} [{low}, {high}]"
+        )
+        say(f"calls: {sum(values['usage']['calls'].values())}{dollars(values['usage'])}")
+    for warning in values["warnings"]:
+        warn(warning)
+    say(f"result: {values['folder']}/result.json\nreport: {values['run']}/report.html")
