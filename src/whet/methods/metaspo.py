@@ -146,7 +146,7 @@ class TwoLoops:
             if not shown:
                 return current
             question = self.question(current[0], current[0].region_text(), USER, own, shown)
-            new = await self.policy.adapted().rewrite(
+            new = await self.policy.adapt().rewrite(
                 branch, current[0], question, self.config.candidates, sample=self.sample
             )
             pool = list({prompt.id: prompt for prompt in [*current, *new]}.values())
@@ -185,7 +185,7 @@ class TwoLoops:
         run.rng.shuffle(shown)
         text = text_in(self.start, best.prompt)
         question = self.question(self.start, text, SYSTEM, rows, shown)
-        texts = await self.policy.adapted().rewrite(
+        texts = await self.policy.adapt().rewrite(
             run, self.start, question, sample=self.sample + place, text=text
         )
         new = [prompt for prompt in texts if prompt.id != best.id]
