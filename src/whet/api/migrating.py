@@ -17,11 +17,11 @@ from whet._util.blocking import blocking
 from whet.api.comparison import found_candidate
 from whet.api.keywords import CallKeywords, RunKeywords, SearchKeywords
 from whet.api.results import MigrationResult
-from whet.api.running import find_run, optimize_task, read_finished_run, with_prompt
-from whet.api.transferring import atransfer, task_of_run, total_usage
+from whet.api.running import find_run, optimize_task, with_prompt
+from whet.api.transferring import atransfer, read_finished, task_of_run, total_usage
 from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress
-from whet.engine.run_folder import read_header, write_result
+from whet.engine.run_folder import write_result
 from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import usage_of_run
 from whet.errors import UsageError, parameter
@@ -104,8 +104,8 @@ def _origin(prompt: str | Path | Prompt, task: Any, root: str | Path) -> tuple[P
         text = prompt if isinstance(prompt, Prompt) else Path(prompt)
         return prompt_of(text), task_of(task, TaskKeywords()), None
     folder = find_run(prompt, root)
-    result = read_finished_run(folder)
-    known = task_of_run(folder, read_header(folder) or {}, task)
+    result, header = read_finished(folder)
+    known = task_of_run(folder, header, task)
     return found_candidate(known, folder, result).prompt, known, str(result["models"]["task"])
 
 

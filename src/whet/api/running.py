@@ -576,21 +576,6 @@ def _spent_so_far(folder: Path) -> dict[str, Any]:
     return {"calls": {role: n for role, n, _ in rows}, "cost_usd": cost or None}
 
 
-def read_finished_run(folder: Path) -> dict[str, Any]:
-    """The result of a run whose best prompt is a text. Raises UsageError for anything else."""
-    result = read_result(folder)
-    if "improvement" not in result or result.get("status") == "stopped" or not result.get("tested", True):
-        raise UsageError(
-            f"{folder} holds no finished run: a transfer needs the best prompt of one. The command that began it goes on with it."
-        )
-    if "system" in result["best"]:
-        raise UsageError(
-            f"{folder}: its best prompt was tested together with trained weights, and alone it is another system. "
-            "`whet compare TASK --methods ... --transfer ADDR` tries both together."
-        )
-    return result
-
-
 def run_row(folder: Path) -> dict[str, Any]:
     """A run folder in one row: what it is, how it stands, what it found. Calls and dollars are its own, with those of added rows;
     a control run has a row of its own."""

@@ -13,7 +13,7 @@ from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
 from whet.api.comparison import found_candidate
 from whet.api.results import TransferResult
-from whet.api.running import find_run, read_finished_run
+from whet.api.running import find_run, read_result
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.budget import test_set_budget
 from whet.engine.forecast import forecast_evaluation

@@ -97,7 +97,7 @@ async def metaspo(
     leaders = [best := firsts[0].candidate if firsts else best]
     for number in range(plan.rounds):
         rows = minibatch(run.rng, env.train, plan.examples, balanced=True)
-        search.sample = number * (config.proposals + config.candidates)
+        search.policy, search.sample = policy.adapt(), number * (config.proposals + config.candidates)
         await search.adapt(run, best.prompt, rows)
         mean, rollouts = await search.score(run, best.prompt, rows)
         for place in range((plan.width - inner) // kept - 1):
@@ -146,7 +146,7 @@ class TwoLoops:
             if not shown:
                 return current
             question = self.question(current[0], current[0].region_text(), USER, own, shown)
-            new = await self.policy.adapt().rewrite(
+            new = await self.policy.rewrite(
                 branch, current[0], question, self.config.candidates, sample=self.sample
             )
             pool = list({prompt.id: prompt for prompt in [*current, *new]}.values())
@@ -185,9 +185,7 @@ class TwoLoops:
         run.rng.shuffle(shown)
         text = text_in(self.start, best.prompt)
         question = self.question(self.start, text, SYSTEM, rows, shown)
-        texts = await self.policy.adapt().rewrite(
-            run, self.start, question, sample=self.sample + place, text=text
-        )
+        texts = await self.policy.rewrite(run, self.start, question, sample=self.sample + place, text=text)
         new = [prompt for prompt in texts if prompt.id != best.id]
         return Candidate(new[0], (best.id,), "outer loop") if new else None
 
