@@ -26,7 +26,7 @@ from whet.cli.common import (
     with_budget,
 )
 from whet.cli.interrupt import run as run_stoppable
-from whet.cli.show import dollars, interval
+from whet.cli.show import show_dollars, show_interval
 from whet.errors import show_reward
 
 
@@ -83,7 +83,8 @@ def show(values: Mapping[str, Any]) -> None:
         say("")
         names, scores = values["models"], values["scores"]
         rows = [
-            [f"{which} prompt", *(interval(scores[which][end]) for end in ("from", "to"))] for which in scores
+            [f"{which} prompt", *(show_interval(scores[which][end]) for end in ("from", "to"))]
+            for which in scores
         ]
         show_table(["sealed test", names["from"], names["to"]], rows)
         kept = values["moved"]["new"]
@@ -92,7 +93,7 @@ def show(values: Mapping[str, Any]) -> None:
             f"\nnew prompt with {names['to']}, less old prompt with {names['from']}: "
             f"{show_reward(kept['difference'], sign=True)} [{low}, {high}]"
         )
-        say(f"calls: {sum(values['usage']['calls'].values())}{dollars(values['usage'])}")
+        say(f"calls: {sum(values['usage']['calls'].values())}{show_dollars(values['usage'])}")
     for warning in values["warnings"]:
         warn(warning)
     say(f"result: {values['folder']}/result.json\nreport: {values['run']}/report.html")
