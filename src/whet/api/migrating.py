@@ -87,7 +87,7 @@ async def amigrate(
                 {**_identity(moved, out), "status": "planned", "plan": {**plan, "old_model_rows": kept}}
             )
         if run["status"] == "stopped" or not run.get("tested", True):
-            return MigrationResult({**_identity(moved, out), **_unfinished(run)})
+            return MigrationResult({**_identity(moved, out), **_describe_unfinished(run)})
         rest = limits_left(options.budget, usage_of_run(run["usage"]))
         tried = await _with_old_model(moved, out, from_lm, replace(rest, seconds=None), keywords, shown)
     result = {**_identity(moved, out), "status": "completed", **judge_move(run, tried, known)}
@@ -167,7 +167,7 @@ def _identity(task: Task, out: Path) -> dict[str, Any]:
     return {"task": task.name, "method": MIGRATE, "folder": str(out), "run": str(out / "run")}
 
 
-def _unfinished(run: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_unfinished(run: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of a migration whose run has no verdict."""
     reason = run["improvement"]["reason"]
     return {"status": run["status"], "verdict": UNDECIDED, "reason": reason, "warnings": run["warnings"]}
