@@ -87,6 +87,7 @@ def test_a_limit_is_said_before_it_is_paid_and_chooses_the_design(
     assert asked(ledger, "few")["test"] == 0 and not (tmp_path / "runs").exists()
     found = json.loads(command(*words, "--max-calls", "50", "--json")[1])
     assert found["effects"][0]["name"] == "form" and found["effects"][0]["aliases"] == ["role × mood"]
+    assert "mean reward: form or role × mood +1.000" in command(*words, "--max-calls", "50")[1]
     assert paid(found) == 40
 
 

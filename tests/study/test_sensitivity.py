@@ -157,6 +157,9 @@ def test_units_cover_the_text_and_keep_slots_numbers_and_bullets() -> None:
         assert [unit.text for unit in units if unit.fixed and "{{doc}}" in unit.text]
     sentences = [unit.text for unit in split_units(text, "sentence")]
     assert "2. Go on.\n* " in sentences and "Be\u00a0brief!\n\n" in sentences
+    words = [unit.text for unit in split_units(text, "word")]
+    assert "# Rules:\n" in words and "brief!\n\n" in words and "1. " in words and "on.\n* " in words
+    assert [unit.text for unit in split_units("Go.\n- Stop", "word")] == ["Go.\n", "- Stop"]
     prompt = Prompt.parse(f"<!-- whet:begin -->\n{text}\n<!-- whet:end -->")
     units = split_units(prompt.region_text(), "sentence")
     left = keep_units(prompt, units, [], None)

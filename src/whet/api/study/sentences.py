@@ -38,7 +38,7 @@ def say_effects(
     if not shown:
         return f"These rows show for none of {whole} that it {verbs[0]}."
     each = ", ".join(
-        f"{effect['name']} {show_reward(effect['difference'] or 0.0, sign=True)} "
+        f"{' or '.join([effect['name'], *effect.get('aliases', ())])} {show_reward(effect['difference'] or 0.0, sign=True)} "
         f"[{show_reward(effect['low'], sign=True)}, {show_reward(effect['high'], sign=True)}]"
         for effect in shown
     )

@@ -71,15 +71,19 @@ def _before_sentences(text: str, pieces: Sequence[tuple[int, int]]) -> list[tupl
 
 
 def _after_words(text: str, pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Blanks and signs belong to the word before; at the beginning, to the first one."""
+    """Blanks and signs belong to the word before; at the beginning of a line, to the one behind them."""
     merged: list[tuple[int, int]] = []
+    waiting: int | None = None
     for a, b in pieces:
-        if (_WORD.search(text[a:b]) is None and merged) or (
-            merged and _WORD.search(text[merged[-1][0] : merged[-1][1]]) is None
-        ):
+        if _WORD.search(text[a:b]) is not None:
+            merged.append((a if waiting is None else waiting, b))
+            waiting = None
+        elif merged and waiting is None and (text[a - 1] != "\n" or not text[a:b].strip()):
             merged[-1] = (merged[-1][0], b)
         else:
-            merged.append((a, b))
+            waiting = a if waiting is None else waiting
+    if waiting is not None:
+        merged = [*merged[:-1], (merged[-1][0] if merged else waiting, pieces[-1][1])]
     return merged
 
 
