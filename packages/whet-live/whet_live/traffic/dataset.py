@@ -14,9 +14,9 @@ from whet.errors import UsageError
 from whet_client.records import IMPLICIT
 from whet_live.database import Database
 from whet_live.traffic.behaviour import BehaviourModel, RatedAnswer, fit_behaviour
+from whet_live.traffic.rows import chunks
 from whet_live.traffic.search import Filter, find_inferences
 from whet_live.traffic.traffic_tables import feedback
-from whet_live.traffic.write import chunks
 
 PEOPLE = ("user", "annotator")
 _ROWS = 1000

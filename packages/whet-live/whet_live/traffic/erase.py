@@ -18,12 +18,14 @@ from sqlalchemy import (
     or_,
     select,
     union,
+    update,
 )
 
+from whet_live.traffic.rows import chunks
 from whet_live.traffic.search import head
 from whet_live.traffic.tallies import Tally, add_inference, add_to_tally, count_kept, write_tally
-from whet_live.traffic.traffic_tables import erased, feedback, inferences
-from whet_live.traffic.write import chunks, end_turn, take_turn
+from whet_live.traffic.traffic_tables import erased, feedback, inferences, otlp_spans
+from whet_live.traffic.write import end_turn, take_turn
 
 _ROWS = 2000
 """Rows of each table that expire at a time."""
@@ -201,6 +203,7 @@ def expire(connection: Connection, before: int, start: int, kept: Collection[str
         then = then.where(~select(one.seq).where(one.seq == other.about, tried).exists())
     inference_rows, feedback_rows = (list(connection.execute(query.limit(_ROWS))) for query in (old, then))
     if not inference_rows and not feedback_rows:
+        connection.execute(delete(otlp_spans).where(otlp_spans.c.received < before))
         left = select(func.count()).select_from(inferences).where(tried, one.received < before)
         return Deletion(Erased(spared=int(connection.execute(left).scalar_one()) if kept else 0)), before
     quoted = [row for row in feedback_rows if row.has_text]
@@ -244,6 +247,10 @@ def _remove(
     for table, rows in tables:
         for part in chunks(row.seq for row in rows):
             connection.execute(delete(table).where(table.c.seq.in_(part)))
+    for part in chunks(row.id for row in inference_rows):  # ids stay, so that a late span is known as erased
+        mine = otlp_spans.c.inference.in_(part)
+        nothing = dict.fromkeys(("response", "cost", "input_tokens", "output_tokens", "digest"))
+        connection.execute(update(otlp_spans).where(mine).values(nothing))
     write_tally(connection, tally)
     count_kept(connection, [(row.sender, -row.size) for row in (*inference_rows, *feedback_rows)])
     tried = frozenset(row.experiment for row in inference_rows if row.experiment is not None)

@@ -41,9 +41,10 @@ from whet_live.traffic.exports import (
     phoenix_span,
     short,
 )
+from whet_live.traffic.rows import chunks
 from whet_live.traffic.scales import RawFeedback, parse_scale, settle
 from whet_live.traffic.traffic_store import Traffic
-from whet_live.traffic.write import Clash, IdConflict, chunks
+from whet_live.traffic.write import Clash, IdConflict
 
 _READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
 _TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))

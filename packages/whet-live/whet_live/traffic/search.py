@@ -36,8 +36,8 @@ from whet._util.words import writes_without_blanks
 from whet.errors import UsageError
 from whet_client.records import EARLIEST, LATEST, Feedback, Inference, checked_text
 from whet_live.database import now
+from whet_live.traffic.rows import chunks, feedback_of_row, read_inference
 from whet_live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
-from whet_live.traffic.write import chunks, feedback_of_row, read_inference
 
 MOST_ROWS = 1000
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")

@@ -31,6 +31,8 @@ from whet_live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
+from whet_live.traffic.span_store import find_answers
+from whet_live.traffic.spans import SpanLink
 from whet_live.traffic.tallies import RowSender
 from whet_live.traffic.traffic_tables import feedback, inferences
 from whet_live.traffic.write import Receipt, RowBatch, store_batch
@@ -40,12 +42,14 @@ def check_batch(
     inference_rows: Iterable[Inference] = (),
     feedback_rows: Iterable[Feedback] = (),
     sender: RowSender | None = None,
+    spans: Iterable[SpanLink] = (),
 ) -> RowBatch:
     """A batch whose fields are as they must be. Raises UsageError naming row and field."""
     return RowBatch(
         tuple(checked_inference(one, f"inference {n}") for n, one in enumerate(inference_rows, 1)),
         tuple(checked_feedback(one, f"feedback {n}") for n, one in enumerate(feedback_rows, 1)),
         sender,
+        tuple(spans),
     )
 
 
@@ -75,8 +79,12 @@ class Traffic:
         return receipt
 
     def inference(self, id: str) -> StoredInference | None:
-        """An inference by its id."""
+        """An inference by its id, or by that of a span that counts with it."""
         rows = self._rows(inferences, inferences.c.id == id)
+        if not rows:
+            with self.database.read() as connection:
+                whole = find_answers(connection, [id]).get(id)
+            rows = [] if whole is None else self._rows(inferences, inferences.c.id == whole)
         return search.stored_inference(rows[0]) if rows else None
 
     def feedback(self, id: str) -> StoredFeedback | None:
@@ -175,14 +183,16 @@ class Intake:
         inference_rows: Iterable[Inference] = (),
         feedback_rows: Iterable[Feedback] = (),
         sender: RowSender | None = None,
+        spans: Iterable[SpanLink] = (),
     ) -> Future[Receipt]:
-        """Queue one request's rows; the future holds the receipt once they are durable.
+        """Queue one request's rows; the future holds the receipt once they are durable. `spans` say where the spans stand from
+        which inferences were read.
 
         Raises UsageError naming row and field at once for a value that cannot be, and Overloaded when too many
         rows wait. The future raises IdConflict, DiskQuotaExceeded or StorageError; then nothing of this
         request was stored.
         """
-        batch = check_batch(inference_rows, feedback_rows, sender)
+        batch = check_batch(inference_rows, feedback_rows, sender, spans)
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
         with self._changed:

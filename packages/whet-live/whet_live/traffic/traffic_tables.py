@@ -118,6 +118,35 @@ feedback = Table(
 prompts about which the sender may speak, NULL for all: it is joined to inferences of no other prompt.
 """
 
+otlp_spans = Table(
+    "otlp_spans",
+    metadata,
+    Column("trace", String(32), primary_key=True),
+    Column("span", String(16), primary_key=True),
+    Column("parent", String(16), nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("end", BigInteger, nullable=False),
+    Column("response", String(LONGEST_ID)),
+    Column("own", String(LONGEST_ID)),
+    Column("inference", String(LONGEST_ID)),
+    Column("cost", Double),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
+    Column("digest", LargeBinary(16)),
+    Column("sender", String(LONGEST_SENDER)),
+    Column("scope", Json),
+    Column("received", When, nullable=False),
+    Index(None, "trace", "parent"),
+    Index(None, "span"),
+    _partial_index("own"),
+    _partial_index("inference"),
+    _partial_index("response", "trace"),
+    Index(None, "received"),
+)
+"""Where the spans of OpenTelemetry stand: `own` is the id of the answer that a span is by itself, `inference` that of the stored
+answer that it counts with, by which feedback about any span of a call finds it. `digest` is that of the answer that was stored
+under `own` before it became one with another. Spans that are no answers are kept for an hour."""
+
 traffic_senders = Table(
     "traffic_senders",
     metadata,

@@ -7,9 +7,8 @@ feedback about an answer outside of the sender's prompts waits as if there were 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindparam, func, select, update
@@ -17,6 +16,9 @@ from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindpar
 from whet.errors import UsageError
 from whet_client.records import Feedback, Inference, describe_record, encode_with_size
 from whet_live.database import now
+from whet_live.traffic.rows import chunks, feedback_of_row, inference_values, is_within, read_inference
+from whet_live.traffic.span_store import SpanJoiner, find_answers
+from whet_live.traffic.spans import SpanLink
 from whet_live.traffic.tallies import (
     ROW_BYTES,
     DiskQuotaExceeded,
@@ -28,10 +30,7 @@ from whet_live.traffic.tallies import (
     kept_bytes,
     write_tally,
 )
-from whet_live.traffic.traffic_tables import erased, feedback, inferences, traffic_head
-
-CHUNK = 500
-"""Values in one IN (...)."""
+from whet_live.traffic.traffic_tables import erased, feedback, inferences, otlp_spans, traffic_head
 
 WAITING = ("", 0)
 """Prompt and version of feedback whose inference has not arrived."""
@@ -42,11 +41,13 @@ _R = TypeVar("_R", Inference, Feedback)
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """What one request brings; stored altogether or not at all. `sender` is None for who may do everything (an import)."""
+    """What one request brings; stored altogether or not at all. `sender` is None for who may do everything (an import).
+    `spans` say where the spans stand from which inferences were read."""
 
     inferences: tuple[Inference, ...] = ()
     feedback: tuple[Feedback, ...] = ()
     sender: RowSender | None = None
+    spans: tuple[SpanLink, ...] = ()
 
     def __len__(self) -> int:
         return len(self.inferences) + len(self.feedback)
@@ -84,12 +85,6 @@ class IdConflict(UsageError):
         super().__init__(f'The id "{first.id}" is taken{more}. Send new content under a new id.')
 
 
-def chunks(values: Iterable[_T]) -> Iterator[list[_T]]:
-    """The values in lists of at most CHUNK."""
-    items = list(values)
-    return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
-
-
 def take_turn(connection: Connection) -> int:
     """Wait for every writer before; the newest `seq` so far."""
     return int(connection.execute(_TURN).scalar_one())
@@ -101,9 +96,10 @@ def end_turn(connection: Connection, newest: int) -> None:
 
 
 class _Known(NamedTuple):
-    """What is known of a row by its id: the digest of its content, who sent it, what it counts for."""
+    """What is known of a row by its id: the digest of its content (None for what never stood by itself), who sent it, what it
+    counts for."""
 
-    mark: bytes
+    mark: bytes | None
     sender: str | None
     size: int = 0
     scope: list[str] | None = None
@@ -149,15 +145,26 @@ class _Writing:
         self._write_inferences()
         self._write_feedback()
         self._join_waiting()
-        write_tally(self._connection, self._tally)
         new = ((Inference, self._new_inferences), (Feedback, self._new_feedback))
-        sizes = (
+        sizes = [
             (one.sender, one.size) for kind, rows in new for one in map(self._known[kind].__getitem__, rows)
-        )
+        ]
+        self._store_spans(outcomes, sizes)
+        write_tally(self._connection, self._tally)
         count_kept(self._connection, sizes)
         if self._new_inferences or self._new_feedback:
             end_turn(self._connection, self._seq)
         return outcomes
+
+    def _store_spans(self, outcomes: Sequence[Outcome], sizes: list[tuple[str | None, int]]) -> None:
+        given = [
+            (link, batch.sender)
+            for batch, outcome in zip(self._batches, outcomes, strict=True)
+            if isinstance(outcome, Receipt)
+            for link in batch.spans
+        ]
+        if given:
+            SpanJoiner(self._connection, self._received, self._tally, sizes, self._next).store(given)
 
     def _next(self) -> int:
         self._seq += 1
@@ -168,6 +175,10 @@ class _Writing:
         for part in chunks(set(ids)):
             rows = self._connection.execute(_STORED[table.name], {"part": part})
             known.update({id: _Known(bytes(mark), sender) for id, mark, sender in rows})
+            if table is inferences:
+                joined = self._connection.execute(_JOINED, {"part": part})
+                for id, mark, sender in joined:
+                    known.setdefault(id, _Known(None if mark is None else bytes(mark), sender))
         return known
 
     def _take(self, batch: RowBatch) -> Outcome:
@@ -215,7 +226,7 @@ class _Writing:
                 clashes.append(Clash(one.id, "", describe_record(one)))
             elif before is None:
                 fresh[one.id] = (one, _Known(mark, who, size + ROW_BYTES, scope))
-            elif before.mark == mark and (who is None or who == before.sender):
+            elif before.mark in (None, mark) and (who is None or who == before.sender):
                 repeats += 1
             else:
                 other = fresh[one.id][0] if one.id in fresh else self._find(kind, one.id)
@@ -231,6 +242,7 @@ class _Writing:
             record: _R = waiting[key][1]
             return record
         table, read = (inferences, read_inference) if kind is Inference else (feedback, feedback_of_row)
+        key = find_answers(self._connection, [key]).get(key, key) if kind is Inference else key
         row = self._connection.execute(select(table).where(table.c.id == key)).one()
         return read(row)  # type: ignore[return-value]
 
@@ -239,9 +251,7 @@ class _Writing:
             return
         rows = []
         for seq, one in self._new_inferences.values():
-            row = {name: getattr(one, name) for name in _INFERENCE}
-            row |= {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
-            rows.append(row | self._marks(seq, one))
+            rows.append(inference_values(one) | self._marks(seq, one))
             add_inference(self._tally, one, one.error is not None)
         self._connection.execute(inferences.insert(), rows)
 
@@ -260,7 +270,7 @@ class _Writing:
             scope = self._known[Feedback][one.id].scope
             hits = places.get((one.target_kind, one.target), [])
             about, prompt, version = max(
-                (hit for hit in hits if _within(scope, hit[1])), default=(None, *WAITING)
+                (hit for hit in hits if is_within(scope, hit[1])), default=(None, *WAITING)
             )
             row = {name: getattr(one, name) for name in _FEEDBACK} | {"scope": scope}
             row |= {"about": about, "joined": None if about is None else seq}
@@ -276,6 +286,15 @@ class _Writing:
             for part in chunks(target for kind_, target in targets if kind_ == kind):
                 for row in self._connection.execute(query, {"part": part}):
                     places.setdefault((kind, row[0]), []).append((row[1], row[2], row[3]))
+        absent = [id for kind, id in targets if kind == "inference" and (kind, id) not in places]
+        answers = find_answers(self._connection, absent) if absent else {}
+        for part in chunks({*answers.values()}):
+            found = {
+                row[0]: row[1:] for row in self._connection.execute(_PLACES["inference"], {"part": part})
+            }
+            for id, answer in answers.items():
+                if answer in found:
+                    places[("inference", id)] = [tuple(found[answer])]
         return places
 
     def _join_waiting(self) -> None:
@@ -290,7 +309,7 @@ class _Writing:
         for part in chunks({target for _, target in arrived}):
             for row in self._connection.execute(_WAITING, {"part": part}):
                 hits = arrived.get((row.target_kind, row.target), [])
-                hits = [hit for hit in hits if _within(row.scope, hit[1].prompt)]
+                hits = [hit for hit in hits if is_within(row.scope, hit[1].prompt)]
                 if hits:
                     moved.append((row, *hits[-1]))
         changes = []
@@ -304,14 +323,9 @@ class _Writing:
             self._connection.execute(_JOIN, changes)
 
 
-def _within(scope: list[str] | None, prompt: str) -> bool:
-    return scope is None or prompt in scope
-
-
 _MADE = frozenset(
     ("seq", "digest", "received", "time", "inputs", "metadata", "about", "joined", "sender", "scope", "size")
 )
-_INFERENCE = tuple(column.name for column in inferences.c if column.name not in _MADE)
 _FEEDBACK = tuple(c.name for c in feedback.c if c.name not in _MADE and c.name not in ("prompt", "version"))
 _NAMES = {"inference": "id", "response": "response", "episode": "episode", "session": "session"}
 _PART: BindParameter[Any] = bindparam("part", expanding=True)
@@ -321,6 +335,9 @@ _STORED = {
     table.name: select(table.c.id, table.c.digest, table.c.sender).where(table.c.id.in_(_PART))
     for table in (inferences, feedback)
 }
+_JOINED = select(otlp_spans.c.own, otlp_spans.c.digest, otlp_spans.c.sender).where(
+    otlp_spans.c.own.in_(_PART), otlp_spans.c.own != otlp_spans.c.inference
+)
 _ERASED = select(erased.c.id).where(erased.c.id.in_(_PART))
 _WAITING = (
     select(*(feedback.c[name] for name in ("seq", "target_kind", "target", "kind", "value", "scope")))
@@ -349,22 +366,3 @@ _JOIN = (
         about=bindparam("to"), joined=bindparam("at"), prompt=bindparam("of"), version=bindparam("number")
     )
 )
-
-
-_INFERENCE_OF = attrgetter(*(one.name for one in fields(Inference)))
-_FEEDBACK_OF = attrgetter(*(one.name for one in fields(Feedback)))
-
-
-def read_inference(row: Any) -> Inference:
-    """An inference from its row."""
-    return Inference(*_whole(_INFERENCE_OF(row)))
-
-
-def feedback_of_row(row: Any) -> Feedback:
-    """Feedback from its row."""
-    return Feedback(*_whole(_FEEDBACK_OF(row)))
-
-
-def _whole(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values of a row with an object in place of no metadata, which stands last."""
-    return values if values[-1] is not None else (*values[:-1], {})

@@ -30,6 +30,7 @@ from whet_live.traffic import (
     read_inferences,
 )
 from whet_live.traffic.otlp import Unsupported, failure_body, parse_otlp
+from whet_live.traffic.spans import SpanLink
 
 router = EndpointRouter()
 SMALL = 65_536
@@ -131,10 +132,10 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     for ids, message in await reject_out_of_scope(call, batch.inferences):
         batch = batch.without(ids, message)
     try:
-        receipt = await read_submission(call, batch.inferences, batch.feedback)
+        receipt = await read_submission(call, batch.inferences, batch.feedback, batch.spans)
     except IdConflict as conflict:
         batch = batch.without((clash.id for clash in conflict.clashes), str(conflict))
-        receipt = await read_submission(call, batch.inferences, batch.feedback)
+        receipt = await read_submission(call, batch.inferences, batch.feedback, batch.spans)
     count(call, signal, receipt)
     return Response(batch.response(), media_type=batch.kind)
 
@@ -212,13 +213,18 @@ async def store(
 
 
 async def read_submission(
-    call: RequestContext, inferences: Sequence[Inference], feedback: Sequence[Feedback]
+    call: RequestContext,
+    inferences: Sequence[Inference],
+    feedback: Sequence[Feedback],
+    spans: Sequence[SpanLink] = (),
 ) -> Receipt:
     """The receipt after the commit. Raises IdConflict, and Refused: 429 for more rows than the caller may send now, 503 when
     too many rows wait, 507 when as much of the caller is stored as may be."""
     call.state.spend_rows(call.principal, len(inferences) + len(feedback))
     try:
-        return await asyncio.wrap_future(call.state.intake.submit(inferences, feedback, sender_of(call)))
+        return await asyncio.wrap_future(
+            call.state.intake.submit(inferences, feedback, sender_of(call), spans)
+        )
     except DiskQuotaExceeded as error:
         raise Refused(507, str(error), {"Retry-After": "3600"}) from None
     except Overloaded as error:

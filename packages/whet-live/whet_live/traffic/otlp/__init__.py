@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from whet.errors import UsageError
 from whet_client.records import Feedback, Inference, checked_feedback, checked_inference
-from whet_live.traffic.otlp.calls import SpanKey, merge_calls, span_key
+from whet_live.traffic.otlp.calls import merge_calls, span_key
 from whet_live.traffic.otlp.decode import (
     SIGNALS,
     OtlpSpan,
@@ -19,6 +19,7 @@ from whet_live.traffic.otlp.decode import (
 )
 from whet_live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
 from whet_live.traffic.scales import RawFeedback, settle_batch
+from whet_live.traffic.spans import SpanKey, SpanLink
 
 __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 
@@ -27,7 +28,8 @@ __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 class Parsed:
     """What a request holds. `received` counts its spans or log records, `rejected` those that could not be used, and
     `message` says why one of them could not. Spans that are no answer of a model are neither stored nor
-    rejected. `warning` says what was decided about spans that are stored."""
+    rejected. `warning` says what was decided about spans that are stored. `spans` say where each span stands, so that a call
+    whose spans come in several requests is one answer."""
 
     kind: str
     signal: str
@@ -37,6 +39,7 @@ class Parsed:
     rejected: int = 0
     message: str = ""
     warning: str = ""
+    spans: tuple[SpanLink, ...] = ()
 
     def without(self, ids: Iterable[str], reason: str) -> Parsed:
         """The same without the records of these ids, which count as rejected."""
@@ -48,6 +51,7 @@ class Parsed:
             self,
             inferences=inferences,
             feedback=feedback,
+            spans=tuple(one for one in self.spans if one.inference not in gone),
             rejected=self.rejected + lost,
             message=self.message or reason,
         )
@@ -87,7 +91,7 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         usable.append((span, more))
         if inference is not None:
             answers[span_key(span)] = inference
-    merged, roots = merge_calls([span for span, _ in usable], answers)
+    merged, roots, links = merge_calls([span for span, _ in usable], answers)
     for span, more in usable:
         whole = merged.get(roots.get(span_key(span), span_key(span)))
         if whole is not answers.get(span_key(span)):
@@ -118,6 +122,7 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         len(reasons),
         reasons[0] if reasons else "",
         _warning([span for span, _ in usable], answers, roots),
+        links,
     )
 
 

@@ -1,0 +1,135 @@
+"""Spans of one call of a model: what an app and a gateway below it both record is one answer, in one request or in several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whet_client.records import LARGEST_VERSION, Inference
+
+HIGHEST = 32
+"""Spans between the two of one call, at most."""
+UNNAMED = "otlp/"
+"""How the prompt of a span begins that names none."""
+_MOST_NAMED = 20
+_LARGEST = {"cost": 1e6, "input_tokens": LARGEST_VERSION, "output_tokens": LARGEST_VERSION}
+_FILLED = ("model", "response", "session", "user", "inputs", "output")
+_TRIED = ("experiment", "variant")
+
+SpanKey = tuple[str, str]
+"""Trace and id of a span."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLink:
+    """Where a span stands. `start` and `end` in nanoseconds; `own` is the id of the answer that it is by itself (None for a span
+    that is no answer), `inference` that of the stored answer that it counts with. `cost` in dollars."""
+
+    trace: str
+    span: str
+    parent: str = ""
+    start: int = 0
+    end: int = 0
+    response: str | None = None
+    own: str | None = None
+    inference: str | None = None
+    cost: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    @property
+    def key(self) -> SpanKey:
+        """Trace and id."""
+        return self.trace, self.span
+
+
+def find_outer(links: Mapping[SpanKey, SpanLink]) -> dict[SpanKey, SpanKey]:
+    """The outer span of each inner one, among the spans that are answers.
+
+    Two spans of models in one trace are one call when they name the same response, or when one lies inside of the other
+    and they name no different responses.
+    """
+    outer: dict[SpanKey, SpanKey] = {}
+    first: dict[tuple[str, str], SpanKey] = {}
+    seen: set[SpanKey] = set()
+    above = {key: list(_climb(key, links)) for key, link in links.items() if link.own is not None}
+    for key in sorted(above, key=lambda one: (links[one].start, -links[one].end, len(above[one]), one)):
+        link = links[key]
+        found = next((at for at in above[key] if at in seen and _is_one_call(links[at], link)), None)
+        if link.response is not None and link.trace:
+            found = found or first.get((link.trace, link.response))
+            first.setdefault((link.trace, link.response), key)
+        if found is not None:
+            outer[key] = found
+        seen.add(key)
+    return outer
+
+
+def find_root(key: SpanKey, outer: Mapping[SpanKey, SpanKey]) -> SpanKey:
+    """The outermost span of a call."""
+    while key in outer:
+        key = outer[key]
+    return key
+
+
+def _climb(key: SpanKey, links: Mapping[SpanKey, SpanLink]) -> Iterator[SpanKey]:
+    """The spans above a span, the nearest first."""
+    at = key
+    for _ in range(HIGHEST if key[0] else 0):
+        at = (key[0], links[at].parent)
+        if at not in links or at == key:
+            return
+        yield at
+
+
+def _is_one_call(outer: SpanLink, inner: SpanLink) -> bool:
+    if outer.response is not None and inner.response is not None:
+        return outer.response == inner.response
+    return outer.start <= inner.start <= inner.end <= outer.end
+
+
+def merge_answers(
+    one: Inference, parts: Sequence[Inference], inner: Iterable[SpanLink], amounts: Mapping[str, float]
+) -> Inference:
+    """The answer of the outer span with what only the answers of the inner ones say, and with the amounts of the call."""
+    values: dict[str, Any] = dict(amounts)
+    if one.prompt.startswith(UNNAMED):
+        named = next((part for part in parts if not part.prompt.startswith(UNNAMED)), one)
+        values |= {"prompt": named.prompt, "version": named.version}
+    mine = {UNNAMED, values.get("prompt", one.prompt)}
+    tried = [part for part in parts if part.prompt in mine or part.prompt.startswith(UNNAMED)]
+    for names, given in ((_FILLED, parts), (_TRIED, tried)):
+        for name in names:
+            if not getattr(one, name):
+                filled = (value for part in given if (value := getattr(part, name)))
+                values[name] = next(filled, getattr(one, name))
+    trace = one.metadata.get("trace_id")
+    if one.episode == trace:
+        values["episode"] = next((part.episode for part in parts if part.episode != trace), one.episode)
+    ids = [link.span for link in inner][:_MOST_NAMED]
+    return replace(one, **values, metadata={**one.metadata, "inner_spans": ids})
+
+
+def sum_amounts(
+    root: SpanKey, links: Mapping[SpanKey, SpanLink], outer: Mapping[SpanKey, SpanKey]
+) -> dict[str, float]:
+    """Cost and tokens of a call by its spans: a span's own, else those of the spans right inside of it, where several that name
+    one response count once."""
+    inside: dict[SpanKey, list[SpanKey]] = {}
+    for key, at in sorted(outer.items(), key=lambda pair: (links[pair[0]].start, pair[0])):
+        inside.setdefault(at, []).append(key)
+
+    def amount(key: SpanKey, name: str) -> float | None:
+        stated: float | None = getattr(links[key], name)
+        if stated is not None:
+            return stated
+        found: dict[object, float] = {}
+        for below in inside.get(key, ()):
+            value = amount(below, name)
+            if value is not None:
+                found.setdefault(links[below].response or below, value)
+        return sum(found.values()) if found else None
+
+    sums = {name: amount(root, name) for name in _LARGEST}
+    return {name: min(value, _LARGEST[name]) for name, value in sums.items() if value is not None}
