@@ -50,6 +50,7 @@ from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget
 from whet.stats import Improvement
 from whet.task import Task
+from whet.task.dataset import rows_for_test
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.rows import read_rows
 from whet.task.spec import SECOND, SPLITS
@@ -78,7 +79,8 @@ def fresh_rows(task: Task, more: Any) -> list[PlacedExample]:
         rows = read_rows(Path(more), "more", frozenset(slots))
     else:
         rows = table_of(more, "more").rows(frozenset(slots) - ({MASK} if task.labels else set()))
-    placed, _ = make_examples(rows, rules, {})
+    column = task.document.get("splits", {}).get("column")
+    placed, _ = make_examples(rows_for_test(rows, rules.slots, column), rules, {})
     check_slots(placed, rules)
     known = [(split, e) for split in SPLITS for e in getattr(task, split)]
     inputs = {input_hash(e): split for split, e in known}

@@ -7,20 +7,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.stats import clusters_of
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
-from whet.task.rows import read_rows
+from whet.task.marked_splits import (
+    NO_SPLIT,
+    describe,
+    divide_rows,
+    find_column,
+    remedy,
+    split_of,
+)
+from whet.task.rows import SourceRow, read_rows
 from whet.task.sources import is_source, source_rows, split_nodes
 from whet.task.spec import SPLITS, Fractions
 from whet.task.table import Table
 from whet.task.tree import Node
 from whet.types import Example, content_hash
 from whet_client.prompt.document import MASK
+from whet_client.prompt.slots import canonical_name
+
+DECLINE = f"splits: {{column: {NO_SPLIT}}}"
+"""What a user writes where a column called split marks no splits."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +43,51 @@ class DataReader:
     folder: Path
     rules: Rules
     fractions: Fractions
-    fractions_given: bool
     needs: Sequence[str] = SPLITS
 
     def load(self, node: Node) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         """Examples by split, and warnings."""
         if (splits := split_nodes(node)) is not None:
             return self._by_file(node, splits)
-        return self.deal(self._read(node, {}), node)
+        rows, notes = self._rows(node)
+        column = self._column(rows)
+        if column is not None:
+            return self._by_column(node, rows, column, notes)
+        examples, warnings = make_examples(rows, self.rules, {})
+        return self.deal((examples, [*notes, *warnings]), node)
+
+    def _column(self, rows: Sequence[SourceRow]) -> str | None:
+        """The column that marks the split of each row; None where there is none, where it is declined, and where it fills a slot
+        of the prompt."""
+        return marked_column(rows, self.rules.slots, self.fractions.column)
+
+    def _by_column(
+        self, node: Node, rows: Sequence[SourceRow], column: str, notes: Sequence[str]
+    ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+        """Rows of one file in the splits that their column names. Raises UsageError."""
+        places = [row.where for row in rows]
+        try:
+            numbers = divide_rows([row_cells(row) for row in rows], places, column, DECLINE)
+        except UsageError as error:
+            raise UsageError(_placed_message(node, str(error), places)) from None
+        missing = next((split for split in self._missing(numbers)), None)
+        if missing is not None:
+            node.refuse(f'the column "{column}" marks no row as {missing}. {remedy(DECLINE)}')
+        if len(numbers) == len(SPLITS) and self.fractions.given:
+            node.refuse(
+                f'the column "{column}" marks the rows of all three splits, so the shares in `splits` have no use. Remove them, '
+                f"or let whet divide the rows: column: {NO_SPLIT} beside the shares."
+            )
+        placed, warnings, ids = dict[str, list[PlacedExample]](), list(notes), dict[str, tuple[str, bool]]()
+        if self.fractions.column is None:
+            warnings.append(describe(column, numbers, DECLINE))
+        for split, at in numbers.items():
+            placed[split], more = make_examples([without_cell(rows[n], column) for n in at], self.rules, ids)
+            warnings += more
+        return self._ordered(node, placed, warnings)
+
+    def _missing(self, there: Collection[str]) -> list[str]:
+        return [s for s in self.needs if s not in there and not (s == "validation" and "train" in there)]
 
     def deal(
         self, made: tuple[list[PlacedExample], list[str]], node: Node
@@ -51,23 +101,22 @@ class DataReader:
         _refuse_empty(node, parts, SPLITS)
         return dict(zip(SPLITS, parts, strict=True)), warnings
 
-    def _read(self, node: Node, ids: dict[str, tuple[str, bool]]) -> tuple[list[PlacedExample], list[str]]:
+    def _rows(self, node: Node) -> tuple[list[SourceRow], list[str]]:
+        """Rows as they were read, and what had to be decided for that."""
         slots = frozenset(self.rules.slots)
+        filled = slots - ({MASK} if self.rules.labels else set())
         if isinstance(node.value, Table):
-            filled = slots - ({MASK} if self.rules.labels else set())
-            return make_examples(node.value.rows(filled), self.rules, ids)
+            return node.value.rows(filled), []
         if is_source(node):
-            filled = slots - ({MASK} if self.rules.labels else set())
-            return make_examples(source_rows(node, self.folder, filled), self.rules, ids)
+            return source_rows(node, self.folder, filled), []
         path = self.folder / node.text("`data`", "data: data.jsonl, or a file for each split")
         notes: list[str] = []
-        examples, warnings = make_examples(read_rows(path, node.where, slots, notes=notes), self.rules, ids)
-        return examples, [*notes, *warnings]
+        return read_rows(path, node.where, slots, notes=notes), notes
 
     def _by_file(
         self, node: Node, files: Mapping[str, Node]
     ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
-        missing = [s for s in self.needs if s not in files and not (s == "validation" and "train" in files)]
+        missing = self._missing(files)
         if "train" in missing:
             node.refuse("`data` names no train file. Add train: train.jsonl.")
         if "validation" in missing:
@@ -77,13 +126,33 @@ class DataReader:
                 "`data` names no test file, and without one nothing can be proved. Add test: test.jsonl, "
                 "or give one file (data: data.jsonl) that whet splits."
             )
-        if len(files) == len(SPLITS) and self.fractions_given:
+        if len(files) == len(SPLITS) and self.fractions.given:
             node.refuse("`data` gives all three splits, so `splits` has no use. Remove `splits`.")
         placed: dict[str, list[PlacedExample]] = {}
         warnings, ids = [], dict[str, tuple[str, bool]]()
         for split in (s for s in SPLITS if s in files):
-            placed[split], more = self._read(files[split], ids)
-            warnings += more
+            rows, notes = self._rows(files[split])
+            placed[split], more = make_examples(rows, self.rules, ids)
+            warnings += [*notes, *more, *self._marked_otherwise(rows, split)]
+        return self._ordered(files.get("train", node), placed, warnings)
+
+    def _marked_otherwise(self, rows: Sequence[SourceRow], split: str) -> list[str]:
+        """A warning about rows in the file of one split that their column says belong to another one."""
+        column = self._column(rows)
+        marks = [] if column is None else [(split_of(row_cells(row).get(column)), row.where) for row in rows]
+        astray = [(mark, where) for mark, where in marks if mark not in (None, split)]
+        if not astray:
+            return []
+        mark, where = astray[0]
+        return [
+            f"{quantity(len(astray), 'row')} of the {split} file {'says' if len(astray) == 1 else 'say'} otherwise in the column "
+            f'"{column}" (first: {where}, {mark}). The file counts; {DECLINE} says that the column means something else.'
+        ]
+
+    def _ordered(
+        self, train: Node, placed: dict[str, list[PlacedExample]], warnings: list[str]
+    ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
+        """Examples whose splits are given, each split in its order; a missing validation is cut from train."""
         warnings += check_slots([p for rows in placed.values() for p in rows], self.rules)
         warnings += _refuse_leaks(placed)
         seed = self.fractions.seed
@@ -95,12 +164,57 @@ class DataReader:
         if "validation" not in ordered and "train" in ordered:
             shares = (self.fractions.train, self.fractions.validation)
             parts = partition(by_split_name["train"], shares, seed)
-            _refuse_empty(files["train"], parts, SPLITS[:2])
+            _refuse_empty(train, parts, SPLITS[:2])
             ordered |= {"train": parts[0], "validation": parts[1]}
         ordered.setdefault(
             "train", ordered[self.needs[0]]
         )  # an evaluation looks at its own rows where there are no others
         return {split: ordered.get(split, ()) for split in SPLITS}, warnings
+
+
+def marked_column(rows: Sequence[SourceRow], slots: Collection[str], named: str | None) -> str | None:
+    """The column that marks the split of each row, `named` by the task or found; None where there is none, where the task
+    declines it, and where it fills a slot of the prompt."""
+    if named is not None:
+        return None if named == NO_SPLIT else named
+    column = find_column([row_cells(row) for row in rows])
+    return None if column is None or canonical_name(column) in slots else column
+
+
+def rows_for_test(rows: Sequence[SourceRow], slots: Collection[str], named: str | None) -> list[SourceRow]:
+    """Fresh rows without the column that marks their split. Raises UsageError for one that is marked for something else than the
+    test."""
+    column = marked_column(rows, slots, named)
+    if column is None:
+        return list(rows)
+    for row in rows:
+        mark = split_of(row_cells(row).get(column))
+        if mark not in (None, SPLITS[-1]):
+            raise UsageError(
+                f'{row.where}: the column "{column}" marks this row as {mark}, and added rows are test rows. Remove the row, or '
+                "take the column out."
+            )
+    return [without_cell(row, column) for row in rows]
+
+
+def row_cells(row: SourceRow) -> Mapping[str, Any]:
+    """What a row holds by its columns, those of its input included."""
+    inputs = row.value.get("input")
+    return {**inputs, **row.value} if isinstance(inputs, Mapping) else row.value
+
+
+def without_cell(row: SourceRow, column: str) -> SourceRow:
+    """The row without a column, in its input too."""
+    value = {name: cell for name, cell in row.value.items() if name != column}
+    inputs = value.get("input")
+    if isinstance(inputs, Mapping):
+        value["input"] = {name: cell for name, cell in inputs.items() if name != column}
+    return SourceRow(value, row.where)
+
+
+def _placed_message(node: Node, message: str, places: Sequence[str]) -> str:
+    """A message with the place of the data, unless it names that of a row."""
+    return message if any(message.startswith(place) for place in places) else f"{node.where}: {message}"
 
 
 def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ class TaskKeywords(TypedDict, total=False):
     data: a list of dicts, a data frame, a datasets.Dataset, a path (.jsonl, .json, .csv, .py), or a dict of these with the keys
       train, validation, test. A row has `input` (a text, or a dict that fills the slots), `target`, and anything else; a row
       without `input` whose keys fill the slots will do. Where the prompt has no slots, all columns of a frame but `id` and
-      `target` are the input.
+      `target` are the input. A column `split` that says train, validation or test of each row counts.
     reward: a name, a value as in task.yaml, or a function (example, output) -> number, dict or Reward, sync or async. A reward
       between other bounds than 0 and 1 is {"program": {"function": f, "low": -1, "high": 1}}. `objectives` may replace it.
     labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, objectives: as in
@@ -28,7 +28,7 @@ class TaskKeywords(TypedDict, total=False):
     labels: Sequence[str] | None
     verbalizer: Mapping[str, str] | None
     description: str | None
-    splits: Mapping[str, float] | None
+    splits: Mapping[str, float | str] | None
     environment: Mapping[str, Any] | None
     second_opinion: Any
     name: str | None

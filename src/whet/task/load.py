@@ -193,7 +193,7 @@ def make_task(
     program = read_program(keys, folder, prompt)
     group = read_key(keys, "group")
     rules = Rules(slots, labels, bool(needy), (*needy, reward)[0].name, group, needy)
-    data = DataReader(folder, rules, read_splits(get("splits")), "splits" in keys, needs)
+    data = DataReader(folder, rules, read_splits(get("splits")), needs)
     splits, warnings = _splits(data, get("data"), environment)
     for one in (reward, second) if environment is None or environment.world.graded else ():
         if one is not None:

@@ -142,7 +142,7 @@ class BudgetEntry(Entry):
 
 
 class SplitsEntry(Entry):
-    """Shares of the rows, which sum to 1, and the seed of the split."""
+    """Shares of the rows, which sum to 1, and the seed of the split; or the column that says of each row where it belongs."""
 
     train: IfSet[PositiveFloat] = UNSET
     validation: IfSet[PositiveFloat] = UNSET
@@ -152,6 +152,8 @@ class SplitsEntry(Entry):
     val: IfSet[PositiveFloat] = UNSET
     test: IfSet[PositiveFloat] = UNSET
     seed: IfSet[NonNegativeInt] = UNSET
+    column: IfSet[Annotated[str, _like("the name of a column, or none")]] = UNSET
+    """The column that marks rows as train, validation or test, by default the one called split; none: no column does."""
 
 
 class ObjectiveEntry(Entry):
