@@ -357,7 +357,7 @@ def test_a_dry_run_without_a_key_plans_and_says_what_a_run_lacks(
     assert done.returncode == 0, done.stderr
     assert "task calls" in done.stderr and done.stderr.count("Set OPENAI_API_KEY") == 1
     assert "a run cannot begin yet: openai/gpt-4o-mini at api.openai.com needs a key" in done.stderr
-    assert "base_url" in done.stderr and "\\x00" not in done.stderr and "U+0000" not in done.stderr
+    assert "--base-url" in done.stderr and "\\x00" not in done.stderr and "U+0000" not in done.stderr
     assert whet_here(tmp_path, *words, "--lm", "openai/gpt-4o-mini").returncode == 2
 
 

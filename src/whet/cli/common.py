@@ -52,6 +52,20 @@ def name_options() -> None:
     click.get_current_context().with_resource(spelling(option_of))
 
 
+def _name_options(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    if value:
+        name_options()
+    return value
+
+
+dry_run_option = click.option(
+    "--dry-run",
+    is_flag=True,
+    callback=_name_options,
+    help="Print the plan and stop: nothing is paid or written.",
+)
+"""Nothing is recorded then, so that what the plan finds may speak of options."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
 
 

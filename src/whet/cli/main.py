@@ -14,6 +14,7 @@ from whet.cli.commands import Commands, Learn
 from whet.cli.common import (
     JUDGES,
     WRITES,
+    dry_run_option,
     emit,
     examples,
     json_option,
@@ -88,13 +89,10 @@ _ALPHA = click.option(
     metavar="A",
     help="Chance of a false promotion, all openings of the test together (default 0.05).",
 )
-_DRY_RUN = click.option(
-    "--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written."
-)
 _run_options = options(
     _model_options,
     _WAITING,
-    _DRY_RUN,
+    dry_run_option,
     optimizer_options(WRITES),
     click.option("--policy", metavar="ADDR", help=_POLICY),
     click.option("--processes", type=_CALLS, default=1, show_default=True, metavar="N", help=_PROCESSES),
@@ -178,7 +176,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 @_ALPHA
 @judge_options(JUDGES)
 @click.option("--out", metavar="DIR")
-@_DRY_RUN
+@dry_run_option
 @json_option
 @_model_options
 @_WAITING

@@ -10,6 +10,7 @@ import click
 
 from whet.cli.common import (
     TRIAL_LIMITS,
+    dry_run_option,
     examples,
     json_option,
     judge_options,
@@ -49,7 +50,7 @@ from whet.errors import show_reward
 @judge_options("Model that judges (default: the judge of the run).")
 @limit_options(TRIAL_LIMITS)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
-@click.option("--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written.")
+@dry_run_option
 @json_option
 def transfer(run: str, lm: tuple[str, ...], task: str | None, as_json: bool, **options: Any) -> None:
     """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged."""

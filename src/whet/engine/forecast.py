@@ -391,7 +391,8 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     if unknown := plan["price_unknown"]:
         who = ", ".join(f"{address} ({role})" for role, address in unknown.items())
         lines.append(
-            f"plan: price unknown: {who}: set prices in task.yaml (`models`), or in Python with the model (`price`)"
+            f"plan: price unknown: {who}: set prices in task.yaml (`models`), by --lm-option price.input=USD, or in Python with "
+            "the model (`price`)"
         )
     if plan.get("default_limit"):
         lines.append(

@@ -255,7 +255,14 @@ def _words(keys: Mapping[str, Node]) -> dict[str, Any]:
         "description": read_key(keys, "description", "").strip(),
         "method": read_key(keys, "method"),
         "settings": read_key(keys, "settings", {}),
+        "setting_places": _places(keys.get("settings")),
     }
+
+
+def _places(node: Node | None) -> dict[str, str]:
+    """file:line of each key of a mapping in task.yaml."""
+    inner = {} if node is None or not isinstance(node.value, dict) else node.value
+    return {key: item.where for key, item in inner.items()}
 
 
 def _with_limit(reward: RewardFunction, node: Node | None) -> RewardFunction:

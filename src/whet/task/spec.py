@@ -117,6 +117,7 @@ class TaskContent:
     `region` says which region is edited (`whet.search.regions`), `longest` how many tokens the prompt may have at most
     (None: three times those of the start, at least 2,000). `cases`: the tasks that a task made of several consists of, each asked
     of one model; `aggregate` says what a prompt is worth: the `mean` over cases, or the `worst` of them.
+    `setting_places` says where each of the `settings` stands.
     """
 
     name: str
@@ -132,6 +133,7 @@ class TaskContent:
     budget: Budget
     method: str | None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    setting_places: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
