@@ -177,12 +177,12 @@ def test_the_plan_says_which_opening_it_is_and_what_that_can_show(
     first, said = planned()
     assert (first["opening"], first["alpha"]) == (1, opening_alpha(0.05, 1)) and not first["hardly"]
     gain = smallest_gain(first["rows"], opening_alpha(0.05, 1))
-    assert first["gain"] == gain and f"shows a gain of about {gain:.2g} or more in 4 of 5 cases" in said
-    assert "the first opening of these" in said and "warning" not in said
+    assert first["gain"] == gain and f": shows a gain of {gain:.2g} or more in 4 of 5 cases" in said
+    assert said.count("4 of 5 cases") == 1 and "opening 1 of " in said and "warning" not in said
     done = whet.optimize(PROMPT, **words())
     assert (done["plan"]["promotion"]["opening"], done["improvement"]["opening"]) == (1, 1)
     second, said = planned(seed=1)
-    assert second["opening"] == 2 and second["gain"] > first["gain"] and "opening 2 of these" in said
+    assert second["opening"] == 2 and second["gain"] > first["gain"] and "opening 2 of " in said
     assert whet.optimize(PROMPT, **words(seed=1))["improvement"]["alpha"] == second["alpha"]
     few = [*rows()[:12], *rows()[60:72]]
     for seed in range(8):
@@ -197,6 +197,7 @@ def test_the_plan_says_which_opening_it_is_and_what_that_can_show(
     assert hardly["opening"] > 2 and (hardly["hardly"] or not hardly["possible"])
     assert "warning: " in said and "fresh" in said
     advice = whet.advise(whet.Task.of(PROMPT, data=rows(), reward=right), lm=Counted())
+    assert advice["test"]["power"] in planned(seed=3)[1]
     assert advice["test"]["opening"] > 2 and any("fresh test rows" in step for step in advice["first"])
 
 
@@ -639,3 +640,21 @@ def test_a_model_that_writes_nothing_is_refused_before_there_is_a_run(
     with pytest.raises(whet.UsageError, match="cannot generate text"):
         whet.evaluate(PROMPT, data=rows(), reward=right, lm="embedded/encoder")
     assert not list(folder.glob("**/journal.sqlite")) and whet.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("minimum", "said"), [(0.5, None), (0.9, "about [0-9]+ independent test rows, and there are 24")]
+)
+def test_a_gain_beyond_the_scale_of_the_reward_is_out_of_reach_and_the_rows_are_counted(
+    folder: Path, capsys: pytest.CaptureFixture[str], minimum: float, said: str | None
+) -> None:
+    plan = whet.optimize(PROMPT, **words(minimum_effect=minimum), dry_run=True)["plan"]["promotion"]
+    shown = capsys.readouterr().err
+    assert ("rows_for_scale" in plan) == (said is not None) == ("no gain that the reward allows" in shown)
+    if said is not None:
+        assert re.search(said, shown) and plan["rows_for_scale"] > plan["rows"]
+        assert (
+            smallest_gain(plan["rows_for_scale"], plan["alpha"])
+            <= 1 - minimum
+            < smallest_gain(24, plan["alpha"])
+        )

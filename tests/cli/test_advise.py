@@ -62,6 +62,42 @@ def test_more_test_rows_show_smaller_gains_and_the_verdict_waits_for_the_start_p
     assert any("Name the task model" in step for step in few.first)
 
 
+def test_reasons_are_what_the_task_has() -> None:
+    """Causes that nobody looked for are conditions: `choose it if`."""
+    reasons = {row["name"]: row for row in whet.advise(task_of())["methods"]}
+    assert reasons["prompt_learning"]["why"] == "taken where no method is named"
+    assert reasons["gepa"]["why"] == "needs a model that writes, and no more"
+    assert reasons["gepa"]["when"] == METHODS["gepa"].when
+    said = {row["name"]: row["why"] for row in whet.advise(task_of(says_why))["methods"]}
+    assert said["prompt_learning"] == "taken where no method is named, and the reward says what is wrong"
+    goals = {
+        "right": {"reward": "exact_match", "goal": "max"},
+        "length": {"metric": "prompt_tokens", "goal": "min"},
+    }
+    several = whet.advise(task_of(None, objectives=goals))
+    assert "not measured" in several["verdict"] and not any(
+        "Add test rows" in step for step in several["first"]
+    )
+
+
+def test_a_gain_beyond_the_scale_of_the_reward_is_never_advised() -> None:
+    found = whet.advise(task_of(minimum_effect=0.95))
+    assert not any("a gain of 1" in step for step in found["first"])
+    assert "4 of 5 cases" not in found["test"]["power"]
+
+
+def test_rows_that_would_show_all_that_a_prompt_can_gain_are_counted() -> None:
+    def mostly_right(messages: Any) -> str:
+        number = messages[-1].content.removeprefix("row ")
+        return f"answer number {number}" if int(number) % 5 else "?"
+
+    mostly_right.simulated = True  # type: ignore[attr-defined]
+    found = whet.advise(task_of(), lm=mostly_right)
+    assert found["pays"] is False and "About " in found["verdict"]
+    rows_wanted = int(found["verdict"].split("About ")[1].split()[0])
+    assert rows_wanted > found["test"]["rows"]
+
+
 def test_a_missing_key_is_what_to_do_and_hides_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,10 +219,13 @@ def test_a_call_in_two_requests_is_one_answer_by_any_id_of_its_spans(server: Run
         body = {"resourceSpans": [{"scopeSpans": [{"spans": [{**one, "events": []}]}]}]}
         assert app.send("/v1/otlp/v1/traces", body).status == 200
     for target in ("a" * 16, "b" * 16):
-        assert app.send("/v1/feedback", {"feedback": [{"kind": "thumb", "target": target}]}).status == 200
+        assert (
+            app.send("/v1/feedback", {"feedback": [{"kind": "thumb", "value": 1, "target": target}]}).status
+            == 200
+        )
         assert viewer.get(f"/v1/inferences/{target}").json["inference"]["response"] == "r"
     assert len(viewer.get("/v1/inferences").json["inferences"]) == 1
-    assert {row["about"] is None for row in viewer.get("/v1/feedback").json["feedback"]} == {False}
+    assert len(viewer.get(f"/v1/inferences/{'b' * 16}").json["feedback"]) == 2
 
 
 def test_a_trace_with_an_annotators_word_from_a_program_is_a_partial_success(server: Running) -> None:

@@ -20,6 +20,7 @@ from whet.engine.forecast import say_default_model
 from whet.engine.openings import SealedTestAccess, SealedTestLedger
 from whet.engine.options import Options, RoleModel
 from whet.engine.progress import Progress
+from whet.engine.sealed_power import WORSE, describe_power, promotion_of
 from whet.errors import UsageError, quantity, show_reward
 from whet.methods import (
     LABEL_SCORES,
@@ -37,17 +38,14 @@ from whet.models.endpoint import missing_keys_noted
 from whet.models.language_model import LanguageModel
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
 from whet.rewards.program import programs_of
-from whet.stats import clusters_of, fewest_clusters, opening_alpha, rows_for_gain, smallest_gain
+from whet.stats import opening_alpha, rows_for_gain
 from whet.task import ModelSpec, Task, find_labels, task_of
-from whet.task.examples import input_hash
 from whet.task.keywords import TaskKeywords
 from whet.task.roles import changed_spec, model_of, with_base_url
 
 TRIED = 3
 MEASURED = 50
 """Validation rows that a model in this process answers at most."""
-WORSE = 0.05
-"""Share of the rows that a better prompt answers worse than the old one, where nothing is known of it."""
 WORTH = 0.1
 """Gain, of the reward's range, that a test should be able to show."""
 OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
@@ -123,25 +121,18 @@ async def aadvise(
 def _test(task: Task) -> dict[str, Any]:
     """Independent rows of the sealed test, which opening of them a run would be, and the gain that this shows with a power of
     80%, in units of the reward, where no row gets worse and where one of twenty does."""
-    rows = len(set(clusters_of([input_hash(e) for e in task.test], [e.group for e in task.test])))
     opening = SealedTestLedger().foresee(None, task.alpha, task.test) or SealedTestAccess(
         1, opening_alpha(task.alpha, 1)
     )
-    alpha, width = opening.alpha, task.reward.high - task.reward.low
-    gains = {
-        name: smallest_gain(rows, alpha, worse)
-        for name, worse in (("none_worse", 0.0), ("some_worse", WORSE))
-    }
+    promotion = promotion_of(task, opening)
+    gain = {"none_worse": promotion.get("gain"), "some_worse": promotion.get("gain_some_worse")}
+    width = task.reward.high - task.reward.low
     return {
-        "rows": rows,
-        "opening": opening.number,
-        "alpha": alpha,
-        "needed": fewest_clusters(alpha),
-        "possible": rows >= fewest_clusters(alpha),
-        "gain": {
-            name: None if gain is None else gain * width + task.minimum_effect for name, gain in gains.items()
-        },
-        "rows_for_worth": rows_for_gain(WORTH, alpha, WORSE),
+        **{key: promotion[key] for key in ("rows", "opening", "alpha", "needed", "possible")},
+        "gain": gain,
+        "power": describe_power(promotion),
+        "minimum_effect": task.minimum_effect,
+        "rows_for_worth": rows_for_gain(WORTH, opening.alpha, WORSE),
         "worth": WORTH * width + task.minimum_effect,
     }
 
@@ -245,13 +236,32 @@ def _facts(task: Task, options: Options, model: LanguageModel | None, critiques:
 
 
 def _methods(facts: _Facts) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Methods that fit, the best first, each with a reason; and the others with what they lack."""
+    """Methods that fit, the best first, each with what the task has for it (`why`) and what it is meant for (`when`); and the
+    others with what they lack."""
     lacks = {name: _lacks(name, facts) for name in METHODS}
     fitting = sorted((name for name in METHODS if not lacks[name]), key=lambda name: _rank(name, facts))
     return (
-        [{"name": name, "why": METHODS[name].when} for name in fitting],
+        [{"name": name, "why": _reason(name, facts), "when": METHODS[name].when} for name in fitting],
         [{"name": name, "lacks": what} for name, what in lacks.items() if what],
     )
+
+
+def _reason(name: str, facts: _Facts) -> str:
+    """What the task has that a method uses."""
+    needs = METHODS[name].needs
+    for need, words in (
+        (OBJECTIVES, "the task has several objectives"),
+        (POLICY, "a policy is named, and rows and limits carry its training"),
+        (LABEL_SCORES, "the task has labels, and its model scores them"),
+        (LOCAL, "the task model runs in this process"),
+    ):
+        if need in needs:
+            return words
+    if name == facts.default:
+        return "taken where no method is named" + (
+            ", and the reward says what is wrong" if facts.critiques else ""
+        )
+    return "needs a model that writes, and no more" if OPTIMIZER in needs else "needs no other model"
 
 
 def _rank(name: str, facts: _Facts) -> tuple[int, int]:
@@ -294,15 +304,16 @@ def _verdict(
     if reward["problem"] is not None:
         return f"A search cannot pay yet: the reward cannot guide it, because {reward['problem']}.", False
     gain = test["gain"]["none_worse"]
-    if not test["possible"] or gain is None:
+    if not test["possible"]:
         return (
             f"A search cannot pay yet: with {quantity(test['rows'], 'independent test row')} nothing can be promoted. With "
             f"{test['needed']} rows a prompt that is better on every one can.",
             False,
         )
     scale = f"rewards go from {reward['low']:g} to {reward['high']:g}"
-    shown = f"The test rows can only show a gain of {show_reward(gain, 2)} or more"
     if start is None:
+        if gain is None:
+            return f"A search may pay: what the prompt can gain is not measured ({scale}).", None
         return (
             f"A search may pay if the prompt can gain {show_reward(gain, 2)} or more ({scale}): the test rows show no less.",
             None,
@@ -312,9 +323,19 @@ def _verdict(
     reached = (
         f"the start prompt reaches {mean} of {reward['high']:g}, so it can gain {most} at most ({scale})"
     )
-    if room < gain:
-        return f"A search will hardly pay: {reached}. {shown}: give more test rows, or harder ones.", False
-    return f"A search may pay: {reached}. {shown}.", True
+    if gain is not None and room < gain:
+        return (
+            f"A search will hardly pay: {reached}, and the test rows do not show that.{_rows_for(room, test, reward)}",
+            False,
+        )
+    return f"A search may pay: {reached}.", True
+
+
+def _rows_for(room: float, test: Mapping[str, Any], reward: Mapping[str, Any]) -> str:
+    """How many test rows show all that the prompt can gain."""
+    share = (room - test["minimum_effect"]) / (reward["high"] - reward["low"])
+    rows = rows_for_gain(share, test["alpha"]) if share > 0 else None
+    return "" if rows is None else f" About {quantity(rows, 'independent test row')} would."
 
 
 def _first(
@@ -341,7 +362,8 @@ def _first(
         steps.append(
             f"Add at least {test['needed'] - rows} independent test rows, or give the test a larger share of the rows (`splits`)."
         )
-    if enough is not None and rows < enough:
+    known = test["gain"]["none_worse"] is not None and worth <= reward["high"] - reward["low"]
+    if known and enough is not None and rows < enough:
         steps.append(
             f"Add test rows: there are {rows} independent ones, and about {enough} would show a gain of {show_reward(worth, 2)} "
             "even if one row in twenty gets worse."

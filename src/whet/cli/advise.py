@@ -24,7 +24,7 @@ from whet.cli.common import (
     warn,
 )
 from whet.cli.interrupt import run
-from whet.errors import quantity, show_reward
+from whet.errors import show_reward
 
 BEST = 4
 _CRITIQUES = {
@@ -63,17 +63,8 @@ def show(values: Mapping[str, Any]) -> None:
     test, reward = values["test"], values["reward"]
     click.echo(f"{visible(values['task'])}: {click.style(values['verdict'], bold=True)}\n")
     say("rows     " + ", ".join(f"{n} {name}" for name, n in values["rows"].items()))
-    if test["possible"] and test["gain"]["some_worse"] is not None:
-        gain, some = (show_reward(test["gain"][key], 2) for key in ("none_worse", "some_worse"))
-        say(
-            f"test     {quantity(test['rows'], 'independent row')}, opening {test['opening']:,} of them (alpha "
-            f"{test['alpha']:.2g}): in 4 of 5 cases they show a gain of {gain} if no row gets worse, or of {some} if one "
-            "row in twenty does"
-        )
-    else:
-        say(
-            f"test     {quantity(test['rows'], 'independent row')}; a promotion needs at least {test['needed']}"
-        )
+    few = "" if test["possible"] else f"; a promotion needs at least {test['needed']}"
+    say(f"test     {test['power']}{few}")
     kind = f", {len(reward['labels'])} labels" if reward["labels"] else ""
     say(
         f"reward   {reward['name']}, {reward['low']:g} to {reward['high']:g}{kind}; {_CRITIQUES[reward['critiques']]}"
@@ -86,9 +77,10 @@ def show(values: Mapping[str, Any]) -> None:
     if values["model_note"] is not None:
         say(f"model    {values['model_note']}")
     say(f"a run    {_run(values['plan'])}")
-    say("\nmethods that fit, the best first:")
+    say("\nmethods that fit, the usual order:")
     for row in values["methods"][:BEST]:
-        say(f"  {row['name']:<16} {row['why']}")
+        usual = row is values["methods"][0]
+        say(f"  {row['name']:<16} {row['why']}" + ("" if usual else f"; choose it if {row['when']}"))
     if rest := values["methods"][BEST:]:
         say(f"  also: {', '.join(row['name'] for row in rest)}")
     lacking: dict[str, list[str]] = {}

@@ -22,20 +22,17 @@ from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.engine.openings import SealedTestAccess
 from whet.engine.run_folder import read_header
+from whet.engine.sealed_power import power_lines, promotion_of, promotion_warning
 from whet.environments.environment import Environment
-from whet.errors import StorageError, UsageError, quantity, show_size
+from whet.errors import StorageError, UsageError, quantity
 from whet.models.callable import FUNCTION
-from whet.rewards import Objectives
 from whet.rewards.choose import why_no_labels
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
 from whet.search.plan import least_rows
-from whet.stats import clusters_of, fewest_clusters, opening_alpha, smallest_gain
-from whet.stats.joint import rows_for_margin
 from whet.task import Task
-from whet.task.examples import input_hash
-from whet.task.spec import MEAN, SPLITS, WORST
+from whet.task.spec import MEAN, SPLITS
 from whet.types import Example, Request, Usage
 
 _SAMPLE = 50
@@ -43,7 +40,6 @@ _WRITER_SHARE = 0.2
 _ANSWER, _LABEL = 200, 8
 _SHORT = 200  # bytes of a target up to which an answer without a limit is worth a word
 _LEAST_LIMIT = 16
-_HARDLY = 0.5  # a share of the range of the reward
 _RUNS_READ = 20
 _ANSWERED = "SELECT role, COUNT(*), SUM(input_tokens), SUM(output_tokens) FROM calls WHERE state = 'answered' GROUP BY role"
 _MORE_READ = {"judge": Usage(500, _ANSWER), "optimizer": Usage(2000, 500)}
@@ -246,48 +242,6 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def promotion_of(task: Task, opening: SealedTestAccess | None) -> dict[str, Any]:
-    """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on; and which gain,
-    in units of the reward, the `opening` that a run would be shows with a power of 80%, where no row gets worse."""
-    rows = _independent(task.test)
-    worst = bool(task.cases) and task.aggregate == WORST
-    if worst:
-        rows = min(_independent([row for row in task.test if row.case == case.name]) for case in task.cases)
-    alpha = opening_alpha(task.alpha, 1) if opening is None else opening.alpha
-    needed = fewest_clusters(alpha)
-    narrow = _narrow_margins(task, rows)
-    shown: dict[str, Any] = {}
-    if opening is not None:
-        shown = {"opening": opening.number, "alpha": alpha}
-        if not isinstance(task.reward, Objectives) and not worst:
-            share, width = smallest_gain(rows, alpha), task.reward.high - task.reward.low
-            shown |= {
-                "gain": None if share is None else share * width + task.minimum_effect,
-                "hardly": share is None or share > _HARDLY,
-            }
-    return {
-        "possible": rows >= needed,
-        "rows": rows,
-        "needed": needed,
-        **shown,
-        **({"margins": narrow} if narrow else {}),
-    }
-
-
-def _independent(rows: Sequence[Example]) -> int:
-    """How many rows are independent of each other."""
-    return len(set(clusters_of([input_hash(e) for e in rows], [e.group for e in rows])))
-
-
-def _narrow_margins(task: Task, rows: int) -> dict[str, int]:
-    """Rewards among the objectives whose margins these rows cannot show even where nothing changes, with the rows that would."""
-    items = task.reward.items if isinstance(task.reward, Objectives) else ()
-    goals = [item.goal for item in items if item.goal.width and item.goal.allowed]
-    alpha = opening_alpha(task.alpha, 1)
-    needed = {g.name: rows_for_margin(float(g.allowed or 0), float(g.width or 1), alpha) for g in goals}
-    return {name: n for name, n in needed.items() if n > rows}
-
-
 def _count(
     limits: Budget,
     shares: Mapping[str, float],
@@ -446,7 +400,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             "(`max_tokens` of models.optimizer in task.yaml)."
         )
     openings = [
-        *opening_lines(plan.get("promotion", {}), plan.get("runs", 1)),
+        *power_lines(plan.get("promotion", {}), plan.get("runs", 1)),
         *_look_lines(plan.get("look")),
     ]
     lines += [f"plan: {text}" for text in openings]
@@ -490,25 +444,6 @@ def _look_lines(look: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def opening_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:
-    """Which opening of the test rows it would be, what that can show, and what to do where that is hardly anything."""
-    if "opening" not in promotion:
-        return []
-    number, gain = promotion["opening"], promotion.get("gain")
-    tested = f"tested at alpha {promotion['alpha']:.2g}" + (f" in each of {runs:,} runs" if runs > 1 else "")
-    which = "the first opening" if number == 1 else f"opening {number:,}"
-    shows = (
-        f", shows a gain of about {show_size(gain, 2)} or more in 4 of 5 cases" if gain is not None else ""
-    )
-    rows = quantity(promotion["rows"], "independent test row")
-    lines = [f"{which} of {'this' if promotion['rows'] == 1 else 'these'} {rows}: {tested}{shows}"]
-    if promotion["possible"] and promotion.get("hardly"):
-        what = "no gain" if gain is None else "only a very large gain"
-        remedy = "fresh ones, which begin at opening 1 again" if number > 1 else "more of them"
-        lines.append(f"warning: these rows can show {what} in this opening. Give {remedy}.")
-    return lines
-
-
 def _subject(plan: Mapping[str, Any]) -> str:
     """What is planned: which runs by which methods on which models."""
     if added := plan.get("added"):
@@ -545,20 +480,6 @@ def _spending(plan: Mapping[str, Any]) -> str:
     if plan.get("tokens_by_characters"):
         rough += "; of a function that reports none, a quarter of the characters counts as tokens"
     return f"{_ends(tokens)} tokens{money}{all_used}{rough}"
-
-
-def promotion_warning(plan: Mapping[str, Any]) -> str | None:
-    """That the sealed rows are too few to promote anything, where they are."""
-    rows = plan.get("promotion", {"possible": True})
-    if rows["possible"]:
-        return None
-    looks = rows.get("opening", 1)
-    here = "" if looks == 1 else f" at opening {looks:,} of them"
-    remedy = "" if looks == 1 else "Give fresh rows, which begin at opening 1 again. "
-    return (
-        f"Nothing can be promoted: the sealed test has {quantity(rows['rows'], 'independent row')}, and a promotion cannot be "
-        f"had with n < {rows['needed']:,}{here}. {remedy or 'Give more rows, or a larger share for the test (`splits`).'}"
-    ).rstrip()
 
 
 def _role_calls(role: str, ends: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from whet.engine.budget import BudgetAccount
 from whet.engine.durable import RunState
-from whet.engine.forecast import promotion_warning
+from whet.engine.sealed_power import promotion_warning
 from whet.errors import show_reward
 from whet.types import Rollout, mean_score
 

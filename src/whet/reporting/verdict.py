@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import whet.reporting.number_format as number_format
+from whet.engine.sealed_power import describe_power
 from whet.engine.usage_sums import PARTS, parts_of
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
@@ -172,13 +173,23 @@ def _control_opening(record: Record, times: int) -> str:
     return f", and its control opening {later:,}" if isinstance(later, int) and later > times else ""
 
 
+def _power(promotion: Mapping[str, Any]) -> str:
+    """What the plan said that this opening shows; empty for the plan of an older run."""
+    known = {name: finite_number(promotion.get(name)) for name in ("gain", "gain_some_worse", "scale")}
+    numbers = all(isinstance(promotion.get(name), int) for name in ("opening", "rows"))
+    if not numbers or finite_number(promotion.get("alpha")) is None or known["scale"] is None:
+        return ""
+    return describe_power({**promotion, **known})
+
+
 def openings(record: Record) -> Html | None:
     """How often the sealed test split has been opened."""
     times = record.result.get("test_openings")
     if not isinstance(times, int):
         return None
+    power = _power(side(side(record.result, "plan"), "promotion"))
     return note(
         f"{'This run was the first opening' if times == 1 else f'This was opening {times:,}'} of these test rows"
         f"{_control_opening(record, times)}. Every further opening makes a lucky result more likely, and is tested at a smaller "
-        "alpha."
+        "alpha." + (f" {power[0].upper()}{power[1:]}." if power else "")
     )
