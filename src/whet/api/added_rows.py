@@ -50,7 +50,7 @@ from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget
 from whet.stats import Improvement
 from whet.task import Task
-from whet.task.dataset import rows_for_test
+from whet.task.dataset import take_test_rows
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.rows import read_rows
 from whet.task.spec import SECOND, SPLITS
@@ -80,7 +80,7 @@ def fresh_rows(task: Task, more: Any) -> list[PlacedExample]:
     else:
         rows = table_of(more, "more").rows(frozenset(slots) - ({MASK} if task.labels else set()))
     column = task.document.get("splits", {}).get("column")
-    placed, _ = make_examples(rows_for_test(rows, rules.slots, column), rules, {})
+    placed, _ = make_examples(take_test_rows(rows, rules.slots, column), rules, {})
     check_slots(placed, rules)
     known = [(split, e) for split in SPLITS for e in getattr(task, split)]
     inputs = {input_hash(e): split for split, e in known}

@@ -20,8 +20,8 @@ from whet.task.marked_splits import (
     describe,
     divide_rows,
     find_column,
-    remedy,
-    split_of,
+    read_mark,
+    say_remedy,
 )
 from whet.task.rows import SourceRow, read_rows
 from whet.task.sources import is_source, source_rows, split_nodes
@@ -59,7 +59,7 @@ class DataReader:
     def _column(self, rows: Sequence[SourceRow]) -> str | None:
         """The column that marks the split of each row; None where there is none, where it is declined, and where it fills a slot
         of the prompt."""
-        return marked_column(rows, self.rules.slots, self.fractions.column)
+        return find_marks(rows, self.rules.slots, self.fractions.column)
 
     def _by_column(
         self, node: Node, rows: Sequence[SourceRow], column: str, notes: Sequence[str]
@@ -67,12 +67,12 @@ class DataReader:
         """Rows of one file in the splits that their column names. Raises UsageError."""
         places = [row.where for row in rows]
         try:
-            numbers = divide_rows([row_cells(row) for row in rows], places, column, DECLINE)
+            numbers = divide_rows([flatten_row(row) for row in rows], places, column, DECLINE)
         except UsageError as error:
             raise UsageError(_placed_message(node, str(error), places)) from None
         missing = next((split for split in self._missing(numbers)), None)
         if missing is not None:
-            node.refuse(f'the column "{column}" marks no row as {missing}. {remedy(DECLINE)}')
+            node.refuse(f'the column "{column}" marks no row as {missing}. {say_remedy(DECLINE)}')
         if len(numbers) == len(SPLITS) and self.fractions.given:
             node.refuse(
                 f'the column "{column}" marks the rows of all three splits, so the shares in `splits` have no use. Remove them, '
@@ -82,7 +82,7 @@ class DataReader:
         if self.fractions.column is None:
             warnings.append(describe(column, numbers, DECLINE))
         for split, at in numbers.items():
-            placed[split], more = make_examples([without_cell(rows[n], column) for n in at], self.rules, ids)
+            placed[split], more = make_examples([drop_column(rows[n], column) for n in at], self.rules, ids)
             warnings += more
         return self._ordered(node, placed, warnings)
 
@@ -139,7 +139,9 @@ class DataReader:
     def _marked_otherwise(self, rows: Sequence[SourceRow], split: str) -> list[str]:
         """A warning about rows in the file of one split that their column says belong to another one."""
         column = self._column(rows)
-        marks = [] if column is None else [(split_of(row_cells(row).get(column)), row.where) for row in rows]
+        marks = (
+            [] if column is None else [(read_mark(flatten_row(row).get(column)), row.where) for row in rows]
+        )
         astray = [(mark, where) for mark, where in marks if mark not in (None, split)]
         if not astray:
             return []
@@ -172,38 +174,38 @@ class DataReader:
         return {split: ordered.get(split, ()) for split in SPLITS}, warnings
 
 
-def marked_column(rows: Sequence[SourceRow], slots: Collection[str], named: str | None) -> str | None:
+def find_marks(rows: Sequence[SourceRow], slots: Collection[str], named: str | None) -> str | None:
     """The column that marks the split of each row, `named` by the task or found; None where there is none, where the task
     declines it, and where it fills a slot of the prompt."""
     if named is not None:
         return None if named == NO_SPLIT else named
-    column = find_column([row_cells(row) for row in rows])
+    column = find_column([flatten_row(row) for row in rows])
     return None if column is None or canonical_name(column) in slots else column
 
 
-def rows_for_test(rows: Sequence[SourceRow], slots: Collection[str], named: str | None) -> list[SourceRow]:
+def take_test_rows(rows: Sequence[SourceRow], slots: Collection[str], named: str | None) -> list[SourceRow]:
     """Fresh rows without the column that marks their split. Raises UsageError for one that is marked for something else than the
     test."""
-    column = marked_column(rows, slots, named)
+    column = find_marks(rows, slots, named)
     if column is None:
         return list(rows)
     for row in rows:
-        mark = split_of(row_cells(row).get(column))
+        mark = read_mark(flatten_row(row).get(column))
         if mark not in (None, SPLITS[-1]):
             raise UsageError(
                 f'{row.where}: the column "{column}" marks this row as {mark}, and added rows are test rows. Remove the row, or '
                 "take the column out."
             )
-    return [without_cell(row, column) for row in rows]
+    return [drop_column(row, column) for row in rows]
 
 
-def row_cells(row: SourceRow) -> Mapping[str, Any]:
+def flatten_row(row: SourceRow) -> Mapping[str, Any]:
     """What a row holds by its columns, those of its input included."""
     inputs = row.value.get("input")
     return {**inputs, **row.value} if isinstance(inputs, Mapping) else row.value
 
 
-def without_cell(row: SourceRow, column: str) -> SourceRow:
+def drop_column(row: SourceRow, column: str) -> SourceRow:
     """The row without a column, in its input too."""
     value = {name: cell for name, cell in row.value.items() if name != column}
     inputs = value.get("input")

@@ -25,7 +25,7 @@ def find_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """The column called `split` that marks rows as train, validation or test; None where there is none."""
     names = (name for row in rows for name in row)
     column = next((name for name in names if name.strip().casefold() == _NAME), None)
-    marks = column is not None and any(split_of(row.get(column)) for row in rows)
+    marks = column is not None and any(read_mark(row.get(column)) for row in rows)
     return column if marks else None
 
 
@@ -45,7 +45,7 @@ def divide(material: ImportedData, column: str) -> ImportedData:
     )
     missing = next((split for split in (SPLITS[0], SPLITS[-1]) if split not in at), None)
     if missing is not None:
-        raise UsageError(f'The column "{column}" marks no row as {missing}. {remedy(_OPTION)}')
+        raise UsageError(f'The column "{column}" marks no row as {missing}. {say_remedy(_OPTION)}')
     rows = {
         split: [{name: value for name, value in every[n].items() if name != column} for n in numbers]
         for split, numbers in at.items()
@@ -64,10 +64,10 @@ def divide_rows(
         raise UsageError(f'There is no column "{column}".{did_you_mean(column, known)}')
     numbers: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
-        split = split_of(row.get(column))
+        split = read_mark(row.get(column))
         if split is None:
             raise UsageError(
-                f'{places[at]}: the column "{column}" has {show_value(row.get(column))}, which is no split. {remedy(decline)}'
+                f'{places[at]}: the column "{column}" has {show_value(row.get(column))}, which is no split. {say_remedy(decline)}'
             )
         numbers.setdefault(split, []).append(at)
     return {split: numbers[split] for split in SPLITS if split in numbers}
@@ -80,12 +80,12 @@ def describe(column: str, numbers: Mapping[str, Sequence[int]], decline: str) ->
     return f'splits: by the column "{column}" ({counts}{cut}); to divide the rows anew: {decline}'
 
 
-def remedy(decline: str) -> str:
+def say_remedy(decline: str) -> str:
     """What to do about marks that cannot be used."""
     return f"Write {', '.join(SPLITS)} into each row, or let whet divide the rows: {decline}."
 
 
-def split_of(value: object) -> str | None:
+def read_mark(value: object) -> str | None:
     """The split that a cell names."""
     text = value.strip().casefold() if isinstance(value, str) else ""
     name = ALIASES.get(text, text)
