@@ -355,27 +355,17 @@ def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models |
     return assembly
 
 
-def _check_settings(method: Method, settings: Mapping[str, Any], task: Task) -> None:
-    """Raise UsageError with file and line for a setting of the task that the method cannot take."""
-    for key, value in settings.items():
-        try:
-            configure(method, {key: value})
-        except UsageError as error:
-            place = task.setting_places.get(key)
-            raise error if place is None else UsageError(f"{place}: {error.args[0]}") from None
-
-
 def _plan(task: Task, opts: Options, assembly: Assembly) -> RunPlan:
     """What the run does. Raises UsageError for a method or a policy that does not fit."""
     method = get_method(assembly.method)
     own = task.settings if opts.method in (None, task.method) else {}
-    if opts.config is None:
-        _check_settings(method, {key: value for key, value in own.items() if key not in opts.settings}, task)
-    settings = {**own, **opts.settings}
+    places = {
+        key: task.setting_places[key] for key in (own.keys() & task.setting_places) - opts.settings.keys()
+    }
     plan = RunPlan(
         task,
         method,
-        configure(method, settings) if opts.config is None else opts.config,
+        opts.config or configure(method, {**own, **opts.settings}, places),
         opts.limits(task),
         opts.seed,
         assembly.addresses,

@@ -100,16 +100,19 @@ def describe_power(promotion: Mapping[str, Any], runs: int = 1) -> str:
 
 def power_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:
     """The power of the test, and what to do where that is hardly anything."""
-    said = describe_power(promotion, runs)
-    if not said or not promotion["possible"]:
-        return [said] if said else []
+    sentence = describe_power(promotion, runs)
+    if not sentence or not promotion["possible"]:
+        return [sentence] if sentence else []
     fresh = promotion["opening"] > 1
     if (short := _out_of_reach(promotion)) is not None:
-        return [said, f"warning: {short}"]
+        return [sentence, f"warning: {short}"]
     if promotion.get("hardly"):
         remedy = "fresh ones, which begin at opening 1 again" if fresh else "more of them"
-        return [said, f"warning: these rows can show only a very large gain in this opening. Give {remedy}."]
-    return [said]
+        return [
+            sentence,
+            f"warning: these rows can show only a very large gain in this opening. Give {remedy}.",
+        ]
+    return [sentence]
 
 
 def _out_of_reach(promotion: Mapping[str, Any]) -> str | None:

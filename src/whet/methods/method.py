@@ -152,11 +152,19 @@ def load_plugin(plugin: Plugin) -> Method:
     return method
 
 
-def configure(method: Method, settings: Mapping[str, str | Any]) -> Any:
-    """A config with `settings` applied; text is converted to the field's type.
+def configure(
+    method: Method, settings: Mapping[str, str | Any], places: Mapping[str, str] = types.MappingProxyType({})
+) -> Any:
+    """A config with `settings` applied; text is converted to the field's type. `places`: file:line of settings that stand in a
+    file.
 
-    Raises UsageError for an unknown key (with the nearest known one) or a value of the wrong type.
+    Raises UsageError for an unknown key (with the nearest known one) or a value of the wrong type, with its place.
     """
+    for key, place in places.items():
+        try:
+            configure(method, {key: settings[key]})
+        except UsageError as error:
+            raise UsageError(f"{place}: {error.args[0]}") from None
     hints = typing.get_type_hints(method.config)
     fields = {f.name: f for f in dataclasses.fields(method.config)}
     values: dict[str, Any] = {}

@@ -73,7 +73,7 @@ class DataReader:
         missing = next((split for split in self._missing(numbers)), None)
         if missing is not None:
             node.refuse(f'the column "{column}" marks no row as {missing}. {say_remedy(DECLINE)}')
-        if len(numbers) == len(SPLITS) and self.fractions.given:
+        if len(numbers) == len(SPLITS) and self.fractions.chosen:
             node.refuse(
                 f'the column "{column}" marks the rows of all three splits, so the shares in `splits` have no use. Remove them, '
                 f"or let whet divide the rows: column: {NO_SPLIT} beside the shares."
@@ -126,7 +126,7 @@ class DataReader:
                 "`data` names no test file, and without one nothing can be proved. Add test: test.jsonl, "
                 "or give one file (data: data.jsonl) that whet splits."
             )
-        if len(files) == len(SPLITS) and self.fractions.given:
+        if len(files) == len(SPLITS) and self.fractions.chosen:
             node.refuse("`data` gives all three splits, so `splits` has no use. Remove `splits`.")
         placed: dict[str, list[PlacedExample]] = {}
         warnings, ids = [], dict[str, tuple[str, bool]]()

@@ -90,14 +90,14 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Fractions:
-    """Shares of the three splits (above 0, summing to 1) and the seed of the split; whether any of these was given; and the
+    """Shares of the three splits (above 0, summing to 1) and the seed of the split; whether any of these was chosen; and the
     column that marks the split of each row (None: the one called `split`, if there is one; "none": no column)."""
 
     train: float = 0.4
     validation: float = 0.3
     test: float = 0.3
     seed: int = 0
-    given: bool = False
+    chosen: bool = False
     column: str | None = None
 
 
@@ -386,11 +386,11 @@ def read_splits(node: Node | None) -> Fractions:
         return Fractions()
     entry = set_fields(decode(node, SplitsEntry, "`splits`"))
     column = entry.pop("column", None)
-    given, seed = bool(entry), entry.pop("seed", 0)
+    chosen, seed = bool(entry), entry.pop("seed", 0)
     by_split(node, "`splits`", ("seed", "column"))
     shares = {ALIASES.get(key, key): share for key, share in entry.items()}
     if not shares:
-        return Fractions(seed=seed, given=given, column=column)
+        return Fractions(seed=seed, chosen=chosen, column=column)
     missing = [name for name in SPLITS if name not in shares]
     if missing:
         node.refuse(
@@ -400,7 +400,7 @@ def read_splits(node: Node | None) -> Fractions:
     total = math.fsum(shares.values())
     if abs(total - 1) > 1e-6:
         node.refuse(f"the shares in `splits` sum to {total:g}, not to 1. Change them so that they sum to 1.")
-    return Fractions(**shares, seed=seed, given=True, column=column)
+    return Fractions(**shares, seed=seed, chosen=True, column=column)
 
 
 def read_labels(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:

@@ -22,6 +22,7 @@ from whet_live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
+from whet_live.traffic.spans import SpanLink
 from whet_live.traffic.tallies import DiskQuotaExceeded, RowSender
 from whet_live.traffic.traffic_store import Intake, Overloaded, Traffic
 from whet_live.traffic.write import IdConflict, Receipt
@@ -43,6 +44,7 @@ __all__ = [
     "RowPage",
     "RowSender",
     "RowsRefused",
+    "SpanLink",
     "StoredFeedback",
     "StoredInference",
     "Traffic",

@@ -38,13 +38,13 @@ _COLUMNS = [otlp_spans.c[name] for name in _NAMES]
 
 def find_answers(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     """The id of the stored answer by the id of each span, or of each answer that became one with it."""
-    wanted, found = set(ids), dict[str, str]()
+    wanted, answers = set(ids), dict[str, str]()
     s = otlp_spans.c
     for column in (s.span, s.own):
         for part in chunks(wanted):
             query = select(column, s.inference).where(column.in_(part), s.inference.is_not(None))
-            found.update((id, whole) for id, whole in connection.execute(query) if id != whole)
-    return found
+            answers.update((id, whole) for id, whole in connection.execute(query) if id != whole)
+    return answers
 
 
 @dataclass
@@ -58,11 +58,11 @@ class SpanJoiner:
     sizes: list[tuple[str | None, int]]
     count: Callable[[], int]
 
-    def store(self, given: Sequence[tuple[SpanLink, RowSender | None]]) -> None:
+    def store(self, arrivals: Sequence[tuple[SpanLink, RowSender | None]]) -> None:
         """Store where spans stand, and join the answers and the feedback that they belong to."""
-        keys = [link.key for link, _ in given]
+        keys = [link.key for link, _ in arrivals]
         known = {link.key for link in self._find(keys, "trace", "span")}
-        new = {link.key: (link, sender) for link, sender in given if link.key not in known}
+        new = {link.key: (link, sender) for link, sender in arrivals if link.key not in known}
         if not new:
             return
         rows = [
@@ -162,8 +162,8 @@ class SpanJoiner:
         """
         _, size = encode_with_size(whole)
         size += ROW_BYTES
-        told = ("prompt", "version", "experiment", "variant")
-        changed = any(getattr(kept, name) != getattr(whole, name) for name in told)
+        names = ("prompt", "version", "experiment", "variant")
+        changed = any(getattr(kept, name) != getattr(whole, name) for name in names)
         number = self.count() if changed and kept.experiment is None else kept.seq
         for row in (kept, *gone):
             add_inference(self.tally, row, row.error is not None, -1)
@@ -217,10 +217,10 @@ class SpanJoiner:
         self, query: Select[*tuple[Any, ...]], find: Callable[[Any], tuple[int, Inference] | None]
     ) -> None:
         for row in list(self.connection.execute(query)):
-            found = find(row)
-            if found is None or not is_within(row.scope, found[1].prompt):
+            answer = find(row)
+            if answer is None or not is_within(row.scope, answer[1].prompt):
                 continue
-            number, one = found
+            number, one = answer
             add_to_tally(self.tally, (row.prompt, row.version, row.kind), row.value, -1, always=True)
             add_to_tally(self.tally, (one.prompt, one.version, row.kind), row.value, always=True)
             values = {
@@ -229,8 +229,8 @@ class SpanJoiner:
             self.connection.execute(update(feedback).where(feedback.c.seq == row.seq).values(values))
 
 
-def _added(links: dict[SpanKey, SpanLink], found: Iterable[SpanLink]) -> list[SpanLink]:
+def _added(links: dict[SpanKey, SpanLink], more: Iterable[SpanLink]) -> list[SpanLink]:
     """Adds what is not there; returns what was added."""
-    new = [link for link in found if link.key not in links]
+    new = [link for link in more if link.key not in links]
     links.update((link.key, link) for link in new)
     return new

@@ -56,12 +56,12 @@ def find_outer(links: Mapping[SpanKey, SpanLink]) -> dict[SpanKey, SpanKey]:
     above = {key: list(_climb(key, links)) for key, link in links.items() if link.own is not None}
     for key in sorted(above, key=lambda one: (links[one].start, -links[one].end, len(above[one]), one)):
         link = links[key]
-        found = next((at for at in above[key] if at in seen and _is_one_call(links[at], link)), None)
+        whole = next((at for at in above[key] if at in seen and _is_one_call(links[at], link)), None)
         if link.response is not None and link.trace:
-            found = found or first.get((link.trace, link.response))
+            whole = whole or first.get((link.trace, link.response))
             first.setdefault((link.trace, link.response), key)
-        if found is not None:
-            outer[key] = found
+        if whole is not None:
+            outer[key] = whole
         seen.add(key)
     return outer
 
@@ -99,10 +99,10 @@ def merge_answers(
         values |= {"prompt": named.prompt, "version": named.version}
     mine = {UNNAMED, values.get("prompt", one.prompt)}
     tried = [part for part in parts if part.prompt in mine or part.prompt.startswith(UNNAMED)]
-    for names, given in ((_FILLED, parts), (_TRIED, tried)):
+    for names, sources in ((_FILLED, parts), (_TRIED, tried)):
         for name in names:
             if not getattr(one, name):
-                filled = (value for part in given if (value := getattr(part, name)))
+                filled = (value for part in sources if (value := getattr(part, name)))
                 values[name] = next(filled, getattr(one, name))
     trace = one.metadata.get("trace_id")
     if one.episode == trace:
@@ -124,12 +124,12 @@ def sum_amounts(
         stated: float | None = getattr(links[key], name)
         if stated is not None:
             return stated
-        found: dict[object, float] = {}
+        amounts: dict[object, float] = {}
         for below in inside.get(key, ()):
             value = amount(below, name)
             if value is not None:
-                found.setdefault(links[below].response or below, value)
-        return sum(found.values()) if found else None
+                amounts.setdefault(links[below].response or below, value)
+        return sum(amounts.values()) if amounts else None
 
     sums = {name: amount(root, name) for name in _LARGEST}
     return {name: min(value, _LARGEST[name]) for name, value in sums.items() if value is not None}

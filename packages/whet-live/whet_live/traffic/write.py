@@ -157,14 +157,14 @@ class _Writing:
         return outcomes
 
     def _store_spans(self, outcomes: Sequence[Outcome], sizes: list[tuple[str | None, int]]) -> None:
-        given = [
+        links = [
             (link, batch.sender)
             for batch, outcome in zip(self._batches, outcomes, strict=True)
             if isinstance(outcome, Receipt)
             for link in batch.spans
         ]
-        if given:
-            SpanJoiner(self._connection, self._received, self._tally, sizes, self._next).store(given)
+        if links:
+            SpanJoiner(self._connection, self._received, self._tally, sizes, self._next).store(links)
 
     def _next(self) -> int:
         self._seq += 1
@@ -289,12 +289,10 @@ class _Writing:
         absent = [id for kind, id in targets if kind == "inference" and (kind, id) not in places]
         answers = find_answers(self._connection, absent) if absent else {}
         for part in chunks({*answers.values()}):
-            found = {
-                row[0]: row[1:] for row in self._connection.execute(_PLACES["inference"], {"part": part})
-            }
+            rows = {row[0]: row[1:] for row in self._connection.execute(_PLACES["inference"], {"part": part})}
             for id, answer in answers.items():
-                if answer in found:
-                    places[("inference", id)] = [tuple(found[answer])]
+                if answer in rows:
+                    places[("inference", id)] = [tuple(rows[answer])]
         return places
 
     def _join_waiting(self) -> None:

@@ -26,11 +26,11 @@ from whet_live.traffic import (
     RefusedRow,
     RowSender,
     RowsRefused,
+    SpanLink,
     parse_feedback,
     read_inferences,
 )
 from whet_live.traffic.otlp import Unsupported, failure_body, parse_otlp
-from whet_live.traffic.spans import SpanLink
 
 router = EndpointRouter()
 SMALL = 65_536
