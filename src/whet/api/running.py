@@ -358,14 +358,11 @@ def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models |
 def _plan(task: Task, opts: Options, assembly: Assembly) -> RunPlan:
     """What the run does. Raises UsageError for a method or a policy that does not fit."""
     method = get_method(assembly.method)
-    own = task.settings if opts.method in (None, task.method) else {}
-    places = {
-        key: task.setting_places[key] for key in (own.keys() & task.setting_places) - opts.settings.keys()
-    }
+    settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
     plan = RunPlan(
         task,
         method,
-        opts.config or configure(method, {**own, **opts.settings}, places),
+        configure(method, settings, task.locate(opts.settings)) if opts.config is None else opts.config,
         opts.limits(task),
         opts.seed,
         assembly.addresses,

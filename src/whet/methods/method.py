@@ -161,6 +161,8 @@ def configure(
     Raises UsageError for an unknown key (with the nearest known one) or a value of the wrong type, with its place.
     """
     for key, place in places.items():
+        if key not in settings:
+            continue
         try:
             configure(method, {key: settings[key]})
         except UsageError as error:

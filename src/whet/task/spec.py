@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -148,6 +148,10 @@ class TaskContent:
     longest: int | None = None
     cases: tuple[TaskCase, ...] = ()
     aggregate: str = MEAN
+
+    def locate(self, replaced: Collection[str]) -> dict[str, str]:
+        """Where each of the settings stands that a caller has not `replaced`."""
+        return {key: place for key, place in self.setting_places.items() if key not in replaced}
 
 
 @dataclass(frozen=True)
