@@ -99,21 +99,21 @@ class SpanJoiner:
         self._add_above(links)
         level: Iterable[SpanLink] = new.values()
         for _ in range(HIGHEST):
-            level = _added(links, self._find({link.key for link in level}, "trace", "parent"))
+            level = _add_new(links, self._find({link.key for link in level}, "trace", "parent"))
             if not level:
                 break
         named = {(link.response, link.trace) for link in new.values() if link.response is not None}
-        _added(links, self._find(named, "response", "trace"))
+        _add_new(links, self._find(named, "response", "trace"))
         self._add_above(links)
         calls = {(link.inference,) for link in links.values() if link.inference is not None}
-        _added(links, self._find(calls, "inference"))
+        _add_new(links, self._find(calls, "inference"))
         self._add_above(links)
         return links
 
     def _add_above(self, links: dict[SpanKey, SpanLink]) -> None:
         for _ in range(HIGHEST):
             above = {(link.trace, link.parent) for link in links.values() if link.parent} - links.keys()
-            if not _added(links, self._find(above, "trace", "span")):
+            if not _add_new(links, self._find(above, "trace", "span")):
                 return
 
     # One answer
@@ -229,7 +229,7 @@ class SpanJoiner:
             self.connection.execute(update(feedback).where(feedback.c.seq == row.seq).values(values))
 
 
-def _added(links: dict[SpanKey, SpanLink], more: Iterable[SpanLink]) -> list[SpanLink]:
+def _add_new(links: dict[SpanKey, SpanLink], more: Iterable[SpanLink]) -> list[SpanLink]:
     """Adds what is not there; returns what was added."""
     new = [link for link in more if link.key not in links]
     links.update((link.key, link) for link in new)
