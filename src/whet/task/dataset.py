@@ -84,7 +84,7 @@ class DataReader:
         for split, at in numbers.items():
             placed[split], more = make_examples([drop_column(rows[n], column) for n in at], self.rules, ids)
             warnings += more
-        return self._ordered(node, placed, warnings)
+        return self._order(node, placed, warnings)
 
     def _missing(self, there: Collection[str]) -> list[str]:
         return [s for s in self.needs if s not in there and not (s == "validation" and "train" in there)]
@@ -134,7 +134,7 @@ class DataReader:
             rows, notes = self._rows(files[split])
             placed[split], more = make_examples(rows, self.rules, ids)
             warnings += [*notes, *more, *self._marked_otherwise(rows, split)]
-        return self._ordered(files.get("train", node), placed, warnings)
+        return self._order(files.get("train", node), placed, warnings)
 
     def _marked_otherwise(self, rows: Sequence[SourceRow], split: str) -> list[str]:
         """A warning about rows in the file of one split that their column says belong to another one."""
@@ -151,7 +151,7 @@ class DataReader:
             f'"{column}" (first: {where}, {mark}). The file counts; {DECLINE} says that the column means something else.'
         ]
 
-    def _ordered(
+    def _order(
         self, train: Node, placed: dict[str, list[PlacedExample]], warnings: list[str]
     ) -> tuple[dict[str, tuple[Example, ...]], list[str]]:
         """Examples whose splits are given, each split in its order; a missing validation is cut from train."""
