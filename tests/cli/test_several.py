@@ -50,6 +50,17 @@ def test_two_folders_share_a_prompt(folder: Path) -> None:
     assert "Cases" in (folder / "runs/both-opro-0/report.html").read_text("utf-8")
 
 
+def test_advice_leaves_out_methods_that_are_refused_and_rows_that_cannot_be_added(folder: Path) -> None:
+    advice = json.loads(whet_here(folder, "advise", "both", "--json").stdout)
+    fitting = {row["name"] for row in advice["methods"]}
+    assert {"gepa", "metaspo"} <= fitting and not {"bdpl", "rlprompt", "reanchor"} & fitting
+    words = ("optimize", "both", "--lm", "scripted/labels", "--method", "random_search", "--set", "n=4")
+    shown = whet_here(folder, *words)
+    assert shown.returncode == 0 and "--more" not in shown.stdout, shown.stdout
+    refused = whet_here(folder, *words, "--more", "dishes/data.jsonl")
+    assert refused.returncode == 2 and "rows cannot be added" in refused.stderr
+
+
 def test_several_models_and_the_worst_of_them(folder: Path) -> None:
     words = ("optimize", "dishes", *OPTIONS, "--task-lms", MODELS, "--aggregate", "worst", "--json")
     done = whet_here(folder, *words)

@@ -218,7 +218,7 @@ async def _measure_start(task: Task, options: Options, model: LanguageModel | No
 
 
 def _facts(task: Task, options: Options, model: LanguageModel | None, critiques: str) -> _Facts:
-    single = task.world is None and task.program is None
+    single = task.world is None and task.program is None and not task.cases
     scores = bool(task.labels) and single and model is not None and model.can_score
     carried = carries_policy(len(task.train), task.budget.calls, task.budget.task_calls)
     return _Facts(
