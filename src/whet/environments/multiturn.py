@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from whet.environments import Actor, Episode, Return, SingleTurn, TaskModel, Trajectory, World, play
+from whet.environments import (
+    Actor,
+    ActorAction,
+    Episode,
+    Return,
+    SingleTurn,
+    TaskModel,
+    Trajectory,
+    Turn,
+    World,
+    play,
+)
 from whet.environments.environment import Environment, as_environment_type, tell_watcher
 from whet.errors import quantity
 from whet.prompt import Prompt
@@ -140,11 +152,30 @@ async def attempts(
     run: Run, env: Environment, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
 ) -> list[tuple[str, Rollout]]:
     """One rollout for each pair with what can be read of it: the transcript of an episode, or the answer."""
-    if not isinstance(env, MultiTurn) or env.world is None:
-        return [(rollout.output, rollout) for rollout in await env.rollouts(run, pairs, sample)]
+    plain = not isinstance(env, MultiTurn) or env.world is None
+    played = await trajectories(run, env, pairs, sample)
+    return [(rollout.output if plain else steps.transcript(), rollout) for steps, rollout in played]
 
-    async def one(branch: Run, pair: tuple[Prompt, Example]) -> tuple[str, Rollout]:
+
+async def trajectories(
+    run: Run, env: Environment, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
+) -> list[tuple[Trajectory, Rollout]]:
+    """One rollout for each pair with its steps: the turns of an episode, the steps of a program, or a question and its answer."""
+    if not isinstance(env, MultiTurn) or env.world is None:
+        rollouts = await env.rollouts(run, pairs, sample)
+        return [(_steps_of(pair[1], rollout), rollout) for pair, rollout in zip(pairs, rollouts, strict=True)]
+
+    async def one(branch: Run, pair: tuple[Prompt, Example]) -> tuple[Trajectory, Rollout]:
         played = await env.play(branch, *pair, sample)
-        return played.transcript(), (await env.judge(branch, pair[0], [pair[1]], [played], sample))[0]
+        return played, (await env.judge(branch, pair[0], [pair[1]], [played], sample))[0]
 
     return await run.map(one, pairs)
+
+
+def _steps_of(example: Example, rollout: Rollout) -> Trajectory:
+    """What happened in a rollout that is no episode."""
+    inner = [(str(dict(step.inputs)), step.output) for step in rollout.steps]
+    steps = inner or [(example.user_text, rollout.output)]
+    turns = tuple(Turn(seen, ActorAction(text)) for seen, text in steps)
+    end: Literal["done", "error"] = "done" if rollout.error is None else "error"
+    return Trajectory((), turns, end, rollout.output, usage=rollout.usage, error=rollout.error)
