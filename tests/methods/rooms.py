@@ -99,11 +99,12 @@ def writer(seed: int, right: float, change: Reader) -> Callable[[str, int], str]
 
     def write(question: str, sample: int) -> str:
         question = change(question)
-        if "<FEEDBACK>" in question:
-            shut = re.findall(r"Seen: [^\n]*door (\d)\.\nReward", question) or ["0"]
-            return f"<FEEDBACK>Door {' and door '.join(sorted(set(shut)))} stayed shut.</FEEDBACK>"
+        for tag in ("FEEDBACK", "AUDIT"):
+            if f"<{tag}>" in question:
+                shut = re.findall(r"Seen: [^\n]*door (\d)\.\nReward", question) or ["0"]
+                return f"<{tag}>Door {' and door '.join(sorted(set(shut)))} stayed shut.</{tag}>"
         text = re.findall(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", question, re.DOTALL)[0]
-        said = question.rpartition("how many of them")[2]
+        said = re.split("how many of them|was wrong in it", question)[-1]
         door = choose(sorted(set(re.findall(r"oor (\d)", said))) or ["0"], seed, sample, "which")
         good = chance(seed, sample, door, "right") < right
         action = opens(int(door), seed) if good else choose(ACTIONS, seed, sample, "action")

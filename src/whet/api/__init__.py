@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         runs,
     )
     from whet.api.migrating import amigrate
+    from whet.api.requirements import requirement_questions
     from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
     from whet.api.running import find_run, read_result
     from whet.api.transferring import atransfer
@@ -39,6 +40,7 @@ _HOMES = {
         "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
     ),
     "whet.api.migrating": "amigrate",
+    "whet.api.requirements": "requirement_questions",
     "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
     "whet.api.running": "find_run read_result",
     "whet.api.transferring": "atransfer",
@@ -71,6 +73,7 @@ __all__ = [
     "plan_lines",
     "read_result",
     "report",
+    "requirement_questions",
     "run_events",
     "runs",
     "sample_size",

@@ -32,6 +32,9 @@ from whet_client.storable import show_value
 
 SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datasets:NAME[:split], or example"
 
+ROWS_SHOWN = 5
+"""Rows whose inputs a model reads that asks for requirements."""
+
 
 @click.command(
     "init",
@@ -41,6 +44,7 @@ SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datase
         "whet init mytask --from tickets.csv --input subject,body --target team --lm openai/gpt-4o-mini",
         "whet init mytask --from promptfooconfig.yaml",
         "whet init mytask --from datasets:cornell-movie-review-data/rotten_tomatoes:train",
+        "whet init mytask --from tickets.csv --ask --optimizer-lm openai/gpt-4o-mini",
         "whet init demo --from example && whet optimize demo",
     ),
 )
@@ -60,23 +64,28 @@ SOURCES = "a .csv, .tsv, .jsonl, .json or .py file, promptfooconfig.yaml, datase
 @click.option("--prompt", metavar="FILE", help="The prompt to begin with: a file, or the text itself.")
 @click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
 @click.option("--yes", is_flag=True, help="Do not ask: take what the rules choose.")
+@click.option(
+    "--ask",
+    "elicits",
+    is_flag=True,
+    help="Ask what a good answer must meet: requirements for the prompt, checked by a checklist.",
+)
+@click.option(
+    "--optimizer-lm", "asker", metavar="ADDR", help="With --ask: the model that writes the questions."
+)
 @output(lambda values: _show(values))
-def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str, Any]:
+def init(
+    folder: str, source: str | None, yes: bool, elicits: bool, asker: str | None, **options: Any
+) -> dict[str, Any]:
     """Make a task folder FOLDER from rows, and say what was chosen and what to do next.
 
     Asks on a terminal for what no option says. A folder that is not empty is refused; nothing is overwritten.
     """
     _refuse_rows_as_arguments(folder, source)
     check_folder(folder)
-    texts = {
-        "from": source,
-        "input": options["inputs"],
-        **{key: options[key] for key in ("target", "labels", "split", "reward", "lm")},
-    }
-    for option, text in texts.items():
-        if text is not None and not text.strip(" ,"):
-            raise UsageError(f"--{option} is empty. Leave it out, or name something.")
+    _refuse_empty_options(source, options)
     asks = not yes and _on_terminal()
+    _refuse_to_ask(elicits, asks, yes, asker)
     if source is None and not asks:
         raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
     labels = _labels_of(options.pop("labels"))
@@ -87,7 +96,9 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         filled = frozenset() if prompt is None else prompt.slots
         if options["target"] is None:
             click.echo(f"Columns: {visible(describe_columns(material))}", err=True)
-            default = guess(material, filled)[1] or (None if options["reward"] is None else "")
+            default = guess(material, filled)[1] or (
+                None if options["reward"] is None and not elicits else ""
+            )
             # an empty answer is asked again where nothing else grades
             options["target"] = (
                 click.prompt(
@@ -106,7 +117,13 @@ def init(folder: str, source: str | None, yes: bool, **options: Any) -> dict[str
         options["lm"] = (
             click.prompt("Model (such as openai/NAME; empty: name it later)", "", err=True) or None
         )
+    requirements: list[str] = []
+    if elicits:
+        from whet.cli.requirements import elicit
+
+        requirements = elicit(_inputs_shown(material, options["inputs"]), asker)
     choices = NewTaskChoices(
+        requirements=requirements,
         input=_parse_list(options.pop("inputs")) or (),
         labels=labels,
         source=source,
@@ -147,6 +164,45 @@ def _divide_rows(
             question = f'Column with the split of each row ("{NO_SPLIT}": divide the rows anew)'
             column = click.prompt(question, column, err=True)
     return material if column is None else divide(material, column)
+
+
+def _refuse_empty_options(source: str | None, options: dict[str, Any]) -> None:
+    """Raise UsageError for an option that is given and says nothing."""
+    texts = {
+        "from": source,
+        "input": options["inputs"],
+        **{key: options[key] for key in ("target", "labels", "split", "reward", "lm")},
+    }
+    for option, text in texts.items():
+        if text is not None and not text.strip(" ,"):
+            raise UsageError(f"--{option} is empty. Leave it out, or name something.")
+
+
+def _refuse_to_ask(elicits: bool, asks: bool, yes: bool, asker: str | None) -> None:
+    """Raise UsageError where requirements are to be asked for and nobody can answer, or a model for them is named in vain."""
+    if elicits and not asks:
+        raise UsageError(
+            "--ask asks a person, and "
+            + (
+                "--yes says not to. Give one of them."
+                if yes
+                else "there is no terminal to ask on. Leave it out,"
+            )
+            + (
+                ""
+                if yes
+                else " and write what you require into the prompt and as items of a checklist into task.yaml."
+            )
+        )
+    if asker is not None and not elicits:
+        raise UsageError("--optimizer-lm names who asks for requirements. Add --ask.")
+
+
+def _inputs_shown(material: ImportedData, inputs: str | None) -> list[str]:
+    """The inputs of the first rows, as a model that asks for requirements reads them."""
+    names = _parse_list(inputs) or (guess(material)[0] if material.columns else ["input"])
+    rows = material.all_rows()[:ROWS_SHOWN]
+    return ["; ".join(str(row[name]) for name in names if name in row) for row in rows]
 
 
 def _column_reader(material: ImportedData) -> Callable[[str], str]:

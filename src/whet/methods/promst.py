@@ -51,7 +51,7 @@ from whet.rl import LanguagePolicy, in_tags, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
-from whet.search.failure_rules import BUILT_IN, Failure, check_rules, failures_of
+from whet.search.failure_rules import BUILT_IN, EpisodeFailure, check_rules, failures_of
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, fit, validate_finalists, validate_leader
@@ -154,7 +154,7 @@ class Evolution:
     train: Sequence[Example]
     left: int
     bests: list[float] = field(default_factory=list)
-    asked: int = 0
+    rewrites: int = 0
 
     async def evolve(self, run: Run, node: PlayedPrompt) -> None:
         """Rewrite a prompt, then its best children, the best one first."""
@@ -187,14 +187,14 @@ class Evolution:
             else sorted(kinds, key=lambda kind: -sum(f.kind == kind for f in failed))
         )
         groups = [[one for one in failed if one.kind == kind] for kind in rest[:KINDS]]
-        number, policy = self.asked, self.policy.adapt()
+        number, policy = self.rewrites, self.policy.adapt()
         summaries = await run.map(partial(self.summarise, node=node, policy=policy, sample=number), groups)
         scored = [one for one in self.archive.members.values() if one.score is not None]
         learned = self.config.predictor == "ridge" and len(scored) >= self.config.known
         numbers = range(
             number, number + (max(self.config.candidates, self.plan.width) if learned else self.plan.width)
         )
-        self.asked += len(numbers)
+        self.rewrites += len(numbers)
         rewrite = partial(
             self.rewrite, node=node, policy=policy, summaries=[text for text in summaries if text]
         )
@@ -219,13 +219,20 @@ class Evolution:
         return [*sorted(range(len(new)), key=lambda place: -expected[place])]
 
     async def summarise(
-        self, run: Run, failed: Sequence[Failure], node: PlayedPrompt, policy: LanguagePolicy, sample: int
+        self,
+        run: Run,
+        failed: Sequence[EpisodeFailure],
+        node: PlayedPrompt,
+        policy: LanguagePolicy,
+        sample: int,
     ) -> str:
         """What a model says about one kind of failure; empty without a usable reply."""
-        about = [PURPOSE, self.shown(node), f"{FAILED} {failed[0].kind}"]
+        about = [PURPOSE, self.show(node), f"{FAILED} {failed[0].kind}"]
         episodes = [one.evidence for one in failed[: self.config.shown]]
-        said = await policy.write(run, "\n\n".join([*about, *episodes, SUMMARISE]), "FEEDBACK", sample=sample)
-        return "".join(f"{len(failed)} of {len(node.episodes)}: {failed[0].kind}\n{text}" for text in said)
+        replies = await policy.write(
+            run, "\n\n".join([*about, *episodes, SUMMARISE]), "FEEDBACK", sample=sample
+        )
+        return "".join(f"{len(failed)} of {len(node.episodes)}: {failed[0].kind}\n{text}" for text in replies)
 
     async def rewrite(
         self, run: Run, sample: int, node: PlayedPrompt, policy: LanguagePolicy, summaries: Sequence[str]
@@ -237,7 +244,7 @@ class Evolution:
         ]
         parts = [
             PURPOSE,
-            self.shown(node),
+            self.show(node),
             *([TRAJECTORY, *way] if way else []),
             FEEDBACK,
             *summaries,
@@ -264,7 +271,7 @@ class Evolution:
             self.archive.add(run, node.candidate)
         return nodes
 
-    def shown(self, node: PlayedPrompt) -> str:
+    def show(self, node: PlayedPrompt) -> str:
         """A prompt as the model sees it."""
         text = text_in(self.start, node.candidate.prompt)
         return show_instruction(self.env.description, self.start, text, INSTRUCTION)

@@ -27,11 +27,11 @@ UNFINISHED = "the attempt had not come to its end when its turns were over"
 LOW = "the attempt ended, and earned less than it could"
 REPEATS = 4
 """So often the same step in the same situation is no loop yet."""
-_TURNS, _LONGEST, _SECONDS = 2, 1500, 60.0
+_LONGEST, _SECONDS = 1500, 60.0
 
 
 @dataclass(frozen=True)
-class Failure:
+class EpisodeFailure:
     """A kind of failure, and the last turns of an episode that failed so."""
 
     kind: str
@@ -46,7 +46,7 @@ def check_rules(rules: object) -> None:
 
 async def failures_of(
     run: Run, episodes: Sequence[tuple[Trajectory, Rollout]], rules: object, high: float
-) -> list[Failure]:
+) -> list[EpisodeFailure]:
     """The episodes that failed by the rules, in their order; `high` is the highest reward.
 
     What a function of the user says is recorded in the run. Raises UsageError for one that fails, or returns anything but a text
@@ -76,7 +76,7 @@ async def failures_of(
             named = await run.effect("failure", partial(compute, played, rollout), rollout.example_id)
             kinds.append(None if named is None else str(named))
     pairs = zip(known, kinds, strict=True)
-    return [Failure(kind, show_end(played, rollout)) for (played, rollout), kind in pairs if kind]
+    return [EpisodeFailure(kind, show_end(played, rollout)) for (played, rollout), kind in pairs if kind]
 
 
 def kind_of_failure(played: Trajectory, rollout: Rollout, high: float) -> str | None:
@@ -91,11 +91,11 @@ def kind_of_failure(played: Trajectory, rollout: Rollout, high: float) -> str | 
     return UNFINISHED if played.end == "turns" else LOW
 
 
-def show_end(played: Trajectory, rollout: Rollout) -> str:
-    """The last turns of an episode and its reward, as a model reads them."""
+def show_end(played: Trajectory, rollout: Rollout, most: int = 2) -> str:
+    """The last turns of an episode, `most` of them, and its reward, as a model reads them."""
     turns = [
         f"Seen: {shorten(turn.observation, _LONGEST)}\nDone: {shorten(turn.text, _LONGEST)}"
-        for turn in played.turns[-_TURNS:]
+        for turn in played.turns[-most:]
     ]
     last = [f"Seen: {shorten(played.last, _LONGEST)}"] if played.last.strip() else []
     critique = [f"Critique: {shorten(rollout.critique, _LONGEST)}"] if rollout.critique else []

@@ -23,6 +23,7 @@ from whet.task.files import read_text
 from whet.task.imported_data import ImportedData
 from whet.task.memory import LONGEST_PATH, names_prompt_file
 from whet.task.prompts import load_prompt, prompt_file
+from whet.task.requirements import prompt_with_requirements, reward_with_requirements
 from whet.task.rows import BESIDE_NAMES, INPUT_NAMES, TARGET_NAMES
 from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
@@ -42,7 +43,7 @@ MOST_COLUMNS = 30
 @dataclass(frozen=True)
 class NewTaskChoices:
     """What the caller says of the new task; None or empty: a rule decides, and says so. `source` is where the caller said that
-    the rows are."""
+    the rows are, `requirements` is what every answer must meet, one sentence each."""
 
     input: Sequence[str] = ()
     target: str | None = None
@@ -52,6 +53,7 @@ class NewTaskChoices:
     lm: str | None = None
     name: str | None = None
     source: str | None = None
+    requirements: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,12 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     if choices.labels is None:
         _unify_spelling(every, chosen)
     labels = _labels(every, choices.labels, chosen)
-    reward = _reward(every, labels, choices.reward, material, files, chosen)
+    by_requirements = bool(choices.requirements) and choices.reward is None and material.reward is None
+    ungraded = by_requirements and all(row.get("target") in (None, "") for row in every)
+    reward = None if ungraded else _reward(every, labels, choices.reward, material, files, chosen)
+    if choices.requirements:
+        reward, how = reward_with_requirements(reward, labels, choices.requirements)
+        chosen.append(how)
     if prompt is None:
         scored = bool(labels) and (choices.lm or "").startswith("embedded/")
         prompt = Prompt.parse(_first_prompt(every[0]["input"], labels, scored=scored))
@@ -210,6 +217,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
             f"The prompt has the slot {{{{{MASK}}}}}, where a label goes, and the task has no labels: {why}. Name them with "
             "--labels A,B, or take the slot out of the prompt."
         )
+    prompt = prompt_with_requirements(prompt, choices.requirements)
     name, files_prompt = prompt_file(prompt)
     own_prompt = None if choices.prompt is None else _path_of_prompt(choices.prompt)
     document: dict[str, Any] = {"name": choices.name or _name(target), "prompt": name}

@@ -1,0 +1,46 @@
+"""`whet init --ask`: what a good answer is, asked of the person at the terminal, one question after the other.
+
+Ma, Peng, Shen, Koedinger, Wu: What Should We Engineer in Prompts? Training Humans in Requirement-Driven LLM Use. 2024
+(arXiv:2409.08775): the quality of answers goes with that of the requirements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from whet import api
+from whet.cli.common import visible
+from whet.prompt import reason_to_refuse
+
+FIXED = (
+    "What must every answer contain?",
+    "What must no answer contain or do?",
+    "In what form must an answer be, and how long may it be?",
+    "Which inputs need something else than the others, and what?",
+    "Who reads the answers, and what do these readers need?",
+)
+"""The questions where no model asks."""
+FIRST = "One requirement a line, as a sentence about the answer; an empty line goes on to the next question."
+
+
+def elicit(inputs: Sequence[str], address: str | None) -> list[str]:
+    """The requirements that the person types.
+
+    A model at the address writes the questions, where there is one, each after it has read what is required so far; it is asked
+    6 times at most. Raises UsageError for an address that there is not, and ProviderError.
+    """
+    stated: list[str] = []
+    click.echo(FIRST, err=True)
+    for question in FIXED if address is None else api.requirement_questions(inputs, address, stated):
+        while True:
+            text = str(click.prompt(visible(question), "", show_default=False, err=True)).strip()
+            reason = reason_to_refuse(text) if text else None
+            if reason is not None:
+                click.echo(f"That cannot be a requirement: {reason}.", err=True)
+            elif not text:
+                break
+            elif text not in stated:
+                stated.append(text)
+    return stated

@@ -1,0 +1,39 @@
+"""Requirements that a person states for a new task: lines of its prompt, and items of a checklist that a judge checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from whet.prompt import Prompt
+
+HEAD = "Requirements:"
+_SHARE = 0.5
+
+
+def prompt_with_requirements(prompt: Prompt, requirements: Sequence[str]) -> Prompt:
+    """The prompt with the requirements as lines at the end of its editable text; itself without any. Raises EditRejected."""
+    if not requirements:
+        return prompt
+    lines = "\n".join(f"- {one}" for one in requirements)
+    return prompt.edit(f"{prompt.region_text().rstrip()}\n\n{HEAD}\n{lines}\n")
+
+
+def reward_with_requirements(
+    reward: Any, labels: Sequence[str], requirements: Sequence[str]
+) -> tuple[Any, str]:
+    """The reward of task.yaml with the requirements as items of a checklist, and a sentence that says how they are checked.
+
+    `reward` is None where nothing else grades: the checklist is then the whole reward. Beside a reward by its name it is half of
+    it. Labels, and a reward with options or of the user's own, stay as they are.
+    """
+    items = [*requirements]
+    if reward is None:
+        return {
+            "checklist": {"items": items}
+        }, "requirements: in the prompt, and the reward is a checklist of them"
+    if labels or not isinstance(reward, str) or reward.endswith(".py"):
+        why = "an answer is a label" if labels else "the reward is your own"
+        return reward, f"requirements: in the prompt; they are no part of the reward, for {why}"
+    both = [{reward: _SHARE}, {"name": "checklist", "items": items, "weight": _SHARE}]
+    return both, f"requirements: in the prompt, and as a checklist half of the reward, beside {reward}"
