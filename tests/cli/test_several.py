@@ -51,7 +51,7 @@ def test_two_folders_share_a_prompt(folder: Path) -> None:
 
 
 def test_advice_leaves_out_methods_that_are_refused_and_rows_that_cannot_be_added(folder: Path) -> None:
-    advice = json.loads(whet_here(folder, "advise", "both", "--json").stdout)
+    advice = json.loads(whet_here(folder, "advise", "both", "--lm", "scripted/labels", "--json").stdout)
     fitting = {row["name"] for row in advice["methods"]}
     assert {"gepa", "metaspo"} <= fitting and not {"bdpl", "rlprompt", "reanchor"} & fitting
     words = ("optimize", "both", "--lm", "scripted/labels", "--method", "random_search", "--set", "n=4")
