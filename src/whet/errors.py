@@ -13,7 +13,6 @@ WhetError
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from whet_client.errors import EditRejected as EditRejected
 from whet_client.errors import Spell as Spell
@@ -67,7 +66,7 @@ class ProviderError(WhetError):
         self.billed = status == 200 if billed is None else billed
         away = status is not None and (status == 429 or status >= 500)
         self.refused = (away if refused is None else refused) and not self.billed
-        self.result: dict[str, Any] | None = None
+        self.result: dict[str, object] | None = None
 
 
 class BudgetExceeded(WhetError):

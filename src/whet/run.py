@@ -39,7 +39,7 @@ class Budget:
     cost_usd: float | None = None
     seconds: float | None = None
 
-    def as_json(self) -> dict[str, JSON]:
+    def as_json(self) -> dict[str, float | None]:
         """The limits as a journal holds them."""
         return {name.removesuffix("_usd"): getattr(self, name) for name in self.__dataclass_fields__}
 

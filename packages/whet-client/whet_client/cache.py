@@ -221,7 +221,7 @@ class Prompts:
             self._versions.popitem(last=False)
         return content
 
-    def _get(self, path: str, tag: str | None) -> tuple[Mapping[str, Any], str] | None:
+    def _get(self, path: str, tag: str | None) -> tuple[Mapping[str, object], str] | None:
         """A JSON object with its tag; None when it is the one that is known. Raises UsageError or Unavailable."""
         headers = {"If-None-Match": tag} if tag else {}
         answer = raise_if_unavailable(self._send("GET", path, headers, None), self._url)

@@ -107,7 +107,7 @@ class Client:
             checked_name(unit, what, "prompt")
         return self._prompts.get(name, label, fallback).for_units(units)
 
-    def log(self, prompt: LivePrompt | str, output: str = "", **more: Any) -> str:
+    def log(self, prompt: LivePrompt | str, output: str = "", **more: object) -> str:
         """Report an answer, without waiting; the id to give feedback about.
 
         `more` are the other fields of `Inference`: inputs, model, cost (dollars), latency (seconds), input_tokens,
@@ -115,7 +115,7 @@ class Client:
         the prompt. Texts that are too long are cut, and `metadata.cut` names them; a NUL is left out and half a surrogate
         pair replaced, and `metadata.cleaned` names those. Raises UsageError for a field that is none or cannot be.
         """
-        record_fields: dict[str, Any] = {"output": output}
+        record_fields: dict[str, object] = {"output": output}
         if isinstance(prompt, LivePrompt):
             record_fields |= {"prompt": prompt.name, "version": prompt.version, **prompt.units}
             record_fields |= {"experiment": prompt.experiment, "variant": prompt.variant}
@@ -181,7 +181,7 @@ class Client:
         _open.add(self)
 
 
-def inference_of(values: Mapping[str, Any], more: Mapping[str, Any]) -> Inference:
+def inference_of(values: Mapping[str, Any], more: Mapping[str, object]) -> Inference:
     """An inference from fields; those of `more` go first. Texts that are too long are cut, and those with what no
     database keeps are cleaned; `metadata.cut` and `metadata.cleaned` name them.
 
@@ -229,7 +229,7 @@ def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> lis
     return [checked_feedback(Feedback(**_fit_texts(row), id=id)) for row, id in zip(rows, ids, strict=True)]
 
 
-def _refuse_unknown_keys(more: Mapping[str, Any], kind: type[Inference]) -> dict[str, Any]:
+def _refuse_unknown_keys(more: Mapping[str, object], kind: type[Inference]) -> dict[str, object]:
     names = [one.name for one in fields(kind)]
     for name in more:
         if name not in names:
@@ -237,7 +237,7 @@ def _refuse_unknown_keys(more: Mapping[str, Any], kind: type[Inference]) -> dict
     return {name: value for name, value in more.items() if value is not None}
 
 
-def _fit_texts(values: dict[str, Any]) -> dict[str, Any]:
+def _fit_texts(values: dict[str, object]) -> dict[str, Any]:
     """Texts cut to what is kept, and without what no database keeps; the metadata name those that were cut or cleaned."""
     changed: dict[str, list[str]] = {"cut": [], "cleaned": []}
     for name, most in _CUT.items():
@@ -254,7 +254,7 @@ def _fit_texts(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _value(kind: str, value: Any) -> Any:
+def _value(kind: str, value: Any) -> object:
     """Words and truth values as numbers where a number is wanted."""
     if KINDS[kind].needs != "value":
         return value

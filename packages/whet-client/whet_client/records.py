@@ -99,7 +99,7 @@ class Inference:
 
     prompt: str
     version: int = 0
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, object] = field(default_factory=dict)
     output: str = ""
     id: str = field(default_factory=new_id)
     model: str | None = None
@@ -153,8 +153,8 @@ class Feedback:
 _USUAL = {"version": 0, "output": "", "target_kind": "inference", "source": "user"}
 
 
-def _as_json(record: Inference | Feedback) -> dict[str, Any]:
-    data: dict[str, Any] = {}
+def _as_json(record: Inference | Feedback) -> dict[str, object]:
+    data: dict[str, object] = {}
     for one in fields(record):
         value = getattr(record, one.name)
         empty = value is None or (isinstance(value, Mapping) and not value)

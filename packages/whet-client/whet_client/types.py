@@ -31,10 +31,11 @@ class Message:
         """The names of the fields, so that `dict(message)` and `**message` work."""
         return ("role", "content")
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> str:
         if name not in self.keys():
             raise KeyError(name)
-        return getattr(self, name)
+        value: str = getattr(self, name)
+        return value
 
 
 @named_fields

@@ -71,7 +71,7 @@ def _take(connection: Connection, owned: OwnedRows, actor: str, *, first: bool) 
     part = erase.take(connection, owned, first=first)
     _erase_quotes(connection, part, actor)
     counted = sorted(part.experiments & {*open_ones(connection)})
-    more: dict[str, Any] = {"experiments": counted} if counted else {}
+    more: dict[str, object] = {"experiments": counted} if counted else {}
     more |= {"left": part.left} if part.left else {}
     _note(connection, actor, FORGET, part.count, **more)
     return part.count
@@ -119,7 +119,7 @@ def _erase_quotes(connection: Connection, part: Deletion, actor: str) -> None:
         learner_erasure.erase_rows(connection, snapshot, part.quoted, part.prompts, actor)
 
 
-def _note(connection: Connection, actor: str, action: str, count: Erased, **more: Any) -> None:
+def _note(connection: Connection, actor: str, action: str, count: Erased, **more: object) -> None:
     mark_erased(connection)
     details = {**more, "inferences": count.inferences, "feedback": count.feedback}
     audit.append_entry(connection, actor=actor, action=action, subject=SUBJECT, details=details)

@@ -51,7 +51,7 @@ def task_from_traffic(
         raise UsageError(
             f"{address} holds the prompts of a program, and its traffic does not say what each of them read."
         )
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     people: dict[str, int] = {}
     for stored in _inferences(traffic, Filter(prompt=version.name, since=since)):
         row = _row(stored, traffic.about(stored.seq), prompt.slots)

@@ -62,7 +62,7 @@ class LoopThread(threading.Thread):
         else:
             self.future.set_result(result)
 
-    async def _main(self) -> Any:
+    async def _main(self) -> object:
         task = asyncio.ensure_future(self._make())
         with self._lock:
             self.loop, self._task = asyncio.get_running_loop(), task  # type: ignore[assignment]

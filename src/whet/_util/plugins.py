@@ -43,7 +43,7 @@ class Plugin:
     conflict: str = ""
     entry: EntryPoint | None = field(default=None, repr=False, compare=False)
 
-    def load(self, check: Callable[[Any], str | None]) -> Any:
+    def load(self, check: Callable[[object], str | None]) -> Any:
         """The object that the entry point names. `check` returns what is wrong with it, or None.
 
         Raises UsageError, naming the package, for a conflict, an import that fails and an object that is refused.
@@ -57,7 +57,7 @@ class Plugin:
             self.refuse(f"{self.entry.value} {wrong}")
         return loaded
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, function: Callable[..., object], *arguments: object) -> Any:
         """What code of the package returns. An error that whet does not know becomes a UsageError of one line."""
         try:
             return function(*arguments)

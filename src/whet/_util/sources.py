@@ -74,12 +74,12 @@ _STATELESS = frozenset(
 _MOST_BYTES, _MOST_VALUES = 64 * 1024 * 1024, 100_000
 """What is read of one object of a library at most; a larger one counts as one without content."""
 _PROCESS = secrets.token_hex(8)
-_NUMBERED: dict[str, list[Any]] = {}
+_NUMBERED: dict[str, list[object]] = {}
 _SAID: set[str] = set()
 _log = logging.getLogger(__name__)
 
 
-def source_hash(function: Callable[..., Any]) -> str:
+def source_hash(function: Callable[..., object]) -> str:
     """First 16 hex digits of the SHA-256 of what a callable does."""
     program = program_of(function)
     text = _read(function) if program is None else program + used_outside(function)
@@ -88,13 +88,13 @@ def source_hash(function: Callable[..., Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., object]) -> str:
     """A name for messages and addresses: that of the function, or of the object's class."""
     name = getattr(inspect.unwrap(function), "__name__", type(function).__name__)
     return "lambda" if name == "<lambda>" else str(name)
 
 
-def place_of_definition(function: Callable[..., Any]) -> str:
+def place_of_definition(function: Callable[..., object]) -> str:
     """The file that defines a callable, as its code names it."""
     inner = inspect.unwrap(function)
     called = inner if hasattr(inner, "__code__") else type(inner).__dict__.get("__call__")
@@ -102,7 +102,7 @@ def place_of_definition(function: Callable[..., Any]) -> str:
     return "<builtin>" if code is None else str(code.co_filename)
 
 
-def program_of(function: Callable[..., Any]) -> str | None:
+def program_of(function: Callable[..., object]) -> str | None:
     """The text of a program that defines the function and all it uses; None where it cannot be written down."""
     needed: dict[str, str] = {}
     if not _write(function, needed, []):
@@ -110,22 +110,22 @@ def program_of(function: Callable[..., Any]) -> str | None:
     return _HEAD + "\n".join(needed.values())
 
 
-def used_outside(function: Callable[..., Any]) -> str:
+def used_outside(function: Callable[..., object]) -> str:
     """What the program of a function imports and its text does not show: the content of the user's modules, the versions of
     installed packages; empty where it needs Python only. Only for a function that has a program."""
-    outside: list[Any] = []
+    outside: list[object] = []
     _write(function, {}, outside)
     walk = _Walk(_home(function), name_of(function))
     parts = [part for part in map(walk.parts, outside) if not _is_python(part)]
     return "" if not parts else "\n" + repr(walk.add_source_files(parts))
 
 
-def _is_python(part: Any) -> bool:
+def _is_python(part: object) -> bool:
     """Whether it names something of Python's own library, or of whet, whose versions are pinned elsewhere."""
     return isinstance(part, list) and part[0] == "library" and (part[-1] == "" or part[1].startswith("whet"))
 
 
-def _write(function: Any, needed: dict[str, str], outside: list[Any]) -> bool:
+def _write(function: object, needed: dict[str, str], outside: list[object]) -> bool:
     """Add what defines a function to `needed`, by name, what it uses before it."""
     if not isinstance(function, types.FunctionType) or inspect.iscoroutinefunction(function):
         return False
@@ -157,7 +157,7 @@ def _write(function: Any, needed: dict[str, str], outside: list[Any]) -> bool:
 
 
 def _write_global(
-    function: types.FunctionType, name: str, needed: dict[str, str], outside: list[Any]
+    function: types.FunctionType, name: str, needed: dict[str, str], outside: list[object]
 ) -> bool:
     value = function.__globals__[name]
     home = getattr(value, "__module__", None)
@@ -256,7 +256,7 @@ def _home(value: Any) -> str:
     return "__main__" if is_library(home) else home
 
 
-def _read(function: Callable[..., Any]) -> str:
+def _read(function: Callable[..., object]) -> str:
     """What a callable does, as a text that is the same in every process while the code and the values stay."""
     walk = _Walk(_home(function), name_of(function))
     try:
@@ -283,7 +283,7 @@ class _Walk:
         self.strict = False
         self.left = _MOST_VALUES
         self.known: dict[int, int] = {}
-        self.alive: list[Any] = []
+        self.alive: list[object] = []
         self.open: set[int] = set()
         self.without: list[str] = []
         self.classes: set[str] = set()
@@ -292,7 +292,7 @@ class _Walk:
         """The parts, with the source files that stand for values without content."""
         if not self.without:
             return parts
-        files: list[Any] = []
+        files: list[object] = []
         for home in sorted({self.home, *self.classes}):
             module = sys.modules.get(home)
             digests = None if module is None else module_digests(module)
@@ -312,7 +312,7 @@ class _Walk:
                 *(self.name, self.without[0]),
             )
 
-    def opaque(self, value: Any) -> Any:
+    def opaque(self, value: object) -> Any:
         """What stands for a value without content: its class, and which one of these it is in this process."""
         if self.strict:
             raise _Unreadable
@@ -350,7 +350,7 @@ class _Walk:
         self.alive.append(value)
         return self._other(value)
 
-    def _container(self, value: Any) -> Any:
+    def _container(self, value: Any) -> object:
         if id(value) in self.open:
             return "seen"
         self.open.add(id(value))
@@ -364,7 +364,7 @@ class _Walk:
         finally:
             self.open.discard(id(value))
 
-    def _apart(self, value: Any) -> Any:
+    def _apart(self, value: Any) -> object:
         """The parts of an item of a set: sets have no order, so that numbers given there are forgotten."""
         known = dict(self.known)
         try:
@@ -372,7 +372,7 @@ class _Walk:
         finally:
             self.known = known
 
-    def _other(self, value: Any) -> Any:
+    def _other(self, value: Any) -> object:
         if isinstance(value, InnerImport):
             return ["files", digests_of(imported_files(value.name, value.members))]
         if isinstance(value, enum.Enum):
@@ -403,7 +403,7 @@ class _Walk:
             return ["builtin", str(value.__module__), value.__qualname__, *held]
         return self._object(value)
 
-    def _code(self, code: types.CodeType) -> Any:
+    def _code(self, code: types.CodeType) -> object:
         named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         handlers = getattr(code, "co_exceptiontable", b"")
         return [
@@ -411,7 +411,7 @@ class _Walk:
             [self.parts(c) for c in code.co_consts],
         ]
 
-    def _function(self, function: types.FunctionType) -> Any:
+    def _function(self, function: types.FunctionType) -> object:
         module = str(function.__globals__.get("__name__", function.__module__))
         cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
         held = [self.parts(part) for part in (function.__defaults__, function.__kwdefaults__, cells)]
@@ -429,13 +429,13 @@ class _Walk:
         extra = {k: v for k, v in vars(function).items() if k not in ("__wrapped__", "version")}
         return ["function", self.parts(code), *held, known, inside, self.parts(extra) if extra else []]
 
-    def _module(self, module: types.ModuleType) -> Any:
+    def _module(self, module: types.ModuleType) -> object:
         if is_library(module.__name__):
             return ["library", module.__name__, version_of(module.__name__)]
         digests = module_digests(module)
         return self.opaque(module) if digests is None else ["module", module.__name__, digests]
 
-    def _class(self, kind: type, data: bool = True) -> Any:
+    def _class(self, kind: type, data: bool = True) -> object:
         """A class by its functions and, unless a `version` stands for them, its other attributes."""
         name = [kind.__module__, kind.__qualname__]
         self.known.setdefault(id(kind), len(self.known))
@@ -454,7 +454,7 @@ class _Walk:
             factories.append(self.opaque(kind))
         return ["class", *name, written, bases, self.parts(own), factories]
 
-    def _object(self, value: Any) -> Any:
+    def _object(self, value: Any) -> object:
         kind = type(value)
         if hasattr(value, "version") and not is_library(kind.__module__):
             return ["object", self._class(kind, data=False), self.parts(value.version)]
@@ -469,7 +469,7 @@ class _Walk:
             return ["wrapped", kind.__module__, kind.__qualname__, self.parts(inner)]
         return self._of_library(value)
 
-    def _state(self, value: Any) -> list[Any]:
+    def _state(self, value: Any) -> list[object]:
         """The attributes of a user's object, and what it holds as a list, a dict, an array."""
         try:
             reduced = value.__reduce_ex__(4)
@@ -490,7 +490,7 @@ class _Walk:
             held.append(dict(pairs))
         return [self.parts(held), self.parts(state)]
 
-    def _of_library(self, value: Any) -> Any:
+    def _of_library(self, value: Any) -> object:
         kind = type(value)
         outermost, known = not self.strict, dict(self.known)
         if outermost:
@@ -509,7 +509,7 @@ class _Walk:
             return self.opaque(value)
         return ["value", kind.__module__, kind.__qualname__, version_of(kind.__module__), content]
 
-    def _content(self, value: Any) -> Any:
+    def _content(self, value: Any) -> object:
         size = getattr(value, "nbytes", 0)
         if isinstance(size, int) and size > _MOST_BYTES:
             raise _Unreadable
@@ -559,7 +559,7 @@ def _is_iterator_over_content(value: Any) -> bool:
     return isinstance(value, Mapping | list | tuple | set | frozenset)
 
 
-def _modules_of(module: types.ModuleType, code: types.CodeType) -> list[Any]:
+def _modules_of(module: types.ModuleType, code: types.CodeType) -> list[object]:
     """A module that a function names, and modules in it that it reaches by their names."""
     used = {name for inner in codes_in(code) for name in inner.co_names}
     modules: list[Any] = [module]

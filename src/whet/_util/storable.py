@@ -53,7 +53,7 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Any) -> object:
     if isinstance(value, str):
         return repair_surrogates(value)
     if isinstance(value, Mapping):

@@ -146,7 +146,7 @@ def _watch(name: str, seconds: float) -> Iterator[Watched]:
         watched.end()
 
 
-async def call_within(function: Callable[[], Any], seconds: float, name: str) -> Any:
+async def call_within(function: Callable[[], object], seconds: float, name: str) -> Any:
     """The result of the function, awaited where it can be; what it prints goes to stderr. Raises OutOfTime, and what the
     function raises as `caught` makes it. `name` says whose function runs on what.
 
@@ -174,7 +174,7 @@ async def call_within(function: Callable[[], Any], seconds: float, name: str) ->
         return await await_result(result, seconds)
 
 
-def run_file(function: Callable[[], Any], path: object) -> Any:
+def run_file(function: Callable[[], object], path: object) -> Any:
     """The result of a function that runs the file `path`, in a thread beside the caller, so that Ctrl-C works; a file that takes
     long is named once. Raises OutOfTime after ENDED_AFTER seconds, and leaves the thread behind; and what the function
     raises as `caught` makes it."""
@@ -189,12 +189,12 @@ def run_file(function: Callable[[], Any], path: object) -> Any:
         return returned.result()
 
 
-async def call_beside(function: Callable[[], Any], seconds: float | None) -> Any:
+async def call_beside(function: Callable[[], Any], seconds: float | None) -> object:
     """As `call_within`, for functions that run beside each other and print where they like; None: for as long as it takes."""
     return await await_result(await _within(asyncio.wrap_future(_start_thread(function)), seconds), seconds)
 
 
-async def await_result(result: Any, seconds: float | None) -> Any:
+async def await_result(result: Any, seconds: float | None) -> object:
     """The result, awaited where it can be. Raises OutOfTime, and what it raises as `caught` makes it; Ctrl-C stays itself."""
     if not inspect.isawaitable(result):
         return result
@@ -205,8 +205,8 @@ async def await_result(result: Any, seconds: float | None) -> Any:
 
 
 async def in_thread(
-    function: Callable[[], Any], seconds: float, clock: Callable[[], float], name: str
-) -> Any:
+    function: Callable[[], object], seconds: float, clock: Callable[[], float], name: str
+) -> object:
     """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
     to stderr. Raises OutOfTime, and leaves the thread behind. `name` says whose function runs on what."""
     with _SURROUNDINGS, _watch(name, seconds) as watched:
@@ -222,7 +222,7 @@ async def in_thread(
             future.cancel()
 
 
-async def _within(future: asyncio.Future[Any], seconds: float | None) -> Any:
+async def _within(future: asyncio.Future[Any], seconds: float | None) -> object:
     try:
         await asyncio.wait({future}, timeout=seconds)
         if not future.done():
@@ -249,7 +249,7 @@ class _Worker:
         while True:
             self._run(*self.tasks.get())
 
-    def _run(self, function: Callable[[], Any], future: Future[Any], watched: Watched | None) -> None:
+    def _run(self, function: Callable[[], object], future: Future[Any], watched: Watched | None) -> None:
         try:
             try:
                 result = function()
@@ -269,7 +269,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_IDLE.clear)
 
 
-def _start_thread(function: Callable[[], Any], watched: Watched | None = None) -> Future[Any]:
+def _start_thread(function: Callable[[], object], watched: Watched | None = None) -> Future[Any]:
     """What the function will have returned in a thread beside this one; `watched` ends there when it returns."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
@@ -286,13 +286,13 @@ def _ignore(future: Future[Any]) -> None:
         _close(future.result())
 
 
-def _close(result: Any) -> None:
+def _close(result: object) -> None:
     """Close a coroutine that nobody began to await: Python warns of it otherwise."""
     if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
         result.close()
 
 
-async def _of(result: Awaitable[Any]) -> Any:
+async def _of(result: Awaitable[Any]) -> object:
     try:
         return await result
     except SystemExit as error:  # a task would hand it to the event loop

@@ -72,7 +72,7 @@ def _is_installed(file: str) -> bool:
     )
 
 
-def file_of(module: Any) -> Path | None:
+def file_of(module: object) -> Path | None:
     """The source file of a user's module; None for a library and for what has no file."""
     name, file = getattr(module, "__name__", ""), getattr(module, "__file__", None)
     if not isinstance(file, str) or is_library(str(name)):
@@ -206,12 +206,12 @@ class InnerImport:
     members: tuple[str, ...] = ()
 
 
-def imports_inside(code: types.CodeType, space: Mapping[str, Any]) -> list[InnerImport]:
+def imports_inside(code: types.CodeType, space: Mapping[str, object]) -> list[InnerImport]:
     """The user's modules that a function imports when it runs; `space` are its globals."""
     package = str(space.get("__package__") or "")
     imports = []
     for inner in codes_in(code):
-        before: list[Any] = [0, None]
+        before: list[object] = [0, None]
         for step in dis.get_instructions(inner):
             if step.opname == "IMPORT_NAME":
                 level, members = before[-2:]

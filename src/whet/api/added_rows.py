@@ -37,8 +37,11 @@ from whet.engine.pairs import (
     evaluate_pairs,
     example_clusters,
     summary,
+    verdict_json,
 )
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
+from whet.engine.result_json import MoreJSON, OptionalRunJSON, RunJSON
 from whet.engine.run_folder import OpenRun, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.transfer import limits_left
@@ -60,7 +63,7 @@ from whet_client.prompt.document import MASK
 from whet_client.version import __version__
 
 
-def fresh_rows(task: Task, more: Any) -> list[PlacedExample]:
+def fresh_rows(task: Task, more: object) -> list[PlacedExample]:
     """The labelled rows of a file, a list, a data frame or a data set, none of which the task has.
 
     Raises UsageError with their place for rows that a task is refused for, for an input that stands in a split of the
@@ -121,7 +124,7 @@ class AddedRowsPlan:
         """The seed of the run."""
         return self.plan.seed
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> dict[str, object]:
         """The identity as JSON."""
         known = self.plan.header()
         kept = ("task", "fingerprint", "seed", "models", "generation")
@@ -216,7 +219,7 @@ class AddedRows:
         self._options, self._progress = options, progress
         self._rows = fresh_rows(task, options.more)
 
-    async def measure(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
+    async def measure(self, plan: RunPlan, assembly: Assembly, result: RunJSON) -> RunJSON:
         """The result with what all rows added so far say. Raises UsageError before anything is paid."""
         folder = Path(result["run"])
         if result["best"]["id"] == result["baseline"]["id"]:
@@ -226,8 +229,9 @@ class AddedRows:
         ledger = SealedTestLedger()
         rows = self._fresh(f"{run_id(folder)}-{MORE}", ledger, earlier)
         whole = all(batch.whole for batch in earlier)
-        if not rows and whole and result.get(MORE, {}).get("rows") == sum(len(b.rows) for b in earlier):
-            return dict(result)
+        known = result["more"]["rows"] if "more" in result else None
+        if not rows and whole and known == sum(len(b.rows) for b in earlier):
+            return result
         if rows and result["improvement"]["promoted"]:
             raise UsageError(f"{folder}: its best prompt is promoted already; more rows cannot do more.")
         candidate = found_candidate(plan.task, folder, result)
@@ -249,7 +253,7 @@ class AddedRows:
             with watching(self._progress.on_rollout):
                 return await _test_new_rows(plan, sides, opened, ledger, (earlier, rows), result)
 
-    def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> dict[str, Any]:
+    def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> PlanJSON:
         """The plan of so many answers to added rows."""
         known = measured_usage(Path(self._options.root), plan.task.fingerprint, plan.addresses)
         examples = [p.example for p in self._rows[:1]] * answers
@@ -320,8 +324,8 @@ async def _test_new_rows(
     opened: OpenRun,
     ledger: SealedTestLedger,
     batches: tuple[Sequence[Batch], Sequence[Example]],
-    result: Mapping[str, Any],
-) -> dict[str, Any]:
+    result: RunJSON,
+) -> RunJSON:
     """Answers to the new rows, and the verdict on all."""
     core, task = opened.core, plan.task
     earlier, rows = batches
@@ -352,18 +356,22 @@ async def _test_new_rows(
     low, high = task.reward.low, task.reward.high
     baseline, best = ([r for b in done for r in b.answers[side]] for side in (0, 1))
     examples = [row for b in done for row in b.rows]
-    added = {
+    added: MoreJSON = {
         "rows": len(baseline),
         "baseline": summary(baseline, low, high, examples),
         "best": summary(best, low, high, examples),
         "usage": usage(core),
     }
-    verdict = {**asdict(opinion.verdict), "opening": opening.number, "test": ANYTIME, "rows": len(baseline)}
+    verdict = verdict_json(opinion.verdict)
+    verdict |= {"opening": opening.number, "test": ANYTIME, "rows": len(baseline), "sealed": sealed}
+    figures: OptionalRunJSON = {}
+    if opinion.figures is not None:
+        figures["second_opinion"] = opinion.figures
     return {
         **result,
-        "improvement": {**verdict, "sealed": sealed},
-        **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
-        MORE: added,
+        "improvement": verdict,
+        **figures,
+        "more": added,
         "usage": with_part(result["usage"], MORE, usage(core)),
         "warnings": list(
             dict.fromkeys(

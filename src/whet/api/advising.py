@@ -16,9 +16,11 @@ from whet.api.results import Advice
 from whet.api.running import evaluate_task, optimize_task
 from whet.engine.assemble import DEFAULT_MODEL, takes_default_model
 from whet.engine.assemble import NONE as NO_MODEL
+from whet.engine.comparison_json import AdvisedPlanJSON, AdvisedRewardJSON, AdvisedStartJSON, AdvisedTestJSON
 from whet.engine.forecast import say_default_model
 from whet.engine.openings import SealedTestAccess, SealedTestLedger
 from whet.engine.options import Options, RoleModel
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.engine.sealed_power import WORSE, describe_power, promotion_of
 from whet.errors import UsageError, quantity, show_reward
@@ -118,7 +120,7 @@ async def aadvise(
     )
 
 
-def _test(task: Task) -> dict[str, Any]:
+def _test(task: Task) -> AdvisedTestJSON:
     """Independent rows of the sealed test, which opening of them a run would be, and the gain that this shows with a power of
     80%, in units of the reward, where no row gets worse and where one of twenty does."""
     opening = SealedTestLedger().foresee(None, task.alpha, task.test) or SealedTestAccess(
@@ -128,7 +130,11 @@ def _test(task: Task) -> dict[str, Any]:
     gain = {"none_worse": promotion.get("gain"), "some_worse": promotion.get("gain_some_worse")}
     width = task.reward.high - task.reward.low
     return {
-        **{key: promotion[key] for key in ("rows", "opening", "alpha", "needed", "possible")},
+        "rows": promotion["rows"],
+        "opening": promotion["opening"],
+        "alpha": promotion["alpha"],
+        "needed": promotion["needed"],
+        "possible": promotion["possible"],
         "gain": gain,
         "power": describe_power(promotion),
         "minimum_effect": task.minimum_effect,
@@ -137,10 +143,10 @@ def _test(task: Task) -> dict[str, Any]:
     }
 
 
-async def _reward(task: Task) -> dict[str, Any]:
+async def _reward(task: Task) -> AdvisedRewardJSON:
     """Range, labels and critiques of the reward, from what the targets and nonsense earn on a few rows."""
     reward, targets = task.reward, [e.target for e in task.train]
-    facts: dict[str, Any] = {
+    facts: AdvisedRewardJSON = {
         "name": reward.name,
         "low": reward.low,
         "high": reward.high,
@@ -166,7 +172,7 @@ async def _reward(task: Task) -> dict[str, Any]:
     return facts
 
 
-async def _plan(task: Task, options: Options) -> tuple[dict[str, Any] | None, str | None]:
+async def _plan(task: Task, options: Options) -> tuple[AdvisedPlanJSON | None, str | None]:
     """The plan of a run with nothing else said, and which method it is; or why there is none."""
     with tempfile.TemporaryDirectory() as folder:
         own = dataclasses.replace(options, dry_run=True, root=folder)
@@ -203,7 +209,9 @@ def _spec(task: Task, role: str, options: Options) -> ModelSpec:
     return with_base_url(spec, options.base_url, first)
 
 
-async def _measure_start(task: Task, options: Options, model: LanguageModel | None) -> dict[str, Any] | None:
+async def _measure_start(
+    task: Task, options: Options, model: LanguageModel | None
+) -> AdvisedStartJSON | None:
     """The mean of the start prompt on some validation rows, by models whose calls cost nothing; None where one of them does."""
     models = [model]
     if JUDGE in task.reward.needs and _spec(task, "judge", options).named:
@@ -298,7 +306,7 @@ def _lacks(name: str, facts: _Facts) -> str:
 
 
 def _verdict(
-    test: Mapping[str, Any], reward: Mapping[str, Any], start: Mapping[str, Any] | None
+    test: AdvisedTestJSON, reward: AdvisedRewardJSON, start: AdvisedStartJSON | None
 ) -> tuple[str, bool | None]:
     """One sentence, and True, False or None (it depends on what was not measured)."""
     if reward["problem"] is not None:
@@ -311,7 +319,7 @@ def _verdict(
             False,
         )
     scale = f"rewards go from {reward['low']:g} to {reward['high']:g}"
-    if start is None:
+    if start is None or start["mean"] is None:
         if gain is None:
             return f"A search may pay: what the prompt can gain is not measured ({scale}).", None
         return (
@@ -344,9 +352,9 @@ def _first(
     facts: _Facts,
     model: LanguageModel | None,
     named: bool,
-    test: Mapping[str, Any],
-    reward: Mapping[str, Any],
-    run: tuple[Mapping[str, Any] | None, str | None],
+    test: AdvisedTestJSON,
+    reward: AdvisedRewardJSON,
+    run: tuple[AdvisedPlanJSON | None, str | None],
 ) -> list[str]:
     """What to do before a run, the most useful first."""
     steps, (plan, missing) = [], run
@@ -406,7 +414,7 @@ def _command(name: str, task: Task, options: Options) -> str:
     return shlex.join(words)
 
 
-def _warn_of_unbounded_cost(plan: Mapping[str, Any]) -> list[str]:
+def _warn_of_unbounded_cost(plan: PlanJSON) -> list[str]:
     """What the plan of a run lacks to hold its cost."""
     steps = []
     if plan["output_limit"]:

@@ -9,20 +9,43 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from whet.engine.assemble import Assembly, TransferModel, transfer_model
 from whet.engine.blobs import Blobs
 from whet.engine.budget import test_set_budget
+from whet.engine.comparison_json import (
+    ComparisonJSON,
+    MethodSummaryJSON,
+    ObjectiveSummaryJSON,
+    OptionalComparisonJSON,
+    ReadabilitySummaryJSON,
+    ReasonsJSON,
+    TransferSummaryJSON,
+    TriedJSON,
+    WrittenJSON,
+    WrittenOfComparisonJSON,
+)
 from whet.engine.forecast import total_plan
 from whet.engine.journal import read_rows
 from whet.engine.openings import Family
 from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import compare_pairs, compare_with_start, example_clusters, sealed_answers
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.engine.readability import READER, readability, texts_of
+from whet.engine.result_json import (
+    CallsJSON,
+    MeanJSON,
+    ObjectiveJSON,
+    ReadabilityJSON,
+    RunJSON,
+    RunTransferJSON,
+    TrialJSON,
+    UsageJSON,
+)
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
 from whet.engine.transfer import TransferTest, check_enough, compare_sides, limits_left
@@ -37,7 +60,7 @@ from whet.task.spec import with_gate
 from whet.types import content_hash
 
 NONE = "none"
-RunTask: TypeAlias = "Callable[[Task, Options, Progress, RunMeasurements], Awaitable[dict[str, Any]]]"
+RunTask: TypeAlias = "Callable[[Task, Options, Progress, RunMeasurements], Awaitable[RunJSON]]"
 """How one run is made: `whet.api.running.run_task`."""
 
 
@@ -51,12 +74,12 @@ class RunMeasurements:
     root: Path
     transfer: RoleModel = None
     reader: str = READER
-    start: dict[str, Any] | None = None
+    start: TrialJSON | None = None
     other: TransferModel | None = None
     family: Family | None = None
     progress: Progress = field(default_factory=Progress, repr=False)
     _reader: LanguageModel | None = field(default=None, repr=False)
-    _tried: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    _tried: dict[str, TrialJSON] = field(default_factory=dict, repr=False)
 
     def open(self) -> None:
         """Find the models. Raises UsageError for a transfer model that cannot answer, or a reader that is not local."""
@@ -77,33 +100,31 @@ class RunMeasurements:
             if model is not None:
                 await model.close()
 
-    async def measure(self, plan: RunPlan, assembly: Assembly, result: Mapping[str, Any]) -> dict[str, Any]:
+    async def measure(self, plan: RunPlan, assembly: Assembly, result: RunJSON) -> RunJSON:
         """The result of a run with `readability` and, where another model was named, `transfer`."""
         folder = Path(result["run"])
         try:
             candidate = found_candidate(plan.task, folder, result)
             env = environment_for(plan, assembly.env, folder, candidate)
         except (UsageError, ReplayDiverged) as error:
-            lost: dict[str, Any] = {"reason": str(error)}
-            return {**result, "readability": {"perplexity": None, **lost}} | (
-                {}
-                if self.other is None
-                else {"transfer": {"model": self.other.address, "test": None, **lost}}
-            )
-        row = {**result, "readability": await self._read(plan, env, candidate)}
+            return self._without_measures(result, str(error))
+        row: RunJSON = {**result, "readability": await self._read(plan, env, candidate)}
         if self.other is not None:
             row["transfer"] = await self._transfer(self.other, plan, assembly, env, candidate, result)
         return row
 
-    def mark_untested(self, result: Mapping[str, Any]) -> dict[str, Any]:
+    def mark_untested(self, result: RunJSON) -> RunJSON:
         """The result of a run whose limits did not pay for its sealed test: nothing is measured of its prompt."""
-        lost: dict[str, Any] = {"reason": f"seed {result['seed']}: {result['improvement']['reason']}"}
-        moved = (
-            {} if self.other is None else {"transfer": {"model": self.other.address, "test": None, **lost}}
-        )
-        return {**result, "readability": {"perplexity": None, **lost}, **moved}
+        return self._without_measures(result, f"seed {result['seed']}: {result['improvement']['reason']}")
 
-    async def _read(self, plan: RunPlan, env: Environment, candidate: Candidate) -> dict[str, Any]:
+    def _without_measures(self, result: RunJSON, reason: str) -> RunJSON:
+        """The result of a run with the reason why nothing is measured of its prompt."""
+        row: RunJSON = {**result, "readability": {"perplexity": None, "reason": reason}}
+        if self.other is not None:
+            row["transfer"] = {"model": self.other.address, "test": None, "reason": reason}
+        return row
+
+    async def _read(self, plan: RunPlan, env: Environment, candidate: Candidate) -> ReadabilityJSON:
         if self.reader == NONE:
             return {"perplexity": None, "reason": "nothing was read: --reader none"}
         if self.reader.startswith("embedded/") and importlib.util.find_spec("torch") is None:
@@ -125,9 +146,9 @@ class RunMeasurements:
         assembly: Assembly,
         env: Environment,
         candidate: Candidate,
-        result: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        none = {"model": other.address, "test": None}
+        result: RunJSON,
+    ) -> RunTransferJSON:
+        none: RunTransferJSON = {"model": other.address, "test": None}
         bound = plan.method.entry.bound
         if candidate.system is not None and bound:
             return {**none, "reason": f"not possible: {bound}"}
@@ -164,14 +185,14 @@ class RunMeasurements:
         other: TransferModel,
         env: Environment,
         clusters: Sequence[int],
-        measurement: Mapping[str, Any],
+        measurement: TrialJSON,
         paid: bool = True,
-    ) -> dict[str, Any]:
+    ) -> RunTransferJSON:
         """The figures of a trial beside the prompt as written, `paid` where it is not that of another run; rows that one of
         the two has no answer to are left out."""
         assert self.start is not None
         ends = env.reward.low, env.reward.high
-        nothing = {"calls": dict.fromkeys(measurement["usage"]["calls"], 0), "cost_usd": 0.0}
+        nothing: CallsJSON = {"calls": dict.fromkeys(measurement["usage"]["calls"], 0), "cost_usd": 0.0}
         return {
             "model": other.address,
             "test": measurement["score"],
@@ -180,13 +201,13 @@ class RunMeasurements:
             "failed": measurement["failed"],
         }
 
-    def as_written(self) -> dict[str, Any]:
+    def as_written(self) -> WrittenOfComparisonJSON:
         """The prompt as written with the other model, once for the whole comparison."""
         if self.other is None:
             return {}
-        score = {"model": self.other.address, "test": None, "usage": None}
+        score: WrittenJSON = {"model": self.other.address, "test": None, "usage": None}
         if self.start is not None:
-            score |= {"test": self.start["score"], "usage": self.start["usage"]}
+            score["test"], score["usage"] = self.start["score"], self.start["usage"]
         return {"transfer": score}
 
 
@@ -198,12 +219,12 @@ async def compare_runs(
     run_task: RunTask,
     progress: Progress,
     configs: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> ComparisonJSON:
     """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method.
 
     `configs` are the settings of methods that come with all of them. `progress` gets the plan of all runs together, before
     anything is paid, and follows one run after the other."""
-    task, opts, rows = measurements.task, measurements.options, []
+    task, opts, rows = measurements.task, measurements.options, list[RunJSON]()
     names = list(dict.fromkeys(methods))
     tests, what = seeds * len(names), content_hash([names, seeds, opts.seed])
     measurements.family = Family(measurements.root / f"{names[0]}-{opts.seed}", what, tests)
@@ -237,23 +258,26 @@ async def compare_runs(
     summaries = [method_summary(name, rows) for name in names]
     tested = [row for row in rows if _tests([row])]
     places = {name: own for name in names if (own := [Path(r["run"]) for r in tested if r["method"] == name])}
-    answers, starts = (
-        {name: [sealed_answers(place, side) for place in own] for name, own in places.items()}
-        for side in ("best", "baseline")
-    )
+    answers = {name: [sealed_answers(place) for place in own] for name, own in places.items()}
+    starts = {name: [sealed_answers(place, "baseline") for place in own] for name, own in places.items()}
     alpha = with_gate(task, opts.alpha, None).alpha
+    known: OptionalComparisonJSON = {}
+    if (whole := _whole_plan(rows)) is not None:
+        known["plan"] = whole
     return {
         "task": task.name,
         "runs": rows,
         "methods": summaries,
         "pairs": compare_pairs(answers, alpha),
         "beside_start": compare_with_start(answers, starts, alpha),
-        **({} if (whole := _whole_plan(rows)) is None else {"plan": whole}),
         **measurements.as_written(),
+        **known,
     }
 
 
-def _own_options(measurements: RunMeasurements, name: str, seed: int, configs: Mapping[str, Any]) -> Options:
+def _own_options(
+    measurements: RunMeasurements, name: str, seed: int, configs: Mapping[str, object]
+) -> Options:
     """The options of one run of a comparison."""
     opts, trains = measurements.options, POLICY in get_method(name).entry.needs
     return replace(
@@ -268,7 +292,7 @@ def _own_options(measurements: RunMeasurements, name: str, seed: int, configs: M
     )
 
 
-def _whole_plan(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _whole_plan(rows: Sequence[RunJSON]) -> PlanJSON | None:
     """What was planned for all runs together; None where a run of an older version does not say."""
     plans = [row["plan"] for row in rows if "validation" in row.get("plan", {})]
     return total_plan(plans) if len(plans) == len(rows) else None
@@ -291,7 +315,7 @@ def _without_plans(progress: Progress) -> Progress:
     return progress
 
 
-def found_candidate(task: Task, folder: Path, result: Mapping[str, Any]) -> Candidate:
+def found_candidate(task: Task, folder: Path, result: RunJSON) -> Candidate:
     """The candidate that a finished run ended with, messages and trained weights included."""
     if result["best"]["id"] == task.prompt.id:
         return Candidate(task.prompt)
@@ -309,97 +333,127 @@ def environment_for(plan: RunPlan, env: Environment, folder: Path, candidate: Ca
     return made
 
 
-def own_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def own_settings(method: str, settings: Mapping[str, Any]) -> dict[str, object]:
     """Settings for one of several methods: `protegi.width=3` belongs to protegi only, `width=3` to all."""
     own = {k: v for k, v in settings.items() if "." not in k}
     return own | {k.partition(".")[2]: v for k, v in settings.items() if k.startswith(f"{method}.")}
 
 
-def method_summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def method_summary(name: str, rows: Sequence[RunJSON]) -> MethodSummaryJSON:
     """One method over its runs. Ends of intervals are means over the runs: what other rows would change, not other seeds. The
     figures of the test are those of the runs that were `tested`, and None where none was: `unanswered` counts the runs whose
     sealed rows nobody answered."""
     mine = [r for r in rows if r["method"] == name]
     tests = _tests(mine)
-    means, low, high = ([test[end] for test in tests] for end in ("mean", "low", "high"))
-    return {
+    means = [test.mean for test in tests]
+    summary: MethodSummaryJSON = {
         "method": name,
         "runs": len(mine),
         "tested": len(tests),
         "unanswered": sum(r["best"]["test"] is not None for r in mine) - len(tests),
         "test_mean": _mean(means),
-        "test_low": _mean(low),
-        "test_high": _mean(high),
+        "test_low": _mean([test.low for test in tests]),
+        "test_high": _mean([test.high for test in tests]),
         "test_min": min(means, default=None),
         "test_max": max(means, default=None),
-        "baseline_test": _mean([test["mean"] for test in _tests(mine, "baseline")]),
+        "baseline_test": _mean([test.mean for test in _tests(mine, "baseline")]),
         "promoted": sum(r["improvement"]["promoted"] for r in mine),
         "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
-        "cost_usd": _mean_cost(mine),
-        "price_unknown": _roles_without_price(mine),
-        **({"objectives": _objectives_summary(mine)} if any(r.get("objectives") for r in mine) else {}),
+        "cost_usd": _mean_cost([r["usage"] for r in mine]),
+        "price_unknown": _roles_without_price([r["usage"] for r in mine]),
         "readability": _readability_summary([r["readability"] for r in mine]),
-        **({"transfer": _transfer_summary([r["transfer"] for r in mine])} if "transfer" in mine[0] else {}),
     }
+    if any(r.get("objectives") for r in mine):
+        summary["objectives"] = _objectives_summary(mine)
+    if "transfer" in mine[0]:
+        summary["transfer"] = _transfer_summary([r["transfer"] for r in mine])
+    return summary
 
 
-def _mean_cost(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def _mean_cost(usages: Sequence[UsageJSON | CallsJSON]) -> float | None:
     """US dollars of a run on average; None where those of one are not known."""
-    costs = [row["usage"]["cost_usd"] for row in rows]
-    return None if None in costs else fmean(costs)
+    costs = [usage["cost_usd"] for usage in usages]
+    known = [cost for cost in costs if cost is not None]
+    return fmean(known) if len(known) == len(costs) else None
 
 
-def _tests(rows: Sequence[Mapping[str, Any]], name: str = "best") -> list[Mapping[str, Any]]:
+def _tests(rows: Sequence[RunJSON], name: Literal["baseline", "best"] = "best") -> list[_KnownMean]:
     """The sealed tests of a side, of the runs that made one."""
     tests = [row[name]["test"] for row in rows]
-    return [test for test in tests if test is not None and test["mean"] is not None]
+    return [known for test in tests if test is not None and (known := _mean_if_known(test)) is not None]
+
+
+@dataclass(frozen=True)
+class _KnownMean:
+    """A mean over rows that were answered, and the ends of its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def _mean_if_known(test: MeanJSON) -> _KnownMean | None:
+    mean, low, high = test["mean"], test["low"], test["high"]
+    return None if mean is None or low is None or high is None else _KnownMean(mean, low, high)
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _roles_without_price(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _roles_without_price(usages: Sequence[UsageJSON | CallsJSON]) -> list[str]:
     """The roles whose calls `cost_usd` lacks."""
-    return list(dict.fromkeys(role for row in rows for role in row["usage"].get("price_unknown", ())))
+    return list(dict.fromkeys(role for usage in usages for role in usage.get("price_unknown", ())))
 
 
-def _reasons(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _reasons(rows: Sequence[ReadabilityJSON] | Sequence[RunTransferJSON]) -> ReasonsJSON:
     reasons = list(dict.fromkeys(f["reason"] for f in rows if "reason" in f))
     return {"reasons": reasons} if reasons else {}
 
 
-def _objectives_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _objectives_summary(rows: Sequence[RunJSON]) -> dict[str, ObjectiveSummaryJSON]:
     """Means over the runs of each objective on the sealed test, and how often the gate's verdict was which."""
     verdicts = [r["objectives"] for r in rows if r.get("objectives")]
+    return {name: _objective_summary([v[name] for v in verdicts]) for name in verdicts[0]}
+
+
+def _objective_summary(runs: Sequence[ObjectiveJSON]) -> ObjectiveSummaryJSON:
     return {
-        name: {end: fmean(v[name][end] for v in verdicts) for end in ("baseline", "best", "low", "high")}
-        | {"goal": verdicts[0][name]["goal"], "verdicts": dict(Counter(v[name]["verdict"] for v in verdicts))}
-        for name in verdicts[0]
+        "baseline": fmean(run["baseline"] for run in runs),
+        "best": fmean(run["best"] for run in runs),
+        "low": fmean(run["low"] for run in runs),
+        "high": fmean(run["high"] for run in runs),
+        "goal": runs[0]["goal"],
+        "verdicts": dict(Counter(run["verdict"] for run in runs)),
     }
 
 
-def _readability_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _readability_summary(rows: Sequence[ReadabilityJSON]) -> ReadabilitySummaryJSON:
     read = [f["perplexity"] for f in rows if f["perplexity"] is not None]
     return {"perplexity": median(read) if read else None, "runs": len(read), **_reasons(rows)}
 
 
-def _transfer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    made = [f for f in rows if f["test"] is not None]
-    tried = [f for f in made if f["test"]["mean"] is not None and f["gain"].get("n", 1)]
-    summary: dict[str, Any] = {
+def _transfer_summary(rows: Sequence[RunTransferJSON]) -> TransferSummaryJSON:
+    made = [(f, f["test"]) for f in rows if f["test"] is not None]
+    tried = [(f, known) for f, test in made if (known := _mean_if_known(test)) and f["gain"].get("n", 1)]
+    figures: TriedJSON = {}
+    if tried:
+        tests, gains, usages = zip(*((test, f["gain"], f["usage"]) for f, test in tried), strict=True)
+        figures = {
+            "test_low": fmean(test.low for test in tests),
+            "test_high": fmean(test.high for test in tests),
+            "gain_difference": fmean(gain["difference"] for gain in gains),
+            "gain_low": fmean(gain["low"] for gain in gains),
+            "gain_high": fmean(gain["high"] for gain in gains),
+            "calls": fmean(sum(usage["calls"].values()) for usage in usages),
+            "cost_usd": _mean_cost(usages),
+            "price_unknown": _roles_without_price(usages),
+        }
+    return {
         "model": rows[0]["model"],
         "runs": len(tried),
         "unanswered": len(made) - len(tried),
-        "test_mean": None,
+        "test_mean": fmean(test.mean for _, test in tried) if tried else None,
         **_reasons(rows),
+        **figures,
     }
-    if tried:
-        summary |= {f"test_{end}": fmean(f["test"][end] for f in tried) for end in ("mean", "low", "high")}
-        summary |= {
-            f"gain_{end}": fmean(f["gain"][end] for f in tried) for end in ("difference", "low", "high")
-        }
-        summary["calls"] = fmean(sum(f["usage"]["calls"].values()) for f in tried)
-        summary["cost_usd"] = _mean_cost(tried)
-        summary["price_unknown"] = _roles_without_price(tried)
-    return summary

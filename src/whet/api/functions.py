@@ -32,6 +32,7 @@ from whet.api.results import Evaluation, LearnResult, MethodComparison, RunResul
 from whet.api.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
 from whet.api.study import STUDY, write_study
 from whet.engine.assemble import spread_over_models
+from whet.engine.comparison_json import RunRowJSON
 from whet.engine.journal import events_after
 from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress
@@ -235,7 +236,7 @@ async def alearn(
         return LearnResult(await _learn(prompt, path, words, how))
 
 
-async def _learn(prompt: str | Path | Prompt, path: Path | None, words: Any, how: Any) -> dict[str, Any]:
+async def _learn(prompt: str | Path | Prompt, path: Path | None, words: Any, how: Any) -> dict[str, object]:
     """Learn into the file of a prompt, or into a prompt in memory."""
     if path is not None:
         return await one_call.learn(LearnRequest(path, *words), **how)
@@ -288,7 +289,7 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
 
 
 @check_arguments
-def runs(root: str | Path = "runs") -> list[dict[str, Any]]:
+def runs(root: str | Path = "runs") -> list[RunRowJSON]:
     """One row per run folder below the root: what it is, how it stands, what it found.
 
     `split`: what `mean` is the mean of, over `n` rows: the sealed test of a run, the split of an evaluation. `promoted` is None

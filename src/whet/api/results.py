@@ -7,11 +7,26 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from whet.engine.comparison_json import AdviceJSON, ComparisonJSON, MethodSummaryJSON, TransferJSON
+from whet.engine.plan_json import PlanJSON
+from whet.engine.result_json import (
+    EvaluationJSON,
+    FrontPointJSON,
+    LabelFiguresJSON,
+    MeanJSON,
+    ObjectiveJSON,
+    PromptJSON,
+    RunJSON,
+    SideJSON,
+    UsageJSON,
+)
 from whet.errors import quantity, show_reward
 from whet.prompt import Prompt
 from whet.types import Message
+
+J = TypeVar("J", bound=Mapping[str, object])
 
 
 def sample_size(n: int, groups: int | None) -> str:
@@ -43,10 +58,21 @@ class MeanEstimate:
     groups: int | None = None
     cases: Mapping[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """A mean that result.json does not know is not a number here."""
-        if self.mean is None:
-            object.__setattr__(self, "mean", math.nan)
+    @classmethod
+    def from_json(cls, value: MeanJSON) -> MeanEstimate:
+        """The mean as result.json holds it; one that it does not know is not a number here."""
+        mean = value["mean"]
+        return cls(
+            math.nan if mean is None else mean,
+            value["low"],
+            value["high"],
+            value["n"],
+            value.get("method"),
+            value.get("answered"),
+            value.get("of"),
+            value.get("groups"),
+            value.get("cases", {}),
+        )
 
     def __str__(self) -> str:
         if math.isnan(self.mean):
@@ -104,6 +130,21 @@ class RunUsage:
     reasoning_tokens: int = 0
     estimated: Mapping[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def from_json(cls, value: UsageJSON) -> RunUsage:
+        """The usage as result.json holds it."""
+        return cls(
+            value.get("calls", {}),
+            value.get("input_tokens", 0),
+            value.get("output_tokens", 0),
+            value.get("cost_usd"),
+            value.get("seconds", 0.0),
+            value.get("refused", {}),
+            value.get("cached_input_tokens", 0),
+            value.get("reasoning_tokens", 0),
+            value.get("estimated", {}),
+        )
+
 
 @dataclass(frozen=True)
 class HistoryPoint:
@@ -116,10 +157,10 @@ class HistoryPoint:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JSONResult(Mapping[str, Any]):
+class JSONResult(Mapping[str, Any], Generic[J]):
     """A read-only mapping of JSON."""
 
-    json: Mapping[str, Any]
+    json: J
 
     def __getitem__(self, key: str) -> Any:
         return self.json[key]
@@ -147,21 +188,10 @@ class JSONResult(Mapping[str, Any]):
     @property
     def usage(self) -> RunUsage:
         """What was spent."""
-        u = self["usage"]
-        return RunUsage(
-            u.get("calls", {}),
-            u.get("input_tokens", 0),
-            u.get("output_tokens", 0),
-            u.get("cost_usd"),
-            u.get("seconds", 0.0),
-            u.get("refused", {}),
-            u.get("cached_input_tokens", 0),
-            u.get("reasoning_tokens", 0),
-            u.get("estimated", {}),
-        )
+        return RunUsage.from_json(self["usage"])
 
 
-class RunResult(JSONResult):
+class RunResult(JSONResult[RunJSON]):
     """The result of `whet.optimize`. As a mapping it has the keys of result.json, and `run`, the folder.
 
     `status` is completed, budget_exhausted or stopped. `to_dict()` is result.json. A result that was recorded before, so that
@@ -177,63 +207,63 @@ class RunResult(JSONResult):
     @property
     def run(self) -> Path:
         """The run's folder: journal, result.json, report.html, best.md."""
-        return Path(self["run"])
+        return Path(self.json["run"])
 
     @property
     def method(self) -> str:
         """Name of the method."""
-        return str(self["method"])
+        return str(self.json["method"])
 
     @property
     def seed(self) -> int:
         """Seed of the run."""
-        return int(self["seed"])
+        return int(self.json["seed"])
 
     @property
     def ended_by(self) -> str:
         """What ended the run, in words: a limit, or the method itself with what it had found; empty for a plan."""
-        return str(self.get("ended_by", ""))
+        return str(self.json.get("ended_by", ""))
 
     @property
     def models(self) -> Mapping[str, str]:
         """The address of each model that was named, by its role."""
-        return dict(self.get("models", {}))
+        return dict(self.json.get("models", {}))
 
     @property
     def simulated(self) -> bool:
         """Whether a scripted model answered, so that the figures say nothing about a real one."""
-        return bool(self.get("simulated", False))
+        return bool(self.json.get("simulated", False))
 
     @property
-    def plan(self) -> Mapping[str, Any]:
+    def plan(self) -> PlanJSON:
         """What was said before anything was paid: `calls` by role, `tokens`, `cost_usd`, `limits` (docs/report.md)."""
-        return dict(self.get("plan", {}))
+        return self.json.get("plan", PlanJSON()).copy()
 
     @property
     def promoted(self) -> bool:
         """Whether the gate lets the best prompt replace the baseline."""
-        return bool(self["improvement"]["promoted"])
+        return bool(self.json["improvement"]["promoted"])
 
     @property
     def baseline(self) -> ScoredPrompt:
         """The prompt that the run began with."""
-        return _side(self["baseline"])
+        return _side(self.json["baseline"])
 
     @property
     def best(self) -> ScoredPrompt:
         """The prompt that the method ended with; the baseline where it has found no better one."""
-        return _side(self["best"])
+        return _side(self.json["best"])
 
     @property
     def improvement(self) -> GateResult:
         """Best against baseline on the sealed test, and the verdict."""
-        i = self["improvement"]
+        i = self.json["improvement"]
         return GateResult(i["difference"], i["low"], i["high"], i["promoted"], i["reason"])
 
     @property
-    def objectives(self) -> Mapping[str, Mapping[str, Any]]:
+    def objectives(self) -> Mapping[str, ObjectiveJSON]:
         """The verdict on each objective, with `baseline`, `best`, `difference` and its ends; empty without objectives."""
-        return dict(self.get("objectives", {}))
+        return dict(self.json.get("objectives", {}))
 
     @property
     def cases(self) -> Mapping[str, Mapping[str, Any]]:
@@ -243,18 +273,19 @@ class RunResult(JSONResult):
     @property
     def labels(self) -> Mapping[str, Any]:
         """What baseline and best make of each label of the sealed test (docs/report.md); empty for a task without labels."""
-        return dict(self.get("labels", {}))
+        return dict(self.json.get("labels", {}))
 
     @property
-    def front(self) -> tuple[Mapping[str, Any], ...]:
+    def front(self) -> tuple[FrontPointJSON, ...]:
         """Prompts that no other one is shown to beat, with their means on validation, and `gate`: what the sealed test says."""
-        return tuple(self.get("front", ()))
+        return tuple(self.json.get("front", ()))
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
         """How the best validation mean rose."""
         return tuple(
-            HistoryPoint(point["calls"], point["validation"], point.get("n")) for point in self["history"]
+            HistoryPoint(point["calls"], point["validation"], point.get("n"))
+            for point in self.json["history"]
         )
 
     def __repr__(self) -> str:
@@ -271,41 +302,41 @@ class RunResult(JSONResult):
     def _repr_html_(self) -> str:
         from whet.reporting import result_html
 
-        return result_html(self, "" if self.status == "planned" else self.best.prompt.plain)
+        return result_html(self.json, "" if self.status == "planned" else self.best.prompt.plain)
 
 
-class Evaluation(JSONResult):
+class Evaluation(JSONResult[EvaluationJSON]):
     """The result of `whet.evaluate`: the mean reward of one prompt on one split."""
 
     @property
     def score(self) -> MeanEstimate:
         """Mean reward with its 95% interval."""
-        return MeanEstimate(**self["score"])
+        return MeanEstimate.from_json(self.json["score"])
 
     @property
     def prompt(self) -> Prompt:
         """The prompt that was evaluated."""
-        return _prompt(self)
+        return _prompt(self.json)
 
     @property
     def split(self) -> str:
         """Name of the split."""
-        return str(self["split"])
+        return str(self.json["split"])
 
     @property
     def parts(self) -> Mapping[str, float]:
         """Means of the reward's named parts."""
-        return dict(self["parts"])
+        return dict(self.json["parts"])
 
     @property
-    def labels(self) -> Mapping[str, Any]:
+    def labels(self) -> LabelFiguresJSON | Mapping[str, Any]:
         """Accuracy by label (`each`), the confusion `matrix` with its `columns`, `confusions`; empty without labels."""
-        return dict(self.get("labels", {}))
+        return self.json["labels"].copy() if "labels" in self.json else {}
 
     @property
     def failed(self) -> int:
         """Rollouts that failed; they count as the lowest reward."""
-        return int(self["failed"])
+        return int(self.json["failed"])
 
     def __repr__(self) -> str:
         if self.status == "planned":
@@ -316,31 +347,31 @@ class Evaluation(JSONResult):
     def _repr_html_(self) -> str:
         from whet.reporting import evaluation_html
 
-        return evaluation_html(self)
+        return evaluation_html(self.json)
 
 
-class MethodComparison(JSONResult):
+class MethodComparison(JSONResult[ComparisonJSON]):
     """The result of `whet.compare`."""
 
     @property
     def runs(self) -> tuple[RunResult, ...]:
         """Every run, in the order in which they took place."""
-        return tuple(RunResult(row) for row in self["runs"])
+        return tuple(RunResult(row) for row in self.json["runs"])
 
     @property
-    def methods(self) -> Mapping[str, Mapping[str, Any]]:
+    def methods(self) -> Mapping[str, MethodSummaryJSON]:
         """The summary of each method: `test_mean` with its ends, `promoted`, `calls`, `cost_usd`, how its text reads."""
-        return {row["method"]: row for row in self["methods"]}
+        return {row["method"]: row for row in self.json["methods"]}
 
     @property
     def status(self) -> str:
         """Completed: a comparison has a result when every run has one; or planned (a dry run)."""
-        return str(self.get("status", "completed"))
+        return str(self.json.get("status", "completed"))
 
     @property
     def folder(self) -> Path:
         """Where the runs lie, and the comparison as comparison.html, .csv, .md, .tex and .json."""
-        return Path(self["folder"])
+        return Path(self.json["folder"])
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -368,7 +399,7 @@ class MethodComparison(JSONResult):
         )
 
     def __repr__(self) -> str:
-        def mean(row: Mapping[str, Any]) -> str:
+        def mean(row: MethodSummaryJSON) -> str:
             if row["test_mean"] is not None:
                 return show_reward(row["test_mean"])
             return "no answer" if row.get("unanswered") else "not tested"
@@ -379,32 +410,31 @@ class MethodComparison(JSONResult):
     def _repr_html_(self) -> str:
         from whet.reporting import comparison_html
 
-        return comparison_html(self)
+        return comparison_html(self.json)
 
 
-class Advice(JSONResult):
+class Advice(JSONResult[AdviceJSON]):
     """The result of `whet.advise`: what a task has, and what that makes of a search."""
 
     @property
     def verdict(self) -> str:
         """Whether it pays, in one sentence."""
-        return str(self["verdict"])
+        return str(self.json["verdict"])
 
     @property
     def pays(self) -> bool | None:
         """Whether a search may pay; None where that depends on a mean that nobody has measured."""
-        pays: bool | None = self["pays"]
-        return pays
+        return self.json["pays"]
 
     @property
     def methods(self) -> Mapping[str, str]:
         """Methods that fit, the best first, and what speaks for each."""
-        return {row["name"]: row["why"] for row in self["methods"]}
+        return {row["name"]: row["why"] for row in self.json["methods"]}
 
     @property
     def first(self) -> tuple[str, ...]:
         """What to do before a run, the most useful first."""
-        return tuple(self["first"])
+        return tuple(self.json["first"])
 
     def __repr__(self) -> str:
         return f"Advice({self['task']!r}, {self.verdict!r})"
@@ -425,7 +455,7 @@ class ModelTransfer:
     n: int | None = None
 
 
-class TransferResult(JSONResult):
+class TransferResult(JSONResult[TransferJSON]):
     """The result of `whet.transfer`. `status` is completed, or planned (a dry run)."""
 
     @property
@@ -433,15 +463,15 @@ class TransferResult(JSONResult):
         """What each model makes of the two prompts, by its address."""
         return {
             row["model"]: ModelTransfer(
-                MeanEstimate(**row["baseline"]), MeanEstimate(**row["best"]), **row["gain"]
+                MeanEstimate.from_json(row["baseline"]), MeanEstimate.from_json(row["best"]), **row["gain"]
             )
-            for row in self["models"]
+            for row in self.json["models"]
         }
 
     @property
     def split(self) -> str:
         """Name of the split whose rows were answered."""
-        return str(self["split"])
+        return str(self.json["split"])
 
     def __repr__(self) -> str:
         gains = ", ".join(
@@ -451,7 +481,7 @@ class TransferResult(JSONResult):
         return f"TransferResult({self['task']!r}, {self.split}, {gains})"
 
 
-class MigrationResult(JSONResult):
+class MigrationResult(JSONResult[Mapping[str, Any]]):
     """The result of `whet.migrate`. `status` is completed, planned (a dry run), budget_exhausted or stopped."""
 
     @property
@@ -473,7 +503,7 @@ class MigrationResult(JSONResult):
         return f"MigrationResult({self['task']!r}, {self.get('verdict', self.status)})"
 
 
-class LearnResult(JSONResult):
+class LearnResult(JSONResult[Mapping[str, Any]]):
     """The result of `whet.learn`: a proposal and what became of it.
 
     `status` is written, proposed (a dry run), declined, nothing (there is nothing to learn) or undone.
@@ -507,20 +537,21 @@ class LearnResult(JSONResult):
     @property
     def usage(self) -> RunUsage:
         """What was spent; nothing without a model."""
-        return JSONResult({"usage": self.get("usage", {})}).usage
+        return RunUsage.from_json(self.get("usage", {}))
 
     def __repr__(self) -> str:
         return f"LearnResult({self['prompt']!r}, {self.status}, {quantity(len(self.changes), 'change')})"
 
 
-def _side(value: Mapping[str, Any]) -> ScoredPrompt:
+def _side(value: SideJSON) -> ScoredPrompt:
     validation, test = (
-        None if value[split] is None else MeanEstimate(**value[split]) for split in ("validation", "test")
+        None if score is None else MeanEstimate.from_json(score)
+        for score in (value["validation"], value["test"])
     )
     return ScoredPrompt(_prompt(value), value["id"], validation, test, value.get("system"))
 
 
-def _prompt(value: Mapping[str, Any]) -> Prompt:
+def _prompt(value: PromptJSON | EvaluationJSON) -> Prompt:
     """The prompt that a result holds: one text, or `messages` where there are several."""
     if "messages" in value:
         return Prompt(tuple(Message(role, content) for role, content in value["messages"]))

@@ -8,24 +8,34 @@ import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from whet._util.arguments import check_path
 from whet._util.storable import to_json
 from whet.api.added_rows import AddedRows
 from whet.api.comparison import RunMeasurements
+from whet.api.control import (
+    asks_optimizer,
+    options_of_control,
+    settings_of_control,
+    settings_shared_with,
+    share_left_for_control,
+)
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.budget import control_share, plan_budget, with_default_limit
+from whet.engine.comparison_json import RunRowJSON
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import execute_evaluation, result_of_stopped_run, result_of_untested_run
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
-from whet.engine.journal import Journal, read_events, read_rows
+from whet.engine.journal import Journal, read_rows
 from whet.engine.model_client import ModelClient
 from whet.engine.openings import SealedTestLedger
 from whet.engine.options import Options
 from whet.engine.pairs import compare_pairs, sealed_answers
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
+from whet.engine.result_json import CallsJSON, EvaluationJSON, RunJSON
 from whet.engine.run_folder import (
     ENDED,
     PLACES,
@@ -47,7 +57,6 @@ from whet.engine.run_folder import (
 )
 from whet.engine.run_folder import read_result as read_result
 from whet.engine.trained_policy import check_policy
-from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import CONTROL, estimates_of_both, usage_of_run, usage_without_control, with_part
 from whet.errors import (
     BudgetExceeded,
@@ -59,7 +68,7 @@ from whet.errors import (
     quantity,
     task_setting,
 )
-from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
+from whet.methods import configure, get_method
 from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.rewards import TARGET_SCORE
@@ -71,11 +80,10 @@ from whet.task.spec import with_gate, with_longest
 from whet.types import content_hash
 from whet_client.prompt.document import MASK
 
-_SHARED = ("length", "vocabulary", "examples", "finalists")
-"""Settings that a control run takes over."""
+R = TypeVar("R", RunJSON, EvaluationJSON)
 
 
-async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[str, Any]:
+async def optimize_task(task: Task, opts: Options, progress: Progress) -> RunJSON:
     """A run, and its control run where one is wanted. Raises UsageError before anything is paid."""
     if opts.control is not None:
         get_method(opts.control)
@@ -83,36 +91,40 @@ async def optimize_task(task: Task, opts: Options, progress: Progress) -> dict[s
     result = await run_task(task, opts, progress, added)
     if added is not None and not opts.dry_run:
         folder = Path(result["run"])
-        _write_result(folder, {key: value for key, value in result.items() if key != "run"})
+        _write_result(folder, _without_folder(result))
     ended = result["status"] != "stopped" and result.get("tested", True)
     if opts.control is None or opts.dry_run or "control" in result or not ended:
         return result
     return await _add_control(task, opts, result, progress)
 
 
-async def _add_control(
-    task: Task, opts: Options, result: dict[str, Any], progress: Progress
-) -> dict[str, Any]:
+async def _add_control(task: Task, opts: Options, result: RunJSON, progress: Progress) -> RunJSON:
     """Run the control beside a finished run and write result and report again with it inside."""
     method, folder = str(opts.control), Path(result["run"])
     limits = opts.limits(with_gate(task, opts.alpha, opts.minimum_effect))
     own = usage_of_run(result["usage"])
-    budget = _left_for_control(limits, control_share(limits, _optimizes(method)), own, folder)
+    budget = share_left_for_control(limits, control_share(limits, asks_optimizer(method)), own, folder)
     progress.begin_part(f"control: {method}")
     progress.planned_calls = limits.calls
-    settings = _control_settings(task, result, method)
+    settings = settings_of_control(task, result, method)
     out = folder.with_name(f"{folder.name}-control")
-    own = {**_own_options(method, settings), "budget": budget, "run": out}
-    control = await run_task(task, dataclasses.replace(opts, **own), progress)
+    options = options_of_control(opts, method, settings)
+    control = await run_task(task, dataclasses.replace(options, budget=budget, run=out), progress)
     if control["status"] == "stopped":
         raise StorageError(control["improvement"]["reason"])
-    kept = ("method", "best", "improvement", "usage", "run")
     names = {result["method"]: folder, f"control {method}": Path(control["run"])}
     answers = {name: [sealed_answers(run)] for name, run in names.items()}
+    usage = with_part(result["usage"], CONTROL, control["usage"])
     result = {
-        **{k: v for k, v in result.items() if k != "run"},
-        "control": {k: control[k] for k in kept},
-        "usage": (usage := with_part(result["usage"], CONTROL, control["usage"])),
+        **_without_folder(result),
+        "control": {
+            "method": control["method"],
+            "best": control["best"],
+            "improvement": control["improvement"],
+            "usage": control["usage"],
+            "run": control["run"],
+        },
+        "usage": usage,
         "warnings": estimates_of_both(result, control, usage),
         "pairs": compare_pairs(answers, with_gate(task, opts.alpha, None).alpha),
     }
@@ -120,104 +132,27 @@ async def _add_control(
     return {**result, "run": str(folder)}
 
 
-def _optimizes(method: str) -> bool:
-    """Whether a method asks the optimizer model."""
-    return bool({OPTIMIZER, OPTIMIZER_OPTIONAL} & set(get_method(method).entry.needs))
-
-
-def _left_for_control(limits: Budget, share: Budget, spent: Mapping[str, Any], folder: Path) -> Budget:
-    """What was kept for a control of the limits, which hold for both runs, or what a run left where that is less. Raises
-    UsageError where nothing is left of one."""
-    rest = limits_left(limits, spent)
-    if limits.seconds is not None:
-        rest = dataclasses.replace(rest, seconds=max(0.0, limits.seconds - spent["seconds"]))
-    kept = {
-        name: None if amount is None else min(amount, getattr(rest, name))
-        for name, amount in dataclasses.asdict(share).items()
-    }
-    for name, amount in kept.items():
-        if amount is not None and amount <= 0:
-            limit = parameter(f"budget.{name}", getattr(limits, name))
-            raise UsageError(
-                f"{folder} used all of {limit}, which holds for its control too. Its result is kept; give a larger limit and "
-                f"another {parameter('run')}, with {parameter('control')} from the beginning."
-            )
-    return Budget(**kept)
-
-
-def _control_settings(task: Task, result: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """Settings that give `method` what a finished run had: the settings both know, its space, and its number of prompts.
-
-    The number is what the run's task calls paid for on training examples, after the baseline, the sealed test and
-    every validation are taken off.
-    """
-    folder = Path(result["run"])
-    config: Mapping[str, Any] = (read_header(folder) or {})["config"]
-    settings = _shared_settings(get_method(str(result["method"])), config, get_method(method))
-    if "n" in {f.name for f in dataclasses.fields(get_method(method).config)}:
-        settings["n"] = _scored_prompts(task, result, int(config.get("examples") or len(task.train)))
-    return settings
-
-
-def _shared_settings(main: Method, config: Mapping[str, Any], control: Method) -> dict[str, Any]:
-    """What a control takes over of the run's settings before anything is known of the run: those that both methods know, but
-    none that is left open, and the space of its prompts."""
-    known = {f.name for f in dataclasses.fields(control.config)}
-    settings = {name: config[name] for name in _SHARED if name in known and config.get(name) is not None}
-    if main.entry.space and "space" in known:
-        settings["space"] = main.entry.space
-    return settings
+def _without_folder(result: RunJSON) -> RunJSON:
+    """A result without the folder, as result.json holds it."""
+    written = result.copy()
+    written.pop("run", None)
+    return written
 
 
 def _check_control(task: Task, opts: Options, plan: RunPlan, limits: Budget, assembly: Assembly) -> None:
     """Raise UsageError for a control whose models, settings or task do not fit together, before the run itself is paid."""
     control = get_method(str(opts.control))
-    settings = _shared_settings(plan.method, dataclasses.asdict(plan.config), control)
-    own = dataclasses.replace(opts, **_own_options(control.entry.name, settings))
+    settings = settings_shared_with(plan.method, dataclasses.asdict(plan.config), control)
+    own = options_of_control(opts, control.entry.name, settings)
     try:
         _plan(task, own, _assemble_models(task, own, limits, assembly.models))
     except UsageError as error:
         raise type(error)(f"{parameter('control', control.entry.name)}: {error.args[0]}") from error
 
 
-def _own_options(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a control that are not those of its run."""
-    nothing = dict.fromkeys(("config", "fork", "control", "more", "policy"))
-    return {**nothing, "method": method, "settings": settings, "processes": 1}
-
-
-def _scored_prompts(task: Task, result: Mapping[str, Any], examples: int) -> int:
-    """Prompts that a finished run scored on `examples` training examples each; at least 1.
-
-    A rollout of several turns counts as many calls as the sealed test took on average.
-    """
-    journal = Path(result["run"]) / "journal.sqlite"
-    validated = [event.value["n"] for event in read_events(journal, ["validated"])]
-    same = result["best"]["id"] == result["baseline"]["id"]
-    sides = 1 if same else 2
-    outside = sides * (result["baseline"]["validation"]["n"] + result["baseline"]["test"]["n"]) + sum(
-        validated
-    )
-    used = usage_of_run(result["usage"])
-    calls = int(used["calls"]["task"]) + int(used["cached"]["task"])
-    return max(1, (int(calls / _calls_each(journal)) - int(outside)) // min(examples, len(task.train)))
-
-
-def _calls_each(journal: Path) -> float:
-    """Task calls of one rollout, as the sealed test of both sides took them; 1 where there are no turns."""
-    rows = [
-        row
-        for event in read_events(journal, ["final"])
-        for side in ("baseline", "best")
-        for row in event.value[side]
-    ]
-    turns = [row["parts"]["turns"] for row in rows if "turns" in row.get("parts", {})]
-    return sum(turns) / len(turns) if turns else 1.0
-
-
 async def run_task(
     task: Task, opts: Options, progress: Progress, measurements: RunMeasurements | AddedRows | None = None
-) -> dict[str, Any]:
+) -> RunJSON:
     """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
 
     What `measurements` measures of the finished run is in the returned result only.
@@ -251,15 +186,15 @@ async def run_task(
             return await measurements.measure(plan, assembly, finished)
         if opts.control is not None:
             _check_control(task, opts, plan, limits, assembly)
-        control = None if opts.control is None else control_share(limits, _optimizes(opts.control))
+        control = None if opts.control is None else control_share(limits, asks_optimizer(opts.control))
         known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
         sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
         ledger = SealedTestLedger(None if measurements is None else measurements.family)
         opening = ledger.foresee(folder, task.alpha, task.test)
         foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known, opening)
         if control is not None:
-            foreseen["control"] = {"method": opts.control, "kept": control.as_json()}
-        foreseen |= plan.subject() | {**assembly.gaps}
+            foreseen["control"] = {"method": str(opts.control), "kept": control.as_json()}
+        foreseen |= plan.subject() | assembly.gaps
         progress.planned(foreseen)
         if opts.dry_run:
             return _result_of_dry_run(plan, foreseen, progress)
@@ -274,17 +209,15 @@ async def run_task(
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
             try:
-                result = {
-                    **await execute(plan, assembly.env, opened, sizes, ledger, progress),
-                    "plan": foreseen,
-                }
+                result = await execute(plan, assembly.env, opened, sizes, ledger, progress)
             except BudgetExceeded as error:
-                result = {**result_of_untested_run(plan, opened, error), "plan": foreseen}
+                result = result_of_untested_run(plan, opened, error)
             except ProviderError as error:
                 _write_stopped(
                     folder, {**result_of_stopped_run(plan, opened, str(error)), "plan": foreseen}, error
                 )
                 raise
+            result["plan"] = foreseen
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         _write_result(folder, result)
         result = {**result, "run": str(named)}
@@ -299,11 +232,11 @@ async def run_task(
 
 def _mark_as_recorded(
     folder: Path,
-    result: Mapping[str, Any],
+    result: R,
     task: Task,
     clients: Mapping[str, ModelClient],
     progress: Progress,
-) -> dict[str, Any]:
+) -> R:
     """A result as it was recorded, marked and said as such; with a warning where its models are elsewhere now, and where files
     beside its task changed."""
     ended, elsewhere = ended_at(folder), describe_moved_models(folder, clients)
@@ -320,7 +253,9 @@ def _mark_as_recorded(
             "be another one now: --fresh (fresh=True) asks again."
         )
         progress.say(f"warning: {warnings[-1]}")
-    return {**result, "warnings": warnings, **{RECORDED: True, "ended": ended}}
+    recorded = result.copy()
+    recorded["warnings"], recorded["recorded"], recorded["ended"] = warnings, True, ended
+    return recorded
 
 
 def _is_of(folder: Path, plan: RunPlan) -> bool:
@@ -328,13 +263,19 @@ def _is_of(folder: Path, plan: RunPlan) -> bool:
     return header is not None and not differing_entries(header, plan.header())
 
 
-def _result_of_dry_run(plan: RunPlan, foreseen: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def _result_of_dry_run(plan: RunPlan, foreseen: PlanJSON, progress: Progress) -> RunJSON:
     """What a dry run returns, after the warnings of the task are said."""
     for warning in plan.task.warnings:
         progress.warn(warning)
-    models = dict(plan.addresses)
-    names = {"task": plan.task.name, "method": plan.method.entry.name, "seed": plan.seed, "models": models}
-    return {**names, "status": "planned", "plan": foreseen, "warnings": list(plan.task.warnings)}
+    return {
+        "task": plan.task.name,
+        "method": plan.method.entry.name,
+        "seed": plan.seed,
+        "models": dict(plan.addresses),
+        "status": "planned",
+        "plan": foreseen,
+        "warnings": list(plan.task.warnings),
+    }
 
 
 def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models | None = None) -> Assembly:
@@ -391,27 +332,37 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
         number += 1
 
 
-def _read_finished(folder: Path) -> dict[str, Any] | None:
+def _read_finished(folder: Path) -> RunJSON | None:
+    result = _result_if_finished(folder)
+    return None if result is None else cast("RunJSON", result)
+
+
+def _read_finished_evaluation(folder: Path) -> EvaluationJSON | None:
+    result = _result_if_finished(folder)
+    return None if result is None else cast("EvaluationJSON", result)
+
+
+def _result_if_finished(folder: Path) -> dict[str, Any] | None:
     result = read_result(folder)
     return None if result.get("status") in (None, "stopped", UNREADABLE) else {**result, "run": str(folder)}
 
 
-def _write_result(folder: Path, result: Mapping[str, Any]) -> None:
+def _write_result(folder: Path, result: RunJSON) -> None:
     """Everything derived from the journal, `result.json` last and atomically: it marks the run as finished."""
-    result = {key: value for key, value in result.items() if key not in (RECORDED, "ended")}
+    result = result.copy()
+    result.pop("recorded", None)
+    result.pop("ended", None)
     write_derived(folder / "best.md", result["best"]["prompt"].encode())
     write_report(folder, result)
     write_result(folder, result)
 
 
-def _write_stopped(folder: Path, result: dict[str, Any], error: ProviderError) -> None:
-    error.result = result
+def _write_stopped(folder: Path, result: RunJSON, error: ProviderError) -> None:
+    error.result = dict(result)
     write_result(folder, result)
     write_report(folder, result)
 
 
-RECORDED = "recorded"
-"""The key of a result that was recorded before: nothing was asked for it."""
 ASKED = "asked"
 """The key under which the journal of an evaluation says what was asked: its header, and where its models are."""
 
@@ -479,7 +430,7 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
 
 async def evaluate_task(
     task: Task, split: str, opts: Options, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> EvaluationJSON:
     """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
     task = with_gate(task, opts.alpha, opts.minimum_effect)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
@@ -496,13 +447,24 @@ async def evaluate_task(
     )
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
     foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split], known)
-    foreseen |= {"models": dict(plan.addresses), **assembly.gaps}
-    foreseen |= SealedTestLedger().foresee_look(task) if split == "test" else {}
+    foreseen |= assembly.gaps | {"models": dict(plan.addresses)}
+    if split == "test":
+        foreseen |= SealedTestLedger().foresee_look(task)
     progress = progress or Progress()
     progress.planned(foreseen)
     if opts.dry_run:
         await assembly.close()
-        return {**_result_of_dry_run(plan, foreseen, progress), "method": "evaluate", "split": split}
+        planned = _result_of_dry_run(plan, foreseen, progress)
+        return {
+            "task": planned["task"],
+            "method": "evaluate",
+            "seed": planned["seed"],
+            "models": planned["models"],
+            "status": planned["status"],
+            "plan": foreseen,
+            "warnings": planned["warnings"],
+            "split": split,
+        }
     for warning in task.warnings:
         progress.warn(warning)
     places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
@@ -510,9 +472,10 @@ async def evaluate_task(
     run = _evaluation_folder(opts, plan, split, question)
     try:
         check_folder(run)
-        finished, same = _read_finished(run), _asks(run, plan, question)
+        finished, same = _read_finished_evaluation(run), _asks(run, plan, question)
         if finished is not None and same and not opts.fresh:
-            plain = {key: value for key, value in finished.items() if key != "run"}
+            plain = finished.copy()
+            plain.pop("run", None)
             return _mark_as_recorded(run, plain, task, assembly.clients, progress)
         place = run.absolute()
         kept = finished is not None and evaluated_split(read_header(place) or {}) is not None
@@ -533,7 +496,7 @@ async def evaluate_task(
                 progress,
             )
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
-        result = {**result, "plan": foreseen}
+        result["plan"] = foreseen
         write_result(run, result)
         if run != place:
             _put_in_place(place, run)
@@ -565,22 +528,22 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
     )
 
 
-def _spent_so_far(folder: Path) -> dict[str, Any]:
+def _spent_so_far(folder: Path) -> CallsJSON:
     """Calls and US dollars of a run that has no result yet, as far as its journal says."""
     made = "SELECT role, COUNT(*), SUM(cost) FROM calls WHERE state NOT IN ('unsent', 'refused', 'cached') GROUP BY role"
     try:
         rows = read_rows(folder / "journal.sqlite", made)
     except UsageError:
-        return {}
+        return {"calls": {}, "cost_usd": None}
     cost = sum(row[2] for row in rows)
     return {"calls": {role: n for role, n, _ in rows}, "cost_usd": cost or None}
 
 
-def run_row(folder: Path) -> dict[str, Any]:
+def run_row(folder: Path) -> RunRowJSON:
     """A run folder in one row: what it is, how it stands, what it found. Calls and dollars are its own, with those of added rows;
     a control run has a row of its own."""
     header, result = read_header(folder) or {}, read_result(folder)
-    usage = usage_without_control(result.get("usage") or _spent_so_far(folder))
+    usage = usage_without_control(result["usage"]) if result.get("usage") else _spent_so_far(folder)
     score = result.get("score") or (result.get("best") or {}).get("test") or {}
     split = evaluated_split(header)
     return {

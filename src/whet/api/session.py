@@ -295,7 +295,7 @@ class _CallerRewards:
         self.known: dict[tuple[str, str], dict[str, Any]] = {}
         self._load = load
 
-    def __call__(self, example: dict[str, Any], output: str) -> dict[str, Any]:
+    def __call__(self, example: dict[str, Any], output: str) -> dict[str, object]:
         self._load()  # the answer may stand in the journal of a session that was killed before its reward did
         return self.known[str(example["id"]), output]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
@@ -16,11 +16,14 @@ from whet.api.results import TransferResult
 from whet.api.running import find_run, read_result
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.budget import test_set_budget
+from whet.engine.comparison_json import AgainstHomeJSON, HomeJSON, ModelTransferJSON, TransferJSON
 from whet.engine.forecast import forecast_evaluation
 from whet.engine.openings import SealedTestLedger, run_id
 from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import example_clusters, sealed_answers
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
+from whet.engine.result_json import RunJSON, TrialAnswersJSON, UsageJSON
 from whet.engine.run_folder import RunPlan, read_header, task_folder
 from whet.engine.transfer import TRANSFER, TransferTest, compare_sides, limits_left
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, quantity
@@ -32,7 +35,7 @@ from whet.search.archive import Candidate
 from whet.task import SPLITS, Task, TaskKeywords, task_of
 from whet.types import content_hash
 
-OnPlan = Callable[[str, Mapping[str, Any]], None]
+OnPlan = Callable[[str, PlanJSON], None]
 """Called with the address of each model and the plan of its calls, before anything is paid."""
 
 
@@ -41,7 +44,7 @@ async def atransfer(
     run: str | Path,
     lms: Sequence[RoleModel],
     *,
-    task: Any = None,
+    task: object = None,
     split: str = "validation",
     judge_lm: RoleModel = None,
     base_url: str | None = None,
@@ -97,7 +100,7 @@ async def atransfer(
 
 async def _try_models(
     trials: _Trials, options: Options, models: Sequence[ModelChoice | Mapping[str, Any]], on_plan: OnPlan
-) -> dict[str, Any]:
+) -> TransferJSON:
     """The result of all models, or their plans only. Raises UsageError before anything is paid."""
     others: list[TransferModel] = []
     try:
@@ -113,11 +116,13 @@ async def _try_models(
     finally:
         for other in others:
             await other.client.model.close()
-    named = [{"model": other.address, **plan} for other, plan in zip(others, plans, strict=True)]
+    named: list[PlanJSON] = [
+        {"model": other.address, **plan} for other, plan in zip(others, plans, strict=True)
+    ]
     return {**trials.summary(rows), "status": "planned" if options.dry_run else "completed", "plans": named}
 
 
-def read_finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_finished(folder: Path) -> tuple[RunJSON, dict[str, Any]]:
     """Result and header of a finished run. Raises UsageError for anything else."""
     result, header = read_result(folder), read_header(folder) or {}
     if "improvement" not in result or result.get("status") == "stopped" or not result.get("tested", True):
@@ -129,7 +134,7 @@ def read_finished(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{folder}: its best prompt was tested together with trained weights, and alone it is another system. "
             "`whet compare TASK --methods ... --transfer ADDR` tries both together."
         )
-    return result, header
+    return cast("RunJSON", result), header
 
 
 def task_of_run(folder: Path, header: Mapping[str, Any], named: Any) -> Task:
@@ -163,14 +168,14 @@ class _Trials:
         self,
         folder: Path,
         task: Task,
-        result: Mapping[str, Any],
+        result: RunJSON,
         assembly: Assembly,
         limits: Budget,
         split: str,
         progress: Progress,
     ) -> None:
         self.progress, self.limits = progress, limits
-        self._spent: list[Mapping[str, Any]] = []
+        self._spent: list[UsageJSON] = []
         self.folder, self.task, self.result, self.split = folder, task, result, split
         self.rows = getattr(task, split)
         if not self.rows:
@@ -187,7 +192,7 @@ class _Trials:
         """Whether the run found nothing."""
         return self.best.id == self.start.id
 
-    def plan(self, other: TransferModel) -> dict[str, Any]:
+    def plan(self, other: TransferModel) -> PlanJSON:
         """The calls of a model, their tokens and their price."""
         clients = {"task": other.client} | ({} if self.judge is None else {"judge": self.judge})
         rows = list(self.rows) * (1 if self.same else 2)
@@ -207,7 +212,7 @@ class _Trials:
                     f"{quantity(len(others), 'model')}: they may take {most}, retries included. Give that many, or fewer models."
                 )
 
-    async def row(self, other: TransferModel) -> dict[str, Any]:
+    async def row(self, other: TransferModel) -> ModelTransferJSON:
         """The two means with a model, and the paired difference."""
         await self._open(other)
         test, env = TransferTest(other, self.judge, self.folder / TRANSFER), other.answers(self.env)
@@ -249,20 +254,20 @@ class _Trials:
         }
 
     def _against_home(
-        self, start: Mapping[str, Any], ends: tuple[float, float], clusters: Sequence[int]
-    ) -> dict[str, Any]:
+        self, start: TrialAnswersJSON, ends: tuple[float, float], clusters: Sequence[int]
+    ) -> AgainstHomeJSON:
         """How much more start prompt and best prompt are worth with the run's own model than the start prompt with this one, on
         the sealed rows: of these the run has the answers."""
         if self.split != "test":
             return {}
         return {
             "home": {
-                name: compare_sides((start, self._home(name)), ends, clusters)
-                for name in ("baseline", "best")
+                "baseline": compare_sides((start, self._home("baseline")), ends, clusters),
+                "best": compare_sides((start, self._home("best")), ends, clusters),
             }
         }
 
-    def _home(self, side: str) -> dict[str, Any]:
+    def _home(self, side: Literal["baseline", "best"]) -> TrialAnswersJSON:
         """The rewards of a prompt with the run's own model, as a trial holds them."""
         rewards = sealed_answers(self.folder, side).rewards
         values = [rewards[row.id] for row in self.rows]
@@ -283,7 +288,7 @@ class _Trials:
             f"{other.address}: this is opening {opening.number} of these test rows.",
         ]
 
-    def summary(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def summary(self, rows: Sequence[ModelTransferJSON]) -> TransferJSON:
         """The whole result."""
         if self.same:
             self.warnings.append("The run found no better prompt: start and best are the same one.")
@@ -291,29 +296,38 @@ class _Trials:
             self.warnings.append(
                 f"The run did not promote this prompt: its gain on the sealed test is not proven ({self.folder}/report.html)."
             )
-        home = {side: self.result[side][self.split] for side in ("baseline", "best") if self.split != "train"}
+        home: HomeJSON = {"model": self.result["models"]["task"]}
+        before, after = self.result["baseline"], self.result["best"]
+        if self.split == "validation":
+            home["baseline"], home["best"] = before["validation"], after["validation"]
+        elif self.split == "test":
+            home["baseline"], home["best"] = before["test"], after["test"]
         return {
             "task": self.task.name,
             "method": TRANSFER,
             "run": str(self.folder),
             "split": self.split,
-            "home": {"model": self.result["models"]["task"], **home},
+            "home": home,
             "models": list(rows),
             "usage": total_usage([row["usage"] for row in rows]),
             "warnings": self.warnings,
         }
 
 
-def total_usage(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def total_usage(usages: Sequence[UsageJSON]) -> UsageJSON:
     """What several trials took together."""
     roles = dict.fromkeys(role for one in usages for role in one["calls"])
     unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
-    return {
+    usage: UsageJSON = {
         "calls": {role: sum(one["calls"].get(role, 0) for one in usages) for role in roles},
-        **{name: sum(one[name] for one in usages) for name in ("input_tokens", "output_tokens", "seconds")},
-        "cost_usd": None if unknown else sum(one["cost_usd"] for one in usages),
-        **({"price_unknown": unknown} if unknown else {}),
+        "input_tokens": sum(one["input_tokens"] for one in usages),
+        "output_tokens": sum(one["output_tokens"] for one in usages),
+        "seconds": sum(one["seconds"] for one in usages),
+        "cost_usd": None if unknown else sum(one["cost_usd"] or 0.0 for one in usages),
     }
+    if unknown:
+        usage["price_unknown"] = unknown
+    return usage
 
 
 transfer = blocking(atransfer)

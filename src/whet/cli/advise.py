@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from whet.cli.common import (
     warn,
 )
 from whet.cli.interrupt import run
+from whet.engine import AdviceJSON, AdvisedPlanJSON
 from whet.errors import show_reward
 
 BEST = 4
@@ -58,7 +58,7 @@ def advise(task: str, as_json: bool, **options: Any) -> None:
     print_result(run(aadvise(Path(task), **role_choices(options))), as_json, show)
 
 
-def show(values: Mapping[str, Any]) -> None:
+def show(values: AdviceJSON) -> None:
     """One screen: the verdict, what it rests on, methods, and what to do."""
     test, reward = values["test"], values["reward"]
     click.echo(f"{visible(values['task'])}: {click.style(values['verdict'], bold=True)}\n")
@@ -69,7 +69,8 @@ def show(values: Mapping[str, Any]) -> None:
     say(
         f"reward   {reward['name']}, {reward['low']:g} to {reward['high']:g}{kind}; {_CRITIQUES[reward['critiques']]}"
     )
-    if (start := values["start"]) is not None:
+    start = values["start"]
+    if start is not None and start["mean"] is not None:
         simulated = " (SIMULATED)" if start["simulated"] else ""
         say(
             f"start    {show_reward(start['mean'])} on {start['n']} validation rows, by {values['model']}{simulated}"
@@ -95,7 +96,7 @@ def show(values: Mapping[str, Any]) -> None:
         warn(warning)
 
 
-def _run(plan: Mapping[str, Any] | None) -> str:
+def _run(plan: AdvisedPlanJSON | None) -> str:
     """What a usual run takes."""
     if plan is None:
         return "cannot be planned yet"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import click
 
@@ -90,7 +89,7 @@ class Learn(click.Command):
     """`whet learn`, of which `--watch` makes the command of whet-live."""
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
         """The context of the command that the arguments mean."""
         if "--watch" not in args or parent is None or not isinstance(parent.command, click.Group):

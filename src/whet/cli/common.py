@@ -24,7 +24,7 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def options(*declared: Callable[..., Any]) -> Callable[[Command], Command]:
+def options(*declared: Callable[..., object]) -> Callable[[Command], Command]:
     """Several options and arguments as one decorator, in the order of the help text."""
 
     def declare(command: Command) -> Command:
@@ -87,7 +87,7 @@ def names_of(context: click.Context, parameter: click.Parameter, value: str | No
 
 def json_settings(
     context: click.Context, parameter: click.Parameter, values: Iterable[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """KEY=VALUE as a mapping of JSON values, of texts where a value is no JSON."""
     import json
 
@@ -98,7 +98,9 @@ def json_settings(
     return settings
 
 
-def role_options(context: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, Any]:
+def role_options(
+    context: click.Context, parameter: click.Parameter, values: Iterable[str]
+) -> dict[str, object]:
     """KEY=VALUE as a mapping of JSON values, of texts where a value is no JSON; a dot in a key opens a mapping inside."""
     nested: dict[str, Any] = {}
     for key, value in json_settings(context, parameter, values).items():
@@ -208,7 +210,7 @@ def role_choices(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_options(
     lm: str | None, base_url: str | None, options: Mapping[str, Any]
-) -> str | dict[str, Any] | None:
+) -> str | dict[str, object] | None:
     """A model with what the command line says about it, as Python programs say it."""
     values = {**({"address": lm} if lm else {}), **({"base_url": base_url} if base_url else {}), **options}
     return lm if values.keys() <= {"address"} else values
@@ -220,7 +222,7 @@ class _Limit(click.ParamType[Any]):
     def __init__(self, kind: type[int] | type[float]) -> None:
         self.kind, self.name = kind, "integer" if kind is int else "float"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """The number that a text is."""
         try:
             return self.kind(value)
@@ -280,9 +282,9 @@ def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: st
 def output(show: Callable[[Any], None], key: str = "") -> Callable[[Callable[..., Any]], Command]:
     """Give a command the option --json, and print what it returns as `print_result` does."""
 
-    def declare(command: Callable[..., Any]) -> Command:
+    def declare(command: Callable[..., object]) -> Command:
         @functools.wraps(command)
-        def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
+        def run(*args: object, as_json: bool, **kwargs: object) -> None:
             print_result(command(*args, **kwargs), as_json, show, key)
 
         return json_option(run)
@@ -294,7 +296,7 @@ def _json(value: Any) -> Any:
     return value.as_json() if hasattr(value, "as_json") else value
 
 
-def emit(value: Mapping[str, Any] | Sequence[Any]) -> None:
+def emit(value: Mapping[str, object] | Sequence[Any]) -> None:
     """One JSON value on stdout."""
     import orjson
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -66,7 +65,7 @@ _WIDTH = max(map(len, _COLORS))
     help="Longest time of a call.",
 )
 @json_option
-def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **options: Any) -> None:
+def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **options: object) -> None:
     """Examine packages, keys, models, local servers and, with a folder TASK, its rows and its reward.
 
     Exit code 0 when a run can begin, 2 when something is broken. An extra that is not installed and a key that is not set are

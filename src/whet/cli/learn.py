@@ -110,7 +110,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     _diff(shown["diff"])
 
 
-def _unwritten(groups: Sequence[Mapping[str, Any]], listed: bool) -> None:
+def _unwritten(groups: Sequence[Mapping[str, object]], listed: bool) -> None:
     """Comments for which nobody wrote an instruction, and how to get one."""
     if not groups:
         return
@@ -148,7 +148,7 @@ def _describe_spending(usage: Mapping[str, Any], calls: int) -> str:
     return ", ".join(parts) + ("; price unknown" if usage.get("price_unknown") else "")
 
 
-def _head(change: Mapping[str, Any]) -> str:
+def _head(change: Mapping[str, object]) -> str:
     if change["before"] is None:
         return f"+ {change['id']}  {visible(change['after'])}"
     if change["after"] is None:

@@ -16,6 +16,20 @@ from whet.api import MethodComparison, Progress, RunResult, sample_size
 from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
+from whet.engine import (
+    ComparisonJSON,
+    EvaluationJSON,
+    LabelFiguresJSON,
+    MeanJSON,
+    MethodSummaryJSON,
+    PairJSON,
+    PlanJSON,
+    ReasonsJSON,
+    RunJSON,
+    RunRowJSON,
+    TransferSummaryJSON,
+    UsageJSON,
+)
 from whet.errors import quantity, show_reward, show_size
 from whet.methods import NEEDS_IN_WORDS
 from whet.reporting import (
@@ -51,7 +65,7 @@ def show_progress_of(task: str) -> AbstractContextManager[Progress]:
     return display_progress(None, task, warn=partial(warn, err=True))
 
 
-def show_interval(score: Mapping[str, Any] | None) -> str:
+def show_interval(score: MeanJSON | None) -> str:
     """A score with its 95% interval and the number of examples, or how many of them were answered."""
     if score is None:
         return "not tested"
@@ -59,21 +73,21 @@ def show_interval(score: Mapping[str, Any] | None) -> str:
     count = sample_size(score["n"], score.get("groups"))
     if answered != of:
         count = f"{answered} of {of} answered" + count.removeprefix(f"n={score['n']} rows")
-    if score["mean"] is None:
+    mean, low, high = score["mean"], score["low"], score["high"]
+    if mean is None:
         return f"no answer  {count}"
-    return (
-        f"{show_reward(score['mean'])}  [{show_reward(score['low'])}, {show_reward(score['high'])}]  {count}"
-    )
+    ends = "" if low is None or high is None else f"[{show_reward(low)}, {show_reward(high)}]  "
+    return f"{show_reward(mean)}  {ends}{count}"
 
 
-def show_dollars(usage: Mapping[str, Any]) -> str:
+def show_dollars(usage: UsageJSON) -> str:
     """What follows the number of calls: the price, where there is one, and whether the tokens are estimates."""
     if not usage["cost_usd"]:
         return ", tokens estimated" if usage.get("estimated") else ""
     return f", ${usage['cost_usd']:.4f}{' (estimated)' if usage.get('estimated') else ''}"
 
 
-def result(values: Mapping[str, Any]) -> None:
+def result(values: RunJSON) -> None:
     """The result of a run: baseline against best, the gate's verdict, the diff, the report."""
     from whet.prompt import text_diff
 
@@ -89,15 +103,15 @@ def result(values: Mapping[str, Any]) -> None:
     if "control" in values:
         control = values["control"]
         say(f"{'control ' + control['method']:<22}{show_interval(control['best']['test'])}")
-    for name, score in values.get("more", {}).items():
-        if name in ("baseline", "best"):
-            say(f"{name + ', added rows':<22}{show_interval(score)}")
+    if more := values.get("more"):
+        say(f"{'baseline, added rows':<22}{show_interval(more['baseline'])}")
+        say(f"{'best, added rows':<22}{show_interval(more['best'])}")
     improvement = values["improvement"]
     color = "green" if improvement["promoted"] else None
     say("")
     say(improvement["reason"], fg=color, bold=True)
     _show_cases(values.get("cases", {}))
-    _pairs(values)
+    _pairs(values.get("pairs"))
     if diff := text_diff(values["baseline"]["prompt"], values["best"]["prompt"]):
         say("")
         show_diff(diff)
@@ -140,26 +154,26 @@ def _show_cases(cases: Mapping[str, Any]) -> None:
     show_table(["case", "baseline", "best", "difference, alone", "rows", "verdict"], rows)
 
 
-def _describe_unneeded(values: Mapping[str, Any]) -> str:
+def _describe_unneeded(values: RunJSON) -> str:
     """The calls of a limit that were kept for the test of another prompt, where the search found none."""
-    plan, test = values.get("plan", {}), values["baseline"]["test"]
+    plan, test = values.get("plan", PlanJSON()), values["baseline"]["test"]
     most = plan.get("limits", {}).get("calls")
     if most is None or test is None or values["status"] != "budget_exhausted":
         return ""
-    left = most - sum(values["usage"]["calls"].values())
+    left = int(most) - sum(values["usage"]["calls"].values())
     kept = test["n"] + plan["validation"]["rows"]
     if values["best"]["id"] != values["baseline"]["id"] or not 0 < left <= kept:
         return ""
     return f"; {left:,} set aside for the sealed test were not needed"
 
 
-def _print_recorded(values: Mapping[str, Any]) -> None:
+def _print_recorded(values: RunJSON | EvaluationJSON) -> None:
     """That a result was recorded before, and when."""
     if values.get("recorded"):
         say(f"finished on {values['ended']}; recorded result, nothing was asked; --fresh asks again")
 
 
-def _age(usage: Mapping[str, Any]) -> str:
+def _age(usage: UsageJSON) -> str:
     """How old the oldest answer from the cache is, where that is known, and what asks again."""
     if "cached_oldest" not in usage:
         return " (--fresh asks again)"
@@ -174,7 +188,7 @@ def _age(usage: Mapping[str, Any]) -> str:
     return f" (the oldest {age} old; --fresh asks again)"
 
 
-def show_evaluation(values: Mapping[str, Any]) -> None:
+def show_evaluation(values: EvaluationJSON) -> None:
     """The result of an evaluation."""
     if values["status"] == "planned":
         return
@@ -190,7 +204,7 @@ def show_evaluation(values: Mapping[str, Any]) -> None:
         warn(warning)
 
 
-def _labels(figures: Mapping[str, Any] | None) -> None:
+def _labels(figures: LabelFiguresJSON | None) -> None:
     """Accuracy by label, and what was answered instead most often."""
     if figures is None:
         return
@@ -209,7 +223,7 @@ def _share(value: float | None) -> str:
     return "-" if value is None else show_reward(value)
 
 
-def comparison(values: Mapping[str, Any]) -> None:
+def comparison(values: ComparisonJSON) -> None:
     """Methods, best test mean first: what they reached and took, then how it reads and what it is worth elsewhere.
 
     Below the tables stands why a figure is missing.
@@ -234,7 +248,7 @@ def comparison(values: Mapping[str, Any]) -> None:
         show_table(
             ["method", *names], [[r["method"], *(_objective(r, name) for name in names)] for r in rows]
         )
-    _pairs({"pairs": all_pairs(values)})
+    _pairs(all_pairs(values))
     if values.get("beside_start") and values.get("pairs"):
         say(FAMILIES)
     if kept := start_sentences(values):
@@ -251,28 +265,34 @@ def comparison(values: Mapping[str, Any]) -> None:
     if other is not None:
         written = "not measured" if other["test"] is None else show_interval(other["test"])
         say(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
-    for name in ("readability", "transfer"):
-        reasons: dict[str, list[str]] = {}
-        for row in rows:
-            for reason in row.get(name, {}).get("reasons", ()):
-                reasons.setdefault(reason, []).append(row["method"])
-        for reason, methods in reasons.items():
-            say(f"{', '.join(methods)}: {name}: {reason}")
+    _print_reasons("readability", [(row["method"], row["readability"]) for row in rows])
+    moved = [(row["method"], row["transfer"]) for row in rows if "transfer" in row]
+    _print_reasons("transfer", moved)
     for warning in warnings_of(values["runs"]):
         warn(warning)
     if "folder" in values:
         say(f"\nreport: {values['folder']}/comparison.html (also .csv, .md, .tex)")
 
 
-def _pairs(values: Mapping[str, Any]) -> None:
+def _print_reasons(name: str, figures: Sequence[tuple[str, ReasonsJSON]]) -> None:
+    """Why figures of methods are missing, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for method, one in figures:
+        for reason in one.get("reasons", ()):
+            reasons.setdefault(reason, []).append(method)
+    for reason, methods in reasons.items():
+        say(f"{', '.join(methods)}: {name}: {reason}")
+
+
+def _pairs(pairs: Sequence[PairJSON] | None) -> None:
     """Methods in pairs, on the same rows."""
-    if pairs := values.get("pairs"):
+    if pairs:
         say("")
         head = ["pair", "difference", "interval, all together", "p", "p adjusted"]
         show_table(head, [_pair(pair) for pair in pairs])
 
 
-def _objective(r: Mapping[str, Any], name: str) -> str:
+def _objective(r: MethodSummaryJSON, name: str) -> str:
     """The baseline's mean of an objective, that of the best prompts, and what the gate said of them."""
     if name not in r.get("objectives", ()):
         return "-"
@@ -281,38 +301,47 @@ def _objective(r: Mapping[str, Any], name: str) -> str:
     return f"{show_size(one['baseline'])} -> {show_size(one['best'])} ({verdicts})"
 
 
-def _pair(pair: Mapping[str, Any]) -> list[str]:
-    if not pair["n"]:
+def _pair(pair: PairJSON) -> list[str]:
+    if not pair["n"] or pair["difference"] is None:
         return [f"{pair['a']} - {pair['b']}", "no answer", "-", "-", "-"]
-    difference, low, high = (show_reward(pair[key], sign=True) for key in ("difference", "low", "high"))
-    ps = [f"{pair[key]:.3g}" for key in ("p", "p_adjusted")]
+    figures = (pair["difference"], pair["low"], pair["high"])
+    difference, low, high = (show_reward(value, sign=True) for value in figures)
+    ps = [f"{value:.3g}" for value in (pair["p"], pair["p_adjusted"])]
     return [f"{pair['a']} - {pair['b']}", difference, f"[{low}, {high}]", *ps]
 
 
-def _rows_of_reached(r: Mapping[str, Any]) -> list[str]:
-    keys = ("test_mean", "test_low", "test_high", "test_min", "test_max", "baseline_test")
-    mean, low, high, worst, best, before = ("-" if r[key] is None else show_reward(r[key]) for key in keys)
+def _rows_of_reached(r: MethodSummaryJSON) -> list[str]:
+    figures = (
+        r["test_mean"],
+        r["test_low"],
+        r["test_high"],
+        r["test_min"],
+        r["test_max"],
+        r["baseline_test"],
+    )
+    mean, low, high, worst, best, before = map(_share, figures)
     ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"
     mean = mean if r["tested"] else "no answer" if r.get("unanswered") else "not tested"
     reached = [r["method"], str(r["runs"]), mean, ends, worst, best, before]
     return [*reached, promoted, f"{r['calls']:.0f}", _dollars(r)]
 
 
-def _dollars(r: Mapping[str, Any]) -> str:
+def _dollars(r: MethodSummaryJSON | TransferSummaryJSON | RunRowJSON) -> str:
     """What something cost; unknown where a price is."""
     if r["price_unknown"]:
         return "unknown"
     return "-" if r["cost_usd"] is None else f"{r['cost_usd']:.4f}"
 
 
-def _beside(r: Mapping[str, Any]) -> list[str]:
+def _beside(r: MethodSummaryJSON) -> list[str]:
     perplexity, moved = r["readability"]["perplexity"], r.get("transfer")
     cells = [r["method"], "-" if perplexity is None else f"{perplexity:,.0f}"]
     if moved is None:
         return cells
     if moved["test_mean"] is None:
         return [*cells, "no answer" if moved.get("unanswered") else "-", *["-"] * 4]
-    gain, low, high = (show_reward(moved[f"gain_{end}"], sign=True) for end in ("difference", "low", "high"))
+    figures = (moved["gain_difference"], moved["gain_low"], moved["gain_high"])
+    gain, low, high = (show_reward(value, sign=True) for value in figures)
     return [
         *cells,
         show_reward(moved["test_mean"]),
@@ -373,7 +402,7 @@ def method(values: Mapping[str, Any]) -> None:
             say(wrap_text(setting["meaning"], width=100, initial_indent="      ", subsequent_indent="      "))
 
 
-def show_runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:
+def show_runs(rows: Sequence[RunRowJSON], root: str) -> None:
     """The table of the runs below a folder."""
     if not rows:
         say(
@@ -384,8 +413,8 @@ def show_runs(rows: Sequence[Mapping[str, Any]], root: str) -> None:
     cells = []
     for r in rows:
         trials = {"evaluate": f"evaluated on {r['split']}", "transfer": "tried with another model"}
-        status = trials.get(r["method"], "completed") if r["status"] == "completed" else r["status"]
+        status = trials.get(r["method"] or "", "completed") if r["status"] == "completed" else r["status"]
         mean, n = ("-", "-") if r["mean"] is None else (show_reward(r["mean"]), str(r["n"]))
-        promoted = {True: "yes", False: "no"}.get(r["promoted"], "-")
+        promoted = "-" if r["promoted"] is None else "yes" if r["promoted"] else "no"
         cells.append([r["run"], status, mean, n, promoted, str(r["calls"]), _dollars(r)])
     show_table(["run", "status", "mean", "n", "promoted", "calls", "USD"], cells)

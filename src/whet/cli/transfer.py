@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import show_dollars, show_interval
+from whet.engine import TransferJSON
 from whet.errors import show_reward
 
 
@@ -62,7 +62,7 @@ def transfer(run: str, lm: tuple[str, ...], task: str | None, as_json: bool, **o
     print_result(result, as_json, show)
 
 
-def show(values: Mapping[str, Any]) -> None:
+def show(values: TransferJSON) -> None:
     """Both prompts with each model, the run's own first."""
     if values["status"] == "planned":
         return
@@ -71,12 +71,13 @@ def show(values: Mapping[str, Any]) -> None:
     for row in values["models"]:
         gain = row["gain"]
         name = f"{row['model']} (SIMULATED)" if row["simulated"] else row["model"]
-        difference, low, high = (show_reward(gain[end], sign=True) for end in ("difference", "low", "high"))
+        ends = (gain["difference"], gain["low"], gain["high"])
+        difference, low, high = (show_reward(value, sign=True) for value in ends)
         known = [difference, f"[{low}, {high}]"] if gain.get("n", 1) else ["no answer", "-"]
         rows.append([name, show_interval(row["baseline"]), show_interval(row["best"]), *known])
     home = values["home"]
-    if all(home.get(side) for side in ("baseline", "best")):
-        own = [show_interval(home[side]) for side in ("baseline", "best")]
+    if home.get("baseline") and home.get("best"):
+        own = [show_interval(home["baseline"]), show_interval(home["best"])]
         rows.insert(0, [f"{home['model']} (the run's)", *own, "-", "-"])
     show_table(["model", "start prompt", "best prompt", "difference", "95% interval"], rows)
     usage = values["usage"]

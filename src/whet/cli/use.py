@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import click
 
 from whet.api import Evaluation, MeanEstimate, RunResult, find_run, read_result, sample_size
 from whet.cli.common import emit, examples, json_option, say, warn
+from whet.engine import EvaluationJSON, PlanJSON, RunJSON
 from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
 from whet.reporting import is_limited
@@ -37,12 +38,16 @@ from whet.types import Message
 def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
     """The best prompt of a run, without markers: with the facts about it, or alone (--plain)."""
     folder = find_run(run)
-    values: dict[str, Any] = {**read_result(folder), "run": str(folder)}
-    result = Evaluation(values) if "score" in values else RunResult(values)
+    values = {**read_result(folder), "run": str(folder)}
+    result = (
+        Evaluation(cast("EvaluationJSON", values))
+        if "score" in values
+        else RunResult(cast("RunJSON", values))
+    )
     if isinstance(result, RunResult) and "best" not in values:
         raise UsageError(f"{folder} holds no result. The command that began it goes on with it.")
     if choose is not None:
-        _show_point(folder, values, choose, plain, as_json)
+        _show_point(folder, cast("RunJSON", values), choose, plain, as_json)
         return
     prompt = result.prompt if isinstance(result, Evaluation) else result.best.prompt
     if as_json:
@@ -59,11 +64,12 @@ def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
     say(f"\n{prompt.plain.rstrip()}\n")
     for text in _doubts(result):
         warn(text)
-    for line in use_lines(values):
-        say(line)
+    if isinstance(result, RunResult):
+        for line in use_lines(result.json):
+            say(line)
 
 
-def _show_point(folder: Path, values: Mapping[str, Any], name: str, plain: bool, as_json: bool) -> None:
+def _show_point(folder: Path, values: RunJSON, name: str, plain: bool, as_json: bool) -> None:
     """The prompt on the front of a run that is best in an objective, and what the gate says of it."""
     points = values.get("front") or []
     if not points:
@@ -99,11 +105,9 @@ _GATE = {
 }
 
 
-def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
+def use_lines(values: RunJSON) -> Iterator[str]:
     """How to use the best prompt of a finished run; what to do instead where the gate did not promote it."""
     run = shlex.quote(str(values["run"]))
-    if "score" in values:
-        return
     result = RunResult(values)
     if result.status == "stopped":
         yield "next    run the same command again: it goes on where it stopped"
@@ -134,10 +138,10 @@ def use_lines(values: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _missing(values: Mapping[str, Any]) -> str:
+def _missing(values: RunJSON) -> str:
     """What a run that was not promoted lacked, as a step to take; the report where no figure says it."""
-    gain, promotion = values["improvement"], values.get("plan", {}).get("promotion", {})
-    if not promotion.get("possible", True):
+    gain, promotion = values["improvement"], values.get("plan", PlanJSON()).get("promotion")
+    if promotion is not None and not promotion["possible"]:
         return f"add test rows: there are {promotion['rows']}, and a promotion needs at least {promotion['needed']}"
     if more := gain.get("more_examples"):
         return f"add about {quantity(more, 'test row')}: the same command with --more FILE"
@@ -148,8 +152,8 @@ def _missing(values: Mapping[str, Any]) -> str:
     return f"see what was missing: {shlex.quote(str(values['run']))}/report.html"
 
 
-def _as_json(result: RunResult | Evaluation, prompt: Prompt) -> dict[str, Any]:
-    facts: dict[str, Any] = {"run": result["run"], "prompt": prompt.text}
+def _as_json(result: RunResult | Evaluation, prompt: Prompt) -> dict[str, object]:
+    facts: dict[str, object] = {"run": result["run"], "prompt": prompt.text}
     if prompt.chat:
         facts["messages"] = list(prompt.chat)
     if isinstance(result, Evaluation):

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from whet.engine.cache import Cache
 from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient
 from whet.engine.options import Options
+from whet.engine.plan_json import PlanJSON
 from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, as_environment_type, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
@@ -58,10 +59,10 @@ class Assembly:
     env: Environment
     clients: Mapping[str, ModelClient]
     addresses: Mapping[str, str]
-    generation: Mapping[str, Any]
+    generation: Mapping[str, object]
     policy: PolicyChoice | None = None
     models: Models = field(default_factory=dict)
-    gaps: Mapping[str, Any] = field(default_factory=dict)
+    gaps: PlanJSON = field(default_factory=PlanJSON)
 
     def cache(self, folder: Path, options: Options) -> Cache:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
@@ -85,7 +86,7 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     keys: AbstractContextManager[list[str]] = missing_keys_noted() if options.dry_run else nullcontext([])
     with keys as missing:
         assembly = _assemble(task, options, limits, models)
-    gaps: dict[str, Any] = {"missing_keys": missing} if missing else {}
+    gaps: PlanJSON = {"missing_keys": missing} if missing else {}
     if takes_default_model(task, options):
         gaps["default_model"] = DEFAULT_MODEL
     return replace(assembly, gaps=gaps)
@@ -259,7 +260,7 @@ def _check_writers(clients: Mapping[str, ModelClient], scores: bool) -> None:
         )
 
 
-def _identities(clients: Mapping[str, ModelClient]) -> dict[str, Any]:
+def _identities(clients: Mapping[str, ModelClient]) -> dict[str, object]:
     """What besides their addresses tells the answers of the models apart, by role; empty where nothing does."""
     options = {role: values for role, client in clients.items() if (values := identity_of(client.model))}
     return {"options": options} if options else {}
@@ -331,7 +332,7 @@ class TransferModel:
 
 
 def transfer_model(
-    task: Task, options: Options, limits: Budget, choice: ModelChoice | Mapping[str, Any]
+    task: Task, options: Options, limits: Budget, choice: ModelChoice | Mapping[str, object]
 ) -> TransferModel:
     """Another model, mostly by its address, as a task model beside the usual one.
 
@@ -500,7 +501,7 @@ def _embedding_address(task: Task, options: Options, method: str) -> str:
 
 
 def _role_spec(
-    task: Task, role: str, choice: ModelChoice | Mapping[str, Any] | None, options: Options
+    task: Task, role: str, choice: ModelChoice | Mapping[str, object] | None, options: Options
 ) -> ModelSpec:
     """The spec of a role beside the task model."""
     beside = changed_spec(task.models["task"], options.lm, "task")

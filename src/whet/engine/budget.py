@@ -397,7 +397,7 @@ def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, i
     return {"calls": calls, "task_calls": 0, "judge_calls": calls}
 
 
-def test_set_budget(task: Task, env: Environment, config: Any, client: ModelClient) -> Budget:
+def test_set_budget(task: Task, env: Environment, config: object, client: ModelClient) -> Budget:
     """What one prompt's answers to the sealed test by the model of `client` may take at most: calls, tokens, US dollars."""
     turns = answer_calls(env, config)
     rows = _test_rows(len(task.test), client)
@@ -430,7 +430,7 @@ def _test_rows(rows: int, *clients: ModelClient) -> int:
     return math.ceil(rows * (1.0 if local else RETRY_SLACK)) + (0 if local else 2)
 
 
-def answer_calls(env: Environment, config: Any) -> int:
+def answer_calls(env: Environment, config: object) -> int:
     """Task calls of one rollout at most: turns of the task's world or program, or what the method's system asks
     for an answer.
 

@@ -152,7 +152,7 @@ def encode_completions(completions: list[Completion]) -> bytes:
     return to_json([_row(completion) for completion in completions])
 
 
-def _row(c: Completion) -> list[Any]:
+def _row(c: Completion) -> list[object]:
     """The fields of a completion; the last ones only where they say something."""
     row = [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
     more = [c.usage.cached_input_tokens, c.usage.reasoning_tokens, c.usage.cost_usd]

@@ -495,7 +495,7 @@ def _detail_rows(call: int, usage: Usage) -> list[Statement]:
     return [("INSERT OR REPLACE INTO details VALUES (?,?,?,?,?)", row)]
 
 
-def _result_row(digest: str, value: bytes) -> tuple[str, tuple[Any, ...]]:
+def _result_row(digest: str, value: bytes) -> tuple[str, tuple[object, ...]]:
     return "INSERT OR IGNORE INTO results VALUES (?,?,?)", (digest, value, checksum(digest, value))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from whet.engine.result_json import CasesJSON, MeanJSON
 from whet.environments.environment import Environment
 from whet.rewards.cases import CaseRewards
 from whet.stats import Improvement, interval
@@ -91,7 +92,7 @@ def case_figures(
     clusters: Sequence[int],
     alpha: float,
     addresses: Mapping[str, str],
-) -> dict[str, Any]:
+) -> CasesJSON:
     """What the result says under `cases` of the sealed test of two prompts; empty for a task that is one."""
     if not isinstance(reward, CaseRewards):
         return {}
@@ -107,14 +108,13 @@ def case_figures(
     }
 
 
-def row_weights(task: Task) -> dict[str, Any]:
-    """How often each row of the sealed test counts where cases count alike, by its id, under `weights`; empty for a task that is
-    one."""
+def row_weights(task: Task) -> dict[str, float]:
+    """How often each row of the sealed test counts where cases count alike, by its id; empty for a task that is one."""
     sizes = {case["name"]: case["test"] for case in case_rows(task)}
     if not sizes:
         return {}
     each = len(task.test) / len(sizes)
-    return {"weights": {row.id: each / sizes[row.case] for row in task.test}}
+    return {row.id: each / sizes[row.case] for row in task.test}
 
 
 def describe_cases(task: Task, addresses: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def describe_cases(task: Task, addresses: Mapping[str, str]) -> list[dict[str, A
     ]
 
 
-def summary_over_cases(known: Sequence[Rollout], clusters: Sequence[int]) -> dict[str, Any]:
+def summary_over_cases(known: Sequence[Rollout], clusters: Sequence[int]) -> MeanJSON:
     """What answered rollouts of several cases are worth together, with an interval: over all rows, each case alike, or that of
     the worst case."""
     means, worst = case_means(known), known[0].of_worst

@@ -62,7 +62,7 @@ MORE = "a larger limit allows more"
 """The words of `ended_by` for a search that did all that a limit on calls pays for."""
 
 
-def end_of_method(core: RunState, start: str, config: Any = None) -> str:
+def end_of_method(core: RunState, start: str, config: object = None) -> str:
     """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt;
     `config`: the settings of the method."""
     events = read_events(core.journal.path, [EVENT, "replies", "candidate", "step"])

@@ -56,7 +56,7 @@ class RunState:
     blobs: Blobs
     seed: int
     effects: dict[str, Recorded]
-    on_event: Callable[[str, Any], None] = lambda name, value: None
+    on_event: Callable[[str, object], None] = lambda name, value: None
     segment_seconds: float = SEGMENT_SECONDS
     replayed: int = 0
     incumbent_system: str | None = None

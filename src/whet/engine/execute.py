@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, task_clients, warn_of_few_rows
 from whet.engine.calls import INTERRUPT_SECONDS
@@ -28,6 +28,7 @@ from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
 from whet.engine.progress import Progress
 from whet.engine.regrading import noise_warnings
+from whet.engine.result_json import AblationOfRunJSON, RunJSON
 from whet.engine.run_folder import OpenRun, RunPlan, remember_task
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
@@ -57,7 +58,7 @@ async def execute(
     sizes: BudgetPlan,
     ledger: SealedTestLedger,
     progress: Progress,
-) -> dict[str, Any]:
+) -> RunJSON:
     """Run the whole protocol on an open core and return the result as JSON.
 
     Raises ProviderError when an endpoint is dead (everything recorded stays; run again), StorageError when
@@ -90,7 +91,7 @@ async def _protocol(
     ledger: SealedTestLedger,
     progress: Progress,
     policy: Any,
-) -> dict[str, Any]:
+) -> RunJSON:
     """Baseline, search, ablation and the sealed test; the result as JSON."""
     core, root = opened.core, DurableRun(opened.core, "", Budget())
     core.caller.share_recorded(needs_call_times(env.reward))
@@ -124,7 +125,10 @@ async def _protocol(
     progress.begin("sealed test", len(plan.task.test) * (1 if same else 2))
     ended = SearchResult(best, reason, warnings, policy)
     with core.caller.reset_unresponsive():
-        return await final_evaluation(plan, env, opened, baseline, ended, ledger) | parts
+        result = await final_evaluation(plan, env, opened, baseline, ended, ledger)
+    if "ablation" in parts:
+        result["ablation"] = parts["ablation"]
+    return result
 
 
 async def _fit_plan(
@@ -285,7 +289,7 @@ async def _search(
     perfect = await _is_perfect(core, plan, env, baseline)
     limits = await searchable(root.branch("limits"), core)
     progress.begin("search")
-    incumbent: list[dict[str, Any]] = [opened.incumbent] if opened.incumbent else []
+    incumbent: list[dict[str, object]] = [opened.incumbent] if opened.incumbent else []
     follow = core.on_event
 
     def on_event(name: str, value: Any) -> None:
@@ -409,7 +413,7 @@ async def _save_elapsed(core: RunState) -> None:
 
 async def ablate(
     run: DurableRun, env: Environment, start: Prompt, best: Candidate, kept: int
-) -> dict[str, Any]:
+) -> AblationOfRunJSON:
     """What result.json says under `ablation`: the mean reward of the best prompt on validation, and without each changed region
     by name; empty where fewer than two changed, or where nothing was `kept` for it and the search left too little. The result
     is an effect."""
@@ -443,5 +447,5 @@ async def ablate(
         }
         return {"ablation": {"whole": whole, "n": len(env.validation), "without": earned}}
 
-    ablation: Any = await run.branch("result").effect("ablation", compute)
-    return dict(ablation)
+    ablation = await run.branch("result").effect("ablation", compute)
+    return cast("AblationOfRunJSON", ablation)

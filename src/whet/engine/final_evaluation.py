@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -45,9 +45,27 @@ from whet.engine.pairs import (
     example_clusters,
     hold_no_text,
     summary,
+    verdict_json,
 )
 from whet.engine.progress import Progress
 from whet.engine.regrading import noise_warnings
+from whet.engine.result_json import (
+    EvaluationJSON,
+    HistoryJSON,
+    IdentityJSON,
+    LabelsJSON,
+    MeanJSON,
+    OptionalEvaluationJSON,
+    OptionalRunJSON,
+    OptionalSideJSON,
+    OptionalUsageJSON,
+    PromptJSON,
+    RunJSON,
+    SealedRowJSON,
+    SealedRowsJSON,
+    SideJSON,
+    UsageJSON,
+)
 from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
@@ -64,7 +82,7 @@ from whet.search.archive import Candidate, candidate_of
 from whet.stats import JointVerdict
 from whet.task import Task
 from whet.task.spec import SECOND
-from whet.types import Example, Rollout, content_hash, mean_score
+from whet.types import JSON, Example, Rollout, content_hash, mean_score
 from whet_client.prompt.document import AUTO
 
 UNTESTED = "The best prompt is kept, and its test is made by running the same command again."
@@ -80,16 +98,18 @@ class Tested:
     validation: Sequence[Rollout]
     test: Sequence[Rollout]
 
-    def as_json(self, task: Task, low: float, high: float, pairs: Sequence[int]) -> dict[str, Any]:
+    def as_json(self, task: Task, low: float, high: float, pairs: Sequence[int]) -> SideJSON:
         """The prompt, and its two scores with their intervals on rows of `task`; of the test, that on `pairs`."""
-        test = [self.test[i] for i in pairs]
+        candidate, test = self.candidate, [self.test[i] for i in pairs]
+        made: OptionalSideJSON = {"operator": candidate.operator}
+        if candidate.system is not None:
+            made["system"] = candidate.system
         return {
-            **written_prompt(self.candidate.prompt),
-            "id": self.candidate.id,
-            "operator": self.candidate.operator,
-            **({} if self.candidate.system is None else {"system": self.candidate.system}),
+            **written_prompt(candidate.prompt),
+            "id": candidate.id,
+            **made,
             "validation": summary(self.validation, low, high, task.validation),
-            "test": {**summary(test, low, high, task.test), "of": len(self.test)},
+            "test": summary(test, low, high, task.test, of=len(self.test)),
         }
 
 
@@ -101,7 +121,7 @@ class SearchResult:
     best: Candidate
     reason: str = ""
     warnings: Sequence[str] = ()
-    policy: Any = None
+    policy: object = None
 
 
 async def final_evaluation(
@@ -111,7 +131,7 @@ async def final_evaluation(
     baseline: list[Rollout],
     search: SearchResult,
     ledger: SealedTestLedger,
-) -> dict[str, Any]:
+) -> RunJSON:
     """Compare baseline and best on the sealed test, let the gate decide, and return the result as JSON.
 
     `baseline` are the rollouts of the start prompt on validation. A run whose verdict was withheld asks again for what was
@@ -160,11 +180,10 @@ async def final_evaluation(
     warnings += cut_warnings(answers, env.generation.max_tokens)
     warnings += [*thought_warnings(answers), *label_warnings(answers)]
     pairs = answered_pairs((start.test, best.test))
-    rows: Any = {"baseline": [_row(r) for r in start.test], "best": [_row(r) for r in best.test]}
-    rows |= {"examples": [_example(e) for e in task.test], **row_weights(task)}
-    rows |= {"low": low, "high": high, "clusters": list(clusters), "withheld": opinion.verdict.withheld}
-    final.branch(f"report{again}").log("final", rows)
+    rows = _sealed_rows(task, (start, best), (low, high), clusters, opinion.verdict.withheld)
+    final.branch(f"report{again}").log("final", cast("JSON", rows))
     await core.journal.commit([elapsed_row(core)])
+    figures: OptionalRunJSON = {} if opinion.figures is None else {"second_opinion": opinion.figures}
     return {
         **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
@@ -172,8 +191,8 @@ async def final_evaluation(
         "tested": True,
         "baseline": start.as_json(task, low, high, pairs),
         "best": best.as_json(task, low, high, pairs),
-        "improvement": {**asdict(opinion.verdict), "opening": opening.number},
-        **({} if opinion.figures is None else {"second_opinion": opinion.figures}),
+        "improvement": {**verdict_json(opinion.verdict), "opening": opening.number},
+        **figures,
         **case_figures(task, (start.test, best.test), env.reward, clusters, opening.alpha, plan.addresses),
         **_label_figures(task, start, best),
         **objective_figures(
@@ -186,19 +205,43 @@ async def final_evaluation(
     }
 
 
-def _label_figures(task: Task, start: Tested, best: Tested) -> dict[str, Any]:
+def _sealed_rows(
+    task: Task,
+    sides: tuple[Tested, Tested],
+    ends: tuple[float, float],
+    clusters: Sequence[int],
+    withheld: bool,
+) -> SealedRowsJSON:
+    """The event `final`: the rows of the sealed test under both prompts; `ends` are those of the reward."""
+    start, best = sides
+    rows: SealedRowsJSON = {
+        "baseline": [_row(r) for r in start.test],
+        "best": [_row(r) for r in best.test],
+        "examples": [_example(e) for e in task.test],
+        "low": ends[0],
+        "high": ends[1],
+        "clusters": list(clusters),
+        "withheld": withheld,
+    }
+    if weights := row_weights(task):
+        rows["weights"] = weights
+    return rows
+
+
+def _label_figures(task: Task, start: Tested, best: Tested) -> LabelsJSON:
     """What result.json says under `labels`; empty for a task without labels."""
     sides = {
         name: label_figures(task, task.test, one.test) for name, one in (("baseline", start), ("best", best))
     }
-    return {} if None in sides.values() else {"labels": sides}
+    known = {name: figures for name, figures in sides.items() if figures is not None}
+    return {"labels": known} if len(known) == len(sides) else {}
 
 
 def _validated_candidates(*tested: Tested) -> list[tuple[Candidate, Sequence[Rollout]]]:
     return [(one.candidate, one.validation) for one in tested]
 
 
-def _identity(plan: RunPlan, core: RunState) -> dict[str, Any]:
+def _identity(plan: RunPlan, core: RunState) -> IdentityJSON:
     """What was run, and who answered."""
     return {
         "task": plan.task.name,
@@ -267,23 +310,24 @@ async def _verdict(
     return opinion, joint
 
 
-def result_of_stopped_run(plan: RunPlan, opened: OpenRun, why: str) -> dict[str, Any]:
+def result_of_stopped_run(plan: RunPlan, opened: OpenRun, why: str) -> RunJSON:
     """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
     reason = "The run stopped before the sealed test; run the same command again."
-    return _without_test(plan, opened, {"status": "stopped", "ended_by": why}, reason)
+    return _without_test(plan, opened, ("stopped", why), reason)
 
 
-def result_of_untested_run(plan: RunPlan, opened: OpenRun, error: BudgetExceeded) -> dict[str, Any]:
+def result_of_untested_run(plan: RunPlan, opened: OpenRun, error: BudgetExceeded) -> RunJSON:
     """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved."""
     reason = (
         f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with a larger limit: it goes on "
         "from here, and nothing is paid twice."
     )
-    ended = {"status": "budget_exhausted", "ended_by": f"the limit of {error.limit.replace('_', ' ')}"}
+    ended = "budget_exhausted", f"the limit of {error.limit.replace('_', ' ')}"
     return _without_test(plan, opened, ended, reason)
 
 
-def _without_test(plan: RunPlan, opened: OpenRun, ended: Mapping[str, str], reason: str) -> dict[str, Any]:
+def _without_test(plan: RunPlan, opened: OpenRun, ended: tuple[str, str], reason: str) -> RunJSON:
+    """`ended`: status, and what ended the run."""
     task, core = plan.task, opened.core
     validated = {e.value["id"]: e.value for e in read_events(core.journal.path, ["validated"])}
     best = next((v for v in reversed(validated.values()) if v["incumbent"]), None)
@@ -291,14 +335,18 @@ def _without_test(plan: RunPlan, opened: OpenRun, ended: Mapping[str, str], reas
         best = orjson.loads(core.effects[SEARCH_END].value or b"{}")["best"]
     candidate = Candidate(task.prompt) if best is None else candidate_of(best)
 
-    def side(prompt: Prompt, name: str) -> dict[str, Any]:
+    def side(prompt: Prompt, name: str) -> SideJSON:
         seen = validated.get(name)
-        score = seen and {"mean": seen["validation"], "low": None, "high": None, "n": seen["n"]}
-        return {**written_prompt(prompt), "id": name, "validation": score, "test": None}
+        score: MeanJSON | None = None
+        if seen:
+            score = {"mean": seen["validation"], "low": None, "high": None, "n": seen["n"]}
+        made: OptionalSideJSON = {}
+        return {**written_prompt(prompt), "id": name, "validation": score, "test": None, **made}
 
     return {
         **_identity(plan, core),
-        **ended,
+        "status": ended[0],
+        "ended_by": ended[1],
         "tested": False,
         "baseline": side(task.prompt, Candidate(task.prompt).id),
         "best": side(candidate.prompt, candidate.id),
@@ -306,6 +354,7 @@ def _without_test(plan: RunPlan, opened: OpenRun, ended: Mapping[str, str], reas
         "usage": usage(core),
         "history": _history(core),
         "warnings": [*task.warnings, *_accounting_warnings(opened)],
+        **OptionalRunJSON(),
     }
 
 
@@ -347,7 +396,7 @@ def _looks(opening: SealedTestAccess, alpha: float) -> str:
     )
 
 
-def _history(core: RunState) -> list[dict[str, Any]]:
+def _history(core: RunState) -> list[HistoryJSON]:
     """Validation mean of each incumbent over `n` rows, with the calls that had been made by then."""
     events = read_events(core.journal.path, ["validated"])
     return [
@@ -384,7 +433,7 @@ def estimate_warnings(core: RunState) -> list[str]:
     return describe_estimates(own, shown)
 
 
-def written_prompt(prompt: Prompt) -> dict[str, Any]:
+def written_prompt(prompt: Prompt) -> PromptJSON:
     """A prompt as a result holds it: its source, and its messages where it is not one text."""
     if len(prompt.messages) == 1 and prompt.messages[0].role == AUTO:
         return {"prompt": prompt.source}
@@ -397,17 +446,20 @@ def _example(example: Example) -> dict[str, str | None]:
     return {"id": example.id, "input": example.user_text, "target": target}
 
 
-def _row(r: Rollout) -> dict[str, Any]:
-    return {
+def _row(r: Rollout) -> SealedRowJSON:
+    row: SealedRowJSON = {
         "id": r.example_id,
         "output": r.output,
         "reward": r.reward,
         "parts": dict(r.parts),
         "critique": r.critique,
         "error": r.error,
-        **({"steps": trace_json(r.steps)} if r.steps else {}),
-        **({"thought": r.thought} if r.thought else {}),
     }
+    if r.steps:
+        row["steps"] = trace_json(r.steps)
+    if r.thought:
+        row["thought"] = r.thought
+    return row
 
 
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
@@ -444,7 +496,7 @@ async def execute_evaluation(
     split: str,
     ledger: SealedTestLedger,
     progress: Progress,
-) -> dict[str, Any]:
+) -> EvaluationJSON:
     """Evaluate the plan's prompt on given examples. A look at the test split is written down, and is an opening where another
     prompt was looked at on these rows."""
     core, task = opened.core, plan.task
@@ -481,7 +533,7 @@ async def execute_evaluation(
         warnings.append(
             f"Another prompt was looked at on these test rows, so that this is a comparison: opening {opening.number} of them."
         )
-    return {
+    result: EvaluationJSON = {
         "task": task.name,
         "method": "evaluate",
         "status": "completed",
@@ -493,10 +545,13 @@ async def execute_evaluation(
         "score": summary(rollouts, env.reward.low, env.reward.high, examples),
         "parts": dict(mean_score(rollouts).parts),
         "failed": sum(r.error is not None for r in rollouts),
-        **({} if (by_label := label_figures(task, examples, rollouts)) is None else {"labels": by_label}),
         "usage": usage(core),
         "warnings": warnings,
+        **OptionalEvaluationJSON(),
     }
+    if (by_label := label_figures(task, examples, rollouts)) is not None:
+        result["labels"] = by_label
+    return result
 
 
 def _time(seconds: float) -> str:
@@ -504,24 +559,31 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def usage(core: RunState) -> dict[str, Any]:
+def usage(core: RunState) -> UsageJSON:
     """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
     attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report."""
     spent, clients = core.budget.spent, core.caller.clients
     roles = {role: clients[role].counts_as or role for role in price_unknown(clients)}
     unknown = [role for role, own in roles.items() if spent.calls[own] - spent.cached[own] > spent.named[own]]
+    known: OptionalUsageJSON = {"cached": dict(spent.cached)}
+    if spent.cached_oldest is not None:
+        known["cached_oldest"] = _time(spent.cached_oldest)
+    known["refused"] = dict(spent.refused)
+    if spent.estimated:
+        known["estimated"] = dict(spent.estimated)
+    more: OptionalUsageJSON = {}
+    if unknown:
+        more["price_unknown"] = unknown
+    if core.training_seconds:
+        more["training_seconds"] = round(core.training_seconds, 2)
     return {
         "calls": {role: spent.calls[role] - spent.cached[role] for role in spent.calls},
-        "cached": dict(spent.cached),
-        **({} if spent.cached_oldest is None else {"cached_oldest": _time(spent.cached_oldest)}),
-        "refused": dict(spent.refused),
-        **({"estimated": dict(spent.estimated)} if spent.estimated else {}),
+        **known,
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
         "cached_input_tokens": spent.cached_input_tokens,
         "reasoning_tokens": spent.reasoning_tokens,
         "cost_usd": None if unknown else round(spent.cost, 6),
         "seconds": round(core.budget.seconds, 2),
-        **({"price_unknown": unknown} if unknown else {}),
-        **({"training_seconds": round(core.training_seconds, 2)} if core.training_seconds else {}),
+        **more,
     }

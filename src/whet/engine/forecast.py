@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.engine.budget import (
     GROWTH_TOKENS,
@@ -21,6 +21,16 @@ from whet.engine.cases import describe_cases
 from whet.engine.journal import read_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.engine.openings import SealedTestAccess
+from whet.engine.plan_json import (
+    ENDS,
+    CountRangeJSON,
+    DollarRangeJSON,
+    FirstCallJSON,
+    LookJSON,
+    OutputLimitJSON,
+    PlanJSON,
+    SearchSizeJSON,
+)
 from whet.engine.run_folder import read_header
 from whet.engine.sealed_power import power_lines, promotion_of, promotion_warning
 from whet.environments.environment import Environment
@@ -34,6 +44,8 @@ from whet.search.plan import least_rows
 from whet.task import Task
 from whet.task.spec import MEAN, SPLITS
 from whet.types import Example, Request, Usage
+
+N = TypeVar("N", int, float)
 
 _SAMPLE = 50
 _WRITER_SHARE = 0.2
@@ -65,7 +77,7 @@ def forecast(
     default: bool,
     measured: Mapping[str, Usage] = MappingProxyType({}),
     opening: SealedTestAccess | None = None,
-) -> dict[str, Any]:
+) -> PlanJSON:
     """The plan of a run as JSON. `default`: the limit on calls is the default one. `measured`: tokens of a call by role, as
     earlier runs of the task took them. `opening`: that of the test rows which the run would be.
 
@@ -93,21 +105,27 @@ def forecast(
     addresses = {role: client.model.address for role, client in clients.items()}
     if task.cases:
         plan |= {"aggregate": task.aggregate, "cases": describe_cases(task, addresses)}
-    plan |= {"promotion": promotion_of(task, opening), **({"first_call": unpaid} if unpaid else {})}
-    plan |= {"tokens_measured": _are_known(calls, clients, measured)}
-    plan |= (
-        {} if (size := _search_size(task, config, limits, each["task_calls"])) is None else {"search": size}
-    )
-    few = {"rows": len(sizes.validation), "of": len(task.validation), "least": least_rows(env)}
-    plan |= {"validation": few}
+    plan["promotion"] = promotion_of(task, opening)
+    if unpaid:
+        plan["first_call"] = unpaid
+    plan["tokens_measured"] = _are_known(calls, clients, measured)
+    if (size := _search_size(task, config, limits, each["task_calls"])) is not None:
+        plan["search"] = size
+    plan["validation"] = {
+        "rows": len(sizes.validation),
+        "of": len(task.validation),
+        "least": least_rows(env),
+    }
     if not task.labels and task.reward.name == "exact_match" and task.world is None:
         rows_of_task = (*task.train, *task.validation, *task.test)
         if why := why_no_labels([row.target for row in rows_of_task]):
-            plan |= {"no_labels": why}
-    return {**plan, "ablation": sizes.ablation} if len(task.prompt.regions) > 1 else plan
+            plan["no_labels"] = why
+    if len(task.prompt.regions) > 1:
+        plan["ablation"] = sizes.ablation
+    return plan
 
 
-def _search_size(task: Task, config: Any, limits: Budget, each: int) -> dict[str, int] | None:
+def _search_size(task: Task, config: Any, limits: Budget, each: int) -> SearchSizeJSON | None:
     """Steps, prompts of a step, rows of a prompt and task calls of a search that no limit on calls bounds; None for a method
     whose config has no `prompts_per_step`."""
     prompts = getattr(config, "prompts_per_step", None)
@@ -120,7 +138,7 @@ def _search_size(task: Task, config: Any, limits: Budget, each: int) -> dict[str
 
 def _unpaid_first_call(
     clients: Mapping[str, ModelClient], limits: Budget, fixed: Mapping[str, int], about: Mapping[str, Usage]
-) -> dict[str, Any] | None:
+) -> FirstCallJSON | None:
     """The limit on dollars or tokens that leaves less beside baseline and sealed test than a first call of the optimizer must
     have free, of which nothing is known: what it leaves, and what the call `takes`. None where none does."""
     client = clients.get("optimizer")
@@ -146,14 +164,15 @@ def forecast_evaluation(
     config: Any,
     rows: Sequence[Example],
     measured: Mapping[str, Usage] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> PlanJSON:
     """The plan of an evaluation on some rows: as many calls as they take. `measured` is that of `forecast`."""
     each = row_calls(env, answer_calls(env, config))
-    numbers = {"task": each["task_calls"], "judge": each["judge_calls"]}
-    calls = {role: dict.fromkeys(("expected", "most"), len(rows) * n) for role, n in numbers.items() if n}
+    numbers = {"task": len(rows) * each["task_calls"], "judge": len(rows) * each["judge_calls"]}
+    calls: dict[str, CountRangeJSON] = {r: {"expected": n, "most": n} for r, n in numbers.items() if n}
     plan = _plan(task, env, clients, Budget(), calls, _usage_each(task, env, clients, measured), False)
-    plan |= {"tokens_measured": _are_known(calls, clients, measured)}
-    return {key: value for key, value in plan.items() if key not in ("limits", "default_limit")}
+    plan["tokens_measured"] = _are_known(calls, clients, measured)
+    del plan["limits"], plan["default_limit"]
+    return plan
 
 
 def _plan(
@@ -161,13 +180,14 @@ def _plan(
     env: Environment,
     clients: Mapping[str, ModelClient],
     limits: Budget,
-    calls: Mapping[str, Mapping[str, int | None]],
+    calls: Mapping[str, CountRangeJSON],
     usages: tuple[Mapping[str, Usage], Mapping[str, Usage]],
     default: bool,
-) -> dict[str, Any]:
+) -> PlanJSON:
     unknown = [role for role in price_unknown(clients) if (clients[role].counts_as or role) in calls]
-    tokens, cost = {}, {}
-    for end, each in zip(("expected", "most"), usages, strict=True):
+    tokens: CountRangeJSON = {"expected": None, "most": None}
+    cost: DollarRangeJSON = {"expected": None, "most": None}
+    for end, each in zip(ENDS, usages, strict=True):
         known = {role: n for role, ends in calls.items() if (n := ends[end]) is not None}
         whole = None if len(known) < len(calls) else known
         used = {r: Usage(each[r].input_tokens * n, each[r].output_tokens * n) for r, n in known.items()}
@@ -176,14 +196,14 @@ def _plan(
         cost[end] = None if whole is None or unknown else round(dollars, 6)
     tokens["most"] = _least(tokens["most"], limits.tokens)
     cost["most"] = cost["most"] if unknown else _least(cost["most"], limits.cost_usd)
-    for ends in (
-        tokens,
-        cost,
-    ):  # what is expected of all calls may be more than a limit on tokens or dollars lets happen
-        ends["expected"] = None if ends["expected"] is None else _least(ends["expected"], ends["most"])
+    # what is expected of all calls may be more than a limit on tokens or dollars lets happen
+    if tokens["expected"] is not None:
+        tokens["expected"] = _least(tokens["expected"], tokens["most"])
+    if cost["expected"] is not None:
+        cost["expected"] = _least(cost["expected"], cost["most"])
     return {
         "calls": {
-            role: dict(ends) | ({"expected": None} if role == "optimizer" else {})
+            role: {"expected": None if role == "optimizer" else ends["expected"], "most": ends["most"]}
             for role, ends in calls.items()
         },
         "tokens": tokens,
@@ -198,40 +218,27 @@ def _plan(
 
 
 def _are_known(
-    calls: Mapping[str, Any], clients: Mapping[str, ModelClient], measured: Mapping[str, Usage]
+    calls: Mapping[str, object], clients: Mapping[str, ModelClient], measured: Mapping[str, Usage]
 ) -> bool:
     """Whether the tokens of all these roles were measured, or are counted by the model's own tokenizer."""
     return all(role in measured or clients[role].model.local for role in calls)
 
 
-def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def total_plan(plans: Sequence[PlanJSON]) -> PlanJSON:
     """The plan of several runs together. An end of a range is None where a run has none."""
     roles = dict.fromkeys(role for plan in plans for role in plan["calls"])
-
-    def total(values: Sequence[Any]) -> Any:
-        return None if any(value is None for value in values) else sum(values)
-
     calls = {
-        role: {
-            end: total([plan["calls"][role][end] for plan in plans if role in plan["calls"]])
-            for end in ("expected", "most")
-        }
-        for role in roles
-    }
-    ends = ("expected", "most")
-    sums = {
-        key: {end: total([plan[key][end] for plan in plans]) for end in ends}
-        for key in ("tokens", "cost_usd")
+        role: total_count([plan["calls"][role] for plan in plans if role in plan["calls"]]) for role in roles
     }
     limits = [plan["limits"].get("calls") for plan in plans]
-    return {
-        **plans[0],
+    return plans[0] | {
         "runs": len(plans),
         "methods": list(dict.fromkeys(name for plan in plans for name in plan.get("methods", ()))),
         "models": {role: address for plan in plans for role, address in plan.get("models", {}).items()},
         "calls": calls,
-        "all_calls": total(limits),
-        **sums,
+        "all_calls": _sum([None if limit is None else int(limit) for limit in limits]),
+        "tokens": total_count([plan["tokens"] for plan in plans]),
+        "cost_usd": total_dollars([plan["cost_usd"] for plan in plans]),
         "price_unknown": {role: name for plan in plans for role, name in plan["price_unknown"].items()},
         "tokens_measured": all(plan.get("tokens_measured", False) for plan in plans),
         "tokens_by_characters": any(plan.get("tokens_by_characters", False) for plan in plans),
@@ -240,6 +247,24 @@ def total_plan(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "default_policy": any(plan.get("default_policy", False) for plan in plans),
         "validation": min((plan["validation"] for plan in plans), key=lambda rows: rows["rows"]),
     }
+
+
+def total_count(ranges: Sequence[CountRangeJSON]) -> CountRangeJSON:
+    """Several ranges together; an end is None where one of them has none."""
+    expected = _sum([ends["expected"] for ends in ranges])
+    return {"expected": expected, "most": _sum([ends["most"] for ends in ranges])}
+
+
+def total_dollars(ranges: Sequence[DollarRangeJSON]) -> DollarRangeJSON:
+    """Several ranges of US dollars together; an end is None where one of them has none."""
+    expected = _sum([ends["expected"] for ends in ranges])
+    return {"expected": expected, "most": _sum([ends["most"] for ends in ranges])}
+
+
+def _sum(values: Sequence[N | None]) -> N | None:
+    """The sum, None where one of them is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _count(
@@ -263,7 +288,7 @@ def _count(
 
 def _calls(
     role: str, limits: Budget, fixed: Mapping[str, int], share: float, count: float | None
-) -> dict[str, int | None]:
+) -> CountRangeJSON:
     """Calls of a role, expected and at most. Baseline and sealed test are `fixed`."""
     others = sum(n for name, n in fixed.items() if name != role)
     own = getattr(limits, f"{role}_calls")
@@ -272,7 +297,7 @@ def _calls(
     return {"expected": expected, "most": most}
 
 
-def _output_limit(task: Task, env: Environment, client: ModelClient) -> dict[str, int] | None:
+def _output_limit(task: Task, env: Environment, client: ModelClient) -> OutputLimitJSON | None:
     """The bytes of the longest target and a limit that would do, where answers have none and targets are short."""
     targets = [t for e in task.train if e.target is not None for t in targets_of(e)]
     longest = max((len(text.encode("utf-8", "replace")) for text in targets), default=_SHORT + 1)
@@ -282,7 +307,7 @@ def _output_limit(task: Task, env: Environment, client: ModelClient) -> dict[str
     return {"longest_target": longest, "enough": max(_LEAST_LIMIT, 2 * longest)}
 
 
-def _least(*limits: Any) -> Any:
+def _least(*limits: N | None) -> N | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -327,11 +352,11 @@ def measured_usage(root: Path, fingerprint: str, addresses: Mapping[str, str]) -
     }
 
 
-def plan_lines(plan: Mapping[str, Any]) -> list[str]:
+def plan_lines(plan: PlanJSON) -> list[str]:
     """The plan in sentences for people."""
     each = " in each run" if plan.get("runs") else ""
     calls = "; ".join(_role_calls(role, ends) for role, ends in plan["calls"].items())
-    whole = f"; at most {quantity(plan['all_calls'], 'call')} in all" if plan.get("all_calls") else ""
+    whole = f"; at most {quantity(most, 'call')} in all" if (most := plan.get("all_calls")) else ""
     lines = [f"plan: {_subject(plan)}{calls}{whole}"]
     lines += [f"plan: {text}" for text in (*_case_lines(plan), *_gap_lines(plan))]
     if (search := plan.get("search")) and not plan.get("runs"):
@@ -350,7 +375,7 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
         )
     if plan.get("default_limit"):
         lines.append(
-            f"plan: the default limit of {quantity(plan['limits']['calls'], 'call')} holds{each}; --max-calls N sets another"
+            f"plan: the default limit of {quantity(int(plan['limits']['calls']), 'call')} holds{each}; --max-calls N sets another"
         )
     if why := plan.get("no_labels"):
         lines.append(f"plan: no labels: {why}; `labels:` in task.yaml, or labels=[...] in Python, names them")
@@ -434,7 +459,7 @@ def _gap_lines(plan: Mapping[str, Any]) -> list[str]:
     return [*named, *(f"a run cannot begin yet: {problem}" for problem in plan.get("missing_keys", ()))]
 
 
-def _look_lines(look: Mapping[str, Any] | None) -> list[str]:
+def _look_lines(look: LookJSON | None) -> list[str]:
     """Which opening an evaluation will be, and what it leaves to a later run."""
     if look is None:
         return []
@@ -464,7 +489,7 @@ def _subject(plan: Mapping[str, Any]) -> str:
     return f"{', '.join(filter(None, parts))}: " if any(parts) else ""
 
 
-def _spending(plan: Mapping[str, Any]) -> str:
+def _spending(plan: PlanJSON) -> str:
     """Tokens and dollars, and what their numbers are worth."""
     tokens, known = plan["tokens"], not plan["price_unknown"]
     priced = known and any(plan["cost_usd"].values())
@@ -482,13 +507,13 @@ def _spending(plan: Mapping[str, Any]) -> str:
     return f"{_ends(tokens)} tokens{money}{all_used}{rough}"
 
 
-def _role_calls(role: str, ends: Mapping[str, Any]) -> str:
+def _role_calls(role: str, ends: CountRangeJSON) -> str:
     """How many calls of a role."""
     noun = "call" if ends["most"] == 1 or (ends["most"] is None and ends["expected"] == 1) else "calls"
     return f"{_ends(ends)} {role} {noun}"
 
 
-def _ends(ends: Mapping[str, Any], dollars: bool = False) -> str:
+def _ends(ends: CountRangeJSON | DollarRangeJSON, dollars: bool = False) -> str:
     """`about X, at most Y` of what is known."""
     expected, most = (
         None if v is None else f"${v:,.4f}" if dollars else f"{v:,}" for v in (ends["expected"], ends["most"])

@@ -151,7 +151,7 @@ class Journal:
         rows = list(self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)))
         return str(rows[0][0]) if rows else None
 
-    def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Read committed rows. Call before the run starts, or after `flush`."""
         return [tuple(row) for row in self._db.execute(sql, parameters)]
 
@@ -333,20 +333,20 @@ def check_details(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
             raise changed_row(path, "details", numbers[0])
 
 
-def event_row(key: str, name: str, value: bytes, calls: int) -> tuple[Any, ...]:
+def event_row(key: str, name: str, value: bytes, calls: int) -> tuple[object, ...]:
     """The parameters of `NEW_EVENT`."""
     return key, name, value, calls, checksum(key, name, value, str(calls))
 
 
-def by_statement(statements: Iterable[Statement]) -> list[tuple[str, list[tuple[Any, ...]]]]:
+def by_statement(statements: Iterable[Statement]) -> list[tuple[str, list[tuple[object, ...]]]]:
     """Statements grouped so that each group runs in one step. Inserts into different tables commute; the order of
     equal statements, and of anything else, is kept.
 
     >>> by_statement([("INSERT a", (1,)), ("INSERT b", (2,)), ("INSERT a", (3,)), ("UPDATE a", ()), ("INSERT a", (4,))])
     [('INSERT a', [(1,), (3,)]), ('INSERT b', [(2,)]), ('UPDATE a', [()]), ('INSERT a', [(4,)])]
     """
-    done: list[tuple[str, list[tuple[Any, ...]]]] = []
-    groups: dict[str, list[tuple[Any, ...]]] = {}
+    done: list[tuple[str, list[tuple[object, ...]]]] = []
+    groups: dict[str, list[tuple[object, ...]]] = {}
     for sql, parameters in statements:
         if sql.startswith("INSERT"):
             groups.setdefault(sql, []).append(parameters)
@@ -357,7 +357,7 @@ def by_statement(statements: Iterable[Statement]) -> list[tuple[str, list[tuple[
     return done + list(groups.items())
 
 
-def in_steps(sql: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
+def in_steps(sql: str, rows: Sequence[tuple[object, ...]]) -> Iterator[Statement]:
     """The rows of one statement as few statements of many rows each, as many as a power of 2, so that they stay prepared.
 
     SQLite's binding gives up the interpreter's lock at every step, and waits for it afterwards while a busy event loop
@@ -468,7 +468,7 @@ _EVENTS = "SELECT seq, key, name, value, calls, sum FROM events WHERE seq > ? OR
 _EVENTS_OF_OLD = "SELECT seq, key, name, value, calls, NULL FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
 
 
-def read_rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def read_rows(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     """Rows of a journal opened read-only."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no journal. Give the folder of a run (see `whet runs`).")

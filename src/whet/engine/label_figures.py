@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from whet.engine.result_json import LabelFiguresJSON, LabelJSON
 from whet.environments.labels import find_label
 from whet.rewards.choose import find_labels
 from whet.rewards.text import targets_of
@@ -19,7 +19,7 @@ LARGEST_MATRIX = 60
 
 def label_figures(
     task: Task, examples: Sequence[Example], rollouts: Sequence[Rollout]
-) -> dict[str, Any] | None:
+) -> LabelFiguresJSON | None:
     """How often each label was answered where it was right, and what was answered instead; None for a task without labels.
 
     The labels are those of the task, or its targets where these are few, short and frequent. Rows without an answer are left
@@ -65,7 +65,7 @@ def _labels(task: Task) -> Mapping[str, str]:
     return {label: label for label in names}
 
 
-def _each(name: str, names: Sequence[str], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+def _each(name: str, names: Sequence[str], counts: Mapping[tuple[str, str], int]) -> LabelJSON:
     right = counts.get((name, name), 0)
     n = sum(counts.get((name, answer), 0) for answer in (*names, NO_LABEL))
     times = sum(counts.get((target, name), 0) for target in names)

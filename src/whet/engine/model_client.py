@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from whet._util.storable import LARGEST
 from whet.engine.health import EndpointHealth
@@ -379,7 +379,7 @@ def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:
     return rng.random() * min(CAP_SECONDS, BASE_SECONDS * 2.0 ** min(attempt - 1, 16))
 
 
-def usable(completions: Any, address: str) -> list[Completion]:
+def usable(completions: object, address: str) -> list[Completion]:
     """What a model returned, where it can be recorded. Raises ProviderError for anything else."""
     if isinstance(completions, list) and completions and all(map(_is_answer, completions)):
         return completions

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from whet.engine.cases import with_weakest
 from whet.engine.durable import RunState
 from whet.engine.journal import read_events
+from whet.engine.result_json import (
+    DominatedJSON,
+    FrontMeanJSON,
+    FrontPointJSON,
+    ObjectiveFiguresJSON,
+    ObjectiveJSON,
+)
 from whet.environments.environment import Environment
 from whet.rewards import Objectives, RewardFunction
 from whet.rewards.objectives import LATENCY
 from whet.search.archive import Candidate, candidate_of
 from whet.search.front import Front
 from whet.stats import JointVerdict
-from whet.stats.joint import as_json
+from whet.stats.joint import ObjectiveVerdict
 from whet.types import Rollout
 
 UNTESTED = "not tested"
@@ -41,7 +47,7 @@ def objective_figures(
     tested: Sequence[tuple[Candidate, Sequence[Rollout]]],
     joint: JointVerdict | None,
     promoted: bool,
-) -> dict[str, Any]:
+) -> ObjectiveFiguresJSON:
     """What the result says of objectives: the verdict on each, and the front on validation; nothing where there are none."""
     if not isinstance(reward, Objectives):
         return {}
@@ -55,7 +61,7 @@ def objective_figures(
     free = front.front()
     points = [_point(front, start.id, one, gate.get(one.id, UNTESTED)) for one in free]
     return {
-        "objectives": {} if joint is None else as_json(joint.objectives),
+        "objectives": {} if joint is None else {name: _verdict(o) for name, o in joint.objectives.items()},
         "front": points,
         "dominated": [
             _means(front, member) for member in front.members if member not in {one.id for one in free}
@@ -63,7 +69,23 @@ def objective_figures(
     }
 
 
-def _means(front: Front, member: str) -> dict[str, Any]:
+def _verdict(verdict: ObjectiveVerdict) -> ObjectiveJSON:
+    """The verdict on one objective as a result holds it."""
+    return {
+        "goal": verdict.goal,
+        "baseline": verdict.baseline,
+        "best": verdict.best,
+        "difference": verdict.difference,
+        "low": verdict.low,
+        "high": verdict.high,
+        "bound": verdict.bound,
+        "p_better": verdict.p_better,
+        "p_bound": verdict.p_bound,
+        "verdict": verdict.verdict,
+    }
+
+
+def _means(front: Front, member: str) -> DominatedJSON:
     """A validated prompt beside the front: its means."""
     return {
         "id": member,
@@ -71,10 +93,10 @@ def _means(front: Front, member: str) -> dict[str, Any]:
     }
 
 
-def _point(front: Front, start: str, candidate: Candidate, gate: str) -> dict[str, Any]:
+def _point(front: Front, start: str, candidate: Candidate, gate: str) -> FrontPointJSON:
     """A point of the front: its means on validation, what it is better by than the baseline, and what the gate says of it."""
     gains = front.gains(candidate.id, start)
-    validation = {}
+    validation: dict[str, FrontMeanJSON] = {}
     for item in front.objectives if gains else ():
         goal, gain, mean = item.goal, gains[item.name], front.mean(candidate.id, item.name)
         ends = [gain.low, gain.high] if goal.maximise else [0.0 - gain.high, 0.0 - gain.low]
@@ -86,13 +108,15 @@ def _point(front: Front, start: str, candidate: Candidate, gate: str) -> dict[st
             "high": ends[1],
             "holds": goal.holds(mean, front.mean(start, item.name)),
         }
-    return {
+    point: FrontPointJSON = {
         "id": candidate.id,
         "prompt": candidate.prompt.source,
         "messages": [[m.role, m.content] for m in candidate.prompt.messages],
         "operator": candidate.operator,
-        **({} if candidate.system is None else {"system": candidate.system}),
         "gate": gate,
         "holds": bool(validation) and all(one["holds"] for one in validation.values()),
         "validation": validation,
     }
+    if candidate.system is not None:
+        point["system"] = candidate.system
+    return point

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whet.engine.journal import read_rows
+from whet.engine.plan_json import PlanJSON
+from whet.engine.result_json import OpeningsJSON
 from whet.errors import StorageError, UsageError
 from whet.stats import opening_alpha
 from whet.task import Task
 from whet.task.examples import input_hash
-from whet.types import JSON, Example, content_hash
+from whet.types import Example, content_hash
 
 STATE = "WHET_STATE"
 LEDGER = "openings.sqlite"
@@ -58,10 +60,12 @@ class SealedTestAccess:
     seen: int = 0
     seen_by: str = ""
 
-    def figures(self) -> dict[str, JSON]:
+    def figures(self) -> OpeningsJSON:
         """What result.json says of it."""
-        who: dict[str, JSON] = {"test_rows_seen_by": self.seen_by} if self.seen_by else {}
-        return {"test_openings": self.number, "test_rows_seen": self.seen, **who}
+        figures: OpeningsJSON = {"test_openings": self.number, "test_rows_seen": self.seen}
+        if self.seen_by:
+            figures["test_rows_seen_by"] = self.seen_by
+        return figures
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class SealedTestLedger:
             db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", looked)
         return self.open(name, alpha, sealed) if opened or compares else None
 
-    def foresee_look(self, task: Task) -> dict[str, dict[str, float]]:
+    def foresee_look(self, task: Task) -> PlanJSON:
         """The opening that a `look` at the test rows would add, as a plan says it; nothing is written. Empty where there is none,
         or where the ledger cannot be read."""
         prompt, hashes = task.prompt.names, row_hashes(task.test)

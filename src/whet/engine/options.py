@@ -59,7 +59,7 @@ class Options:
     alpha: float | None = None
     minimum_effect: float | None = None
     longest: int | None = None
-    more: Any = None
+    more: object = None
     dry_run: bool = False
     fresh: bool = False
     max_wait: float | None = None
@@ -113,7 +113,7 @@ class Options:
         return dataclasses.replace(task.budget, **{k: v for k, v in named.items() if v is not None})
 
 
-def options_of_method(choice: MethodChoice | None, keywords: Mapping[str, Any]) -> Options:
+def options_of_method(choice: MethodChoice | None, keywords: Mapping[str, object]) -> Options:
     """The options of a run with one method, which a caller gives by its name, as a Method or as a config."""
     method, config = (None, None) if choice is None else choose_method(choice)
     name = None if method is None else method.entry.name

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from whet.engine.cases import decide_over_cases, summary_over_cases
 from whet.engine.journal import read_events
+from whet.engine.result_json import DifferenceJSON, ImprovementJSON, MeanJSON, PairJSON, SealedRowsJSON
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
 from whet.environments.program import ProgramEnvironment
@@ -127,30 +128,61 @@ def answered_pairs(answers: Answers) -> list[int]:
 
 
 def summary(
-    rollouts: Sequence[Rollout], low: float, high: float, examples: Sequence[Example]
-) -> dict[str, Any]:
+    rollouts: Sequence[Rollout],
+    low: float,
+    high: float,
+    examples: Sequence[Example],
+    of: int | None = None,
+) -> MeanJSON:
     """Mean reward in [low, high] with its 95% interval over the rollouts that were answered, their number, how the interval was
-    made, and of how many rollouts they are. The mean of none is None.
+    made, and `of` how many rollouts they are (default: all that are given). The mean of none is None.
 
     Where several of them belong to one group of the `examples`, the interval is over groups, and `groups` counts them.
     """
     known = [r for r in rollouts if r.answered]
-    counts = {"answered": len(known), "of": len(rollouts)}
     if not known:
-        return {"mean": None, "low": None, "high": None, "n": 0, "method": None, **counts}
+        nothing: MeanJSON = {"mean": None, "low": None, "high": None, "n": 0, "method": None}
+        return nothing | {"answered": 0, "of": len(rollouts) if of is None else of}
     group = {e.id: e.group for e in examples}
     clusters = clusters_of(range(len(known)), [group[r.example_id] for r in known])
     if known[0].case:
-        return {**summary_over_cases(known, clusters), **counts}
+        over_cases = summary_over_cases(known, clusters)
+        return over_cases | {"answered": len(known), "of": len(rollouts) if of is None else of}
     bounds = interval([r.reward for r in known], low, high, clusters=clusters)
-    return {
+    mean: MeanJSON = {
         "mean": bounds.mean,
         "low": bounds.low,
         "high": bounds.high,
         "n": bounds.n,
         "method": bounds.method,
-        **counts,
-        **({} if bounds.groups is None else {"groups": bounds.groups}),
+        "answered": len(known),
+        "of": len(rollouts) if of is None else of,
+    }
+    if bounds.groups is not None:
+        mean["groups"] = bounds.groups
+    return mean
+
+
+def verdict_json(verdict: Improvement) -> ImprovementJSON:
+    """A verdict as a result holds it."""
+    return {
+        "difference": verdict.difference,
+        "low": verdict.low,
+        "high": verdict.high,
+        "promoted": verdict.promoted,
+        "reason": verdict.reason,
+        "e_value": verdict.e_value,
+        "n": verdict.n,
+        "wins": verdict.wins,
+        "losses": verdict.losses,
+        "ties": verdict.ties,
+        "p_value": verdict.p_value,
+        "clusters": verdict.clusters,
+        "alpha": verdict.alpha,
+        "method": verdict.method,
+        "more_examples": verdict.more_examples,
+        "missing": verdict.missing,
+        "withheld": verdict.withheld,
     }
 
 
@@ -290,9 +322,9 @@ class SealedAnswers:
         return (self.low, self.high) if reward is None else (reward, reward)
 
 
-def sealed_answers(run: Path, side: str = "best") -> SealedAnswers:
+def sealed_answers(run: Path, side: Literal["baseline", "best"] = "best") -> SealedAnswers:
     """What the journal of a finished run holds of the sealed test of its best prompt, or of its `baseline`."""
-    event: Any = read_events(run / "journal.sqlite", ["final"])[-1].value
+    event: SealedRowsJSON = read_events(run / "journal.sqlite", ["final"])[-1].value
     rows = event[side]
     clusters = event.get("clusters", range(len(rows)))
     return SealedAnswers(
@@ -304,9 +336,7 @@ def sealed_answers(run: Path, side: str = "best") -> SealedAnswers:
     )
 
 
-def compare_pairs(
-    methods: Mapping[str, Sequence[SealedAnswers]], alpha: float = 0.05
-) -> list[dict[str, Any]]:
+def compare_pairs(methods: Mapping[str, Sequence[SealedAnswers]], alpha: float = 0.05) -> list[PairJSON]:
     """Each pair of methods by the paired test, the rewards of a row averaged over the runs of a method.
 
     `p` is two-sided, `p_adjusted` by Holm over the pairs; the intervals hold together with the confidence 1 - alpha, each
@@ -325,7 +355,7 @@ def compare_with_start(
     methods: Mapping[str, Sequence[SealedAnswers]],
     starts: Mapping[str, Sequence[SealedAnswers]],
     alpha: float = 0.05,
-) -> list[dict[str, Any]]:
+) -> list[PairJSON]:
     """Each method beside the start prompt as its own runs measured it, by the test of `compare_pairs` and adjusted as there."""
     rows = [_compare_two(methods[name], starts[name], alpha / len(methods)) for name in methods]
     adjusted = holm([row["p"] for row in rows])
@@ -337,7 +367,7 @@ def compare_with_start(
 
 def _compare_two(
     first: Sequence[SealedAnswers], second: Sequence[SealedAnswers], alpha: float
-) -> dict[str, Any]:
+) -> DifferenceJSON:
     runs, width = (*first, *second), first[0].high - first[0].low
     ids = list(first[0].rewards)
     clusters: Sequence[int] = [runs[0].clusters[name] for name in ids]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
@@ -52,7 +51,7 @@ async def is_perfect(
     return True
 
 
-def sentence(event: Mapping[str, Any]) -> str:
+def sentence(event: Mapping[str, object]) -> str:
     """What a result says of a start prompt that is perfect."""
     also = f" and on {event['train']} training rows" if event["train"] else ""
     return (

@@ -15,6 +15,7 @@ from typing import Any
 
 from whet.engine.budget import BudgetAccount
 from whet.engine.durable import RunState
+from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
 from whet.errors import show_reward
 from whet.types import Rollout, mean_score
@@ -33,7 +34,7 @@ STALLED = 10.0
 """Seconds without an answer from which on the wait is said."""
 
 
-def warn_of_plan(plan: Mapping[str, Any]) -> None:
+def warn_of_plan(plan: PlanJSON) -> None:
     """A Python warning when nothing can be promoted with the rows of the plan."""
     if (warning := promotion_warning(plan)) is not None:
         warnings.warn(warning, stacklevel=2)
@@ -74,7 +75,7 @@ class Progress:
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     warn: Callable[[str], None] = lambda warning: None
     say: Callable[[str], None] = lambda line: None
-    planned: Callable[[Mapping[str, Any]], None] = warn_of_plan
+    planned: Callable[[PlanJSON], None] = warn_of_plan
     best_is_start: bool = False
     latest_prompts: deque[str] = field(default_factory=lambda: deque(maxlen=LATEST))
     _start: dict[str, float] = field(default_factory=dict)

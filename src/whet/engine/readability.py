@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from whet.engine.result_json import ReadabilityJSON
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.models.language_model import LanguageModel
@@ -69,7 +70,7 @@ async def texts_of(
     return [text]
 
 
-async def readability(reader: LanguageModel, texts: Sequence[str]) -> dict[str, Any]:
+async def readability(reader: LanguageModel, texts: Sequence[str]) -> ReadabilityJSON:
     """Median perplexity of texts under a model: `{"perplexity", "reader", "texts"}`; `texts` counts different ones.
 
     Texts are read in passages of at most 64 words, each with the weight of the rows that it was written for; of more than
@@ -82,10 +83,14 @@ async def readability(reader: LanguageModel, texts: Sequence[str]) -> dict[str, 
     for passage, count in passages[::step]:
         value = await perplexity(reader, passage)
         values += [] if value is None else [value] * count
-    read = {"reader": reader.address, "texts": len(counted)}
+    read: ReadabilityJSON = {
+        "perplexity": median(values) if values else None,
+        "reader": reader.address,
+        "texts": len(counted),
+    }
     if not values:
-        return {"perplexity": None, **read, "reason": f"{reader.address} finds no words to read"}
-    return {"perplexity": median(values), **read}
+        read["reason"] = f"{reader.address} finds no words to read"
+    return read
 
 
 def _passages(text: str) -> list[str]:

@@ -38,6 +38,7 @@ from whet.engine.journal import (
     state_values,
 )
 from whet.engine.model_client import ModelClient
+from whet.engine.plan_json import PlanJSON
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, StorageError, UsageError, WhetError, parameter
 from whet.methods import BLOCKS, Method
@@ -83,10 +84,12 @@ class RunPlan:
     generation: Mapping[str, Any] = field(default_factory=dict)
     policy: PolicyChoice | None = None
 
-    def subject(self) -> dict[str, Any]:
+    def subject(self) -> PlanJSON:
         """What the plan of a run says of it: method, models, and whether nobody named the policy."""
-        subject = {"methods": [self.method.entry.name], "models": dict(self.addresses)}
-        return {**subject, **({"default_policy": True} if self.policy and self.policy.default else {})}
+        subject: PlanJSON = {"methods": [self.method.entry.name], "models": dict(self.addresses)}
+        if self.policy and self.policy.default:
+            subject["default_policy"] = True
+        return subject
 
     def header(self) -> dict[str, Any]:
         """The identity of the run as JSON. Endpoint URLs, concurrency and prices are not part of it."""
@@ -105,7 +108,7 @@ class RunPlan:
             **({PARTS: dict(self.task.parts)} if self.task.parts else {}),
         }
 
-    def _gate(self) -> dict[str, Any]:
+    def _gate(self) -> dict[str, object]:
         """What the gate and the search are told, where that is not the usual."""
         usual = {"alpha": ALPHA, "minimum_effect": 0.0, "longest": None}
         return {k: v for k, value in usual.items() if (v := getattr(self.task, k)) != value}
@@ -135,7 +138,7 @@ class OpenRun:
     core: RunState
     lost_calls: int
     lost_cost: float
-    incumbent: dict[str, Any] | None
+    incumbent: dict[str, object] | None
     made: Sequence[Path] = ()
 
     @contextmanager
@@ -152,7 +155,7 @@ class OpenRun:
             self.core.journal.close(self.made if refused else ())
 
 
-def write_result(folder: Path, result: Mapping[str, Any]) -> None:
+def write_result(folder: Path, result: Mapping[str, object]) -> None:
     """Write result.json; whoever reads the file meanwhile sees the whole of it or none. Raises StorageError."""
     write_derived(folder / RESULT, to_json(result, orjson.OPT_INDENT_2))
 
@@ -252,7 +255,7 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def differing_entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def differing_entries(old: Mapping[str, Any], new: Mapping[str, object]) -> list[str]:
     """Header entries in which two runs differ, as `name: old -> new`; of a mapping its entries, of the task what was edited."""
     plain = orjson.loads(to_json(new))
     names = [k for k in {**old, **plain} if k != PARTS and old.get(k) != plain.get(k)]
@@ -264,7 +267,7 @@ def differing_entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     ]
 
 
-def _describe_change(name: str, old: Any, new: Any) -> str:
+def _describe_change(name: str, old: Any, new: object) -> str:
     """An entry of a header before and after; of two mappings what differs in them."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         before, after = ("none" if value is None else show_value(value, 200) for value in (old, new))
@@ -279,7 +282,7 @@ def _describe_edits(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return f"the task, which was edited: {', '.join(edited) or 'its prompt, its rows or its reward'}"
 
 
-def goes_on(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def goes_on(folder: Path, old: Mapping[str, Any], new: Mapping[str, object]) -> bool:
     """Whether a run whose limits did not pay for its sealed test may go on under larger ones: nothing else differs."""
     before, after = old.get("limits") or {}, orjson.loads(to_json(new)).get("limits") or {}
     if differing_entries({**old, "limits": None}, {**new, "limits": None}) or before == after:
@@ -293,7 +296,7 @@ UNREADABLE = "unreadable"
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """What a run found, as far as it is written; of a file that cannot be read, the status `unreadable`."""
+    """What a run or an evaluation found, as far as it is written; of a file that cannot be read, the status `unreadable`."""
     path = folder / RESULT
     try:
         result = orjson.loads(path.read_bytes()) if path.is_file() else {}

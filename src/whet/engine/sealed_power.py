@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.engine.openings import SealedTestAccess
+from whet.engine.plan_json import PromotionJSON
 from whet.errors import quantity, show_reward, show_size
 from whet.rewards import Objectives
 from whet.stats import (
@@ -26,7 +27,7 @@ WORSE = 0.05
 """The share of rows that get worse in the second figure of a power."""
 
 
-def promotion_of(task: Task, opening: SealedTestAccess | None) -> dict[str, Any]:
+def promotion_of(task: Task, opening: SealedTestAccess | None) -> PromotionJSON:
     """Whether the sealed rows could promote anything, by the fewest independent ones that the test can decide on; and which
     gains, in units of the reward, the `opening` that a run would be shows with a power of 80%: where no row gets worse, and
     where one of twenty does (`gain_some_worse`). `scale` is the largest gain that the reward allows, `rows_for_scale` the rows
@@ -38,18 +39,14 @@ def promotion_of(task: Task, opening: SealedTestAccess | None) -> dict[str, Any]
     alpha = opening_alpha(task.alpha, 1) if opening is None else opening.alpha
     needed = fewest_clusters(alpha)
     narrow = _narrow_margins(task, rows)
-    shown: dict[str, Any] = {}
+    promotion: PromotionJSON = {"possible": rows >= needed, "rows": rows, "needed": needed}
     if opening is not None:
-        shown = {"opening": opening.number, "alpha": alpha}
+        promotion |= {"opening": opening.number, "alpha": alpha}
         if not isinstance(task.reward, Objectives) and not worst:
-            shown |= _gains(task, rows, alpha)
-    return {
-        "possible": rows >= needed,
-        "rows": rows,
-        "needed": needed,
-        **shown,
-        **({"margins": narrow} if narrow else {}),
-    }
+            _add_gains(promotion, task, rows, alpha)
+    if narrow:
+        promotion["margins"] = narrow
+    return promotion
 
 
 def _independent(rows: Sequence[Example]) -> int:
@@ -57,20 +54,21 @@ def _independent(rows: Sequence[Example]) -> int:
     return len(set(clusters_of([input_hash(e) for e in rows], [e.group for e in rows])))
 
 
-def _gains(task: Task, rows: int, alpha: float) -> dict[str, Any]:
+def _add_gains(promotion: PromotionJSON, task: Task, rows: int, alpha: float) -> None:
     width, minimum = task.reward.high - task.reward.low, task.minimum_effect
     shares = [smallest_gain(rows, alpha, worse) for worse in (0.0, WORSE)]
     gain, some = (None if share is None else share * width + minimum for share in shares)
     reached = gain is not None and gain <= width
     largest = (width - minimum) / width
     enough = rows_for_gain(largest, alpha) if largest > 0 and not reached else None
-    return {
+    promotion |= {
         "gain": gain,
         "gain_some_worse": some,
         "hardly": shares[0] is None or shares[0] > _HARDLY,
         "scale": width,
-        **({} if reached else {"rows_for_scale": enough}),
     }
+    if not reached:
+        promotion["rows_for_scale"] = enough
 
 
 def _narrow_margins(task: Task, rows: int) -> dict[str, int]:

@@ -7,12 +7,12 @@ maximised; it is asked once, at the end, and only about a prompt that the first 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from whet.engine.assemble import with_encoder
 from whet.engine.durable import DurableRun
-from whet.engine.pairs import Answers, Decide, answered_pairs, decide_pairs, summary
+from whet.engine.pairs import Answers, Decide, answered_pairs, decide_pairs, summary, verdict_json
+from whet.engine.result_json import SecondOpinionJSON
 from whet.rewards import JUDGE, RewardFailed, RewardFunction
 from whet.run import Run
 from whet.stats import Improvement, hold_to_second_judge
@@ -25,7 +25,7 @@ class Opinion:
     """The verdict after the second opinion, its figures as JSON (None: no second judge), and warnings for a reader."""
 
     verdict: Improvement
-    figures: dict[str, Any] | None = None
+    figures: SecondOpinionJSON | None = None
     warnings: Sequence[str] = ()
 
 
@@ -55,11 +55,16 @@ async def second_opinion(
     halves = graded[: len(examples)], graded[len(examples) :]
     second = decide(halves, reward, clusters or range(len(examples)), alpha)
     pairs = answered_pairs(halves)
-    means = {
-        side: {**summary([half[i] for i in pairs], reward.low, reward.high, examples), "of": len(half)}
-        for side, half in zip(("baseline", "best"), halves, strict=True)
+    baseline, best = (
+        summary([half[i] for i in pairs], reward.low, reward.high, examples, of=len(half)) for half in halves
+    )
+    figures: SecondOpinionJSON = {
+        "reward": reward.name,
+        "judge": judge,
+        "baseline": baseline,
+        "best": best,
+        **verdict_json(second),
     }
-    figures = {"reward": reward.name, "judge": judge, **means, **asdict(second)}
     whole = replace(hold_to_second_judge(verdict, second, name), withheld=second.withheld)
     return Opinion(whole, figures, _warnings(graded))
 

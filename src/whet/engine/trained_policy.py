@@ -94,7 +94,7 @@ def check_policy(choice: PolicyChoice | None, config: Any) -> None:
     checkpoint.check_settings(folder, checkpoint.read_folder(folder)[0], config.lora)
 
 
-def open_policy(choice: PolicyChoice, config: Any, seed: int, processes: int = 1) -> Any:
+def open_policy(choice: PolicyChoice, config: Any, seed: int, processes: int = 1) -> object:
     """The policy with its weights in memory, of several processes until it is closed. Raises UsageError when it cannot
     be loaded."""
     try:

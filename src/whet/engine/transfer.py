@@ -22,6 +22,7 @@ from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within, summary
 from whet.engine.progress import Progress
+from whet.engine.result_json import GainJSON, TrialAnswersJSON, TrialJSON, UsageJSON
 from whet.engine.run_folder import (
     RESULT,
     OpenRun,
@@ -51,7 +52,7 @@ class Trial:
     candidate: Candidate
     limits: Budget
     addresses: Mapping[str, str]
-    generation: Mapping[str, Any]
+    generation: Mapping[str, object]
     split: str = _SEALED
 
     @property
@@ -93,7 +94,7 @@ class TransferTest:
         limits: Budget,
         split: str = _SEALED,
         progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    ) -> TrialJSON:
         """Answers to the rows of a split by the other model: its score, its rewards by row, what it took.
 
         `env` is the environment in which the candidate is used at home, `name` the folder of its run. Raises BudgetExceeded
@@ -122,7 +123,7 @@ class TransferTest:
 
     async def _answer_rows(
         self, trial: Trial, env: Environment, opened: OpenRun, progress: Progress
-    ) -> dict[str, Any]:
+    ) -> TrialJSON:
         core, task = opened.core, trial.plan.task
         rows = getattr(task, trial.split)
         progress.core = core
@@ -153,11 +154,11 @@ class TransferTest:
 
 
 def compare_sides(
-    sides: tuple[Mapping[str, Any], Mapping[str, Any]],
+    sides: tuple[TrialAnswersJSON, TrialAnswersJSON],
     ends: tuple[float, float],
     clusters: Sequence[int],
     same: bool = False,
-) -> dict[str, float]:
+) -> GainJSON:
     """What the second of two trials on the same rows gains over the first, with the 95% interval of the paired difference.
 
     `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to enter
@@ -175,7 +176,7 @@ def compare_sides(
     return {"difference": gain.difference, "low": gain.low, "high": gain.high, "n": gain.n}
 
 
-def limits_left(limits: Budget, spent: Mapping[str, Any]) -> Budget:
+def limits_left(limits: Budget, spent: UsageJSON) -> Budget:
     """What a finished run with this `usage` left of its limits; time is not counted."""
     calls = {role: n + spent["cached"].get(role, 0) for role, n in spent["calls"].items()}
     used = {
@@ -209,10 +210,10 @@ def _slug(address: str) -> str:
     return f"{readable}-{content_hash(address)[:6]}"
 
 
-def _read_finished(folder: Path, trial: Trial) -> dict[str, Any] | None:
+def _read_finished(folder: Path, trial: Trial) -> TrialJSON | None:
     path = folder / RESULT
     header = read_header(folder)
     if not path.is_file() or header is None or differing_entries(header, trial.header()):
         return None
-    result: dict[str, Any] = orjson.loads(path.read_bytes())
+    result: TrialJSON = orjson.loads(path.read_bytes())
     return result

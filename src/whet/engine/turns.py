@@ -38,7 +38,7 @@ async def search_in_turns(
     order: Sequence[RegionTurn],
     run_method: RunMethod,
     policy: Any,
-    incumbent: list[dict[str, Any]],
+    incumbent: list[dict[str, object]],
 ) -> tuple[str, Candidate | None]:
     """The last limit that ended a turn (or nothing), and the best prompt of all turns, each of which begins with that of the
     turn before. `incumbent` holds the newest validated one of the turn that goes on."""

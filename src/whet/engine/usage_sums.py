@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
+from whet.engine.result_json import RunJSON, UsageJSON
 from whet.errors import quantity
 from whet.models.callable import FUNCTION
 
@@ -12,16 +13,16 @@ RUN, CONTROL, MORE = "run", "control", "more"
 """The parts of the usage of a result: the run itself, its control, and rows that were added to it."""
 PARTS = {CONTROL: "the control", MORE: "the added rows"}
 """What the parts beside the run are called."""
-_PARTS = "parts"
 
 
-def total_usage(*usages: Mapping[str, Any]) -> dict[str, Any]:
+def total_usage(*usages: UsageJSON) -> UsageJSON:
     """What several runs used together: numbers are added, and dollars are None where those of one are not known."""
     unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
-    names = dict.fromkeys(name for one in usages for name in one if name not in ("price_unknown", _PARTS))
-    whole: dict[str, Any] = {}
+    all_fields: Sequence[Mapping[str, Any]] = usages
+    names = dict.fromkeys(name for one in usages for name in one if name not in ("price_unknown", "parts"))
+    whole: dict[str, object] = {}
     for name in names:
-        values = [one[name] for one in usages if name in one]
+        values = [one[name] for one in all_fields if name in one]
         if isinstance(values[0], Mapping):
             roles = dict.fromkeys(role for value in values for role in value)
             whole[name] = {role: sum(value.get(role, 0) for value in values) for role in roles}
@@ -31,27 +32,27 @@ def total_usage(*usages: Mapping[str, Any]) -> dict[str, Any]:
             whole[name] = min(values)
         else:
             whole[name] = round(sum(values), 6)
-    return whole | ({"price_unknown": unknown} if unknown else {})
+    return cast("UsageJSON", whole | ({"price_unknown": unknown} if unknown else {}))
 
 
-def parts_of(usage: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def parts_of(usage: UsageJSON) -> dict[str, UsageJSON]:
     """The usage of each part of a result by name."""
-    parts = usage.get(_PARTS)
+    parts = usage.get("parts")
     return dict(parts) if isinstance(parts, Mapping) else {RUN: usage}
 
 
-def with_part(usage: Mapping[str, Any], name: str, part: Mapping[str, Any]) -> dict[str, Any]:
+def with_part(usage: UsageJSON, name: str, part: UsageJSON) -> UsageJSON:
     """The usage of a result with another part in the sum, or with a part as it is now."""
     parts = {**parts_of(usage), name: part}
-    return {**total_usage(*parts.values()), _PARTS: parts}
+    return {**total_usage(*parts.values()), "parts": parts}
 
 
-def usage_of_run(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+def usage_of_run(usage: UsageJSON) -> UsageJSON:
     """What the run itself used, without its control and without rows that were added later."""
     return parts_of(usage).get(RUN, usage)
 
 
-def usage_without_control(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+def usage_without_control(usage: UsageJSON) -> UsageJSON:
     """What a run and its added rows used; its control is a run of its own."""
     parts = parts_of(usage)
     return usage if CONTROL not in parts else total_usage(*(p for n, p in parts.items() if n != CONTROL))
@@ -74,9 +75,7 @@ _COUNTED = {
 }
 
 
-def estimates_of_both(
-    result: Mapping[str, Any], control: Mapping[str, Any], usage: Mapping[str, Any]
-) -> list[str]:
+def estimates_of_both(result: RunJSON, control: RunJSON, usage: UsageJSON) -> list[str]:
     """The warnings of a run with its control: that tokens are estimates is said once, with the calls of both."""
     models, kept, roles = result["models"], list(result["warnings"]), set()
     for one in (result, control):

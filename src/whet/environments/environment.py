@@ -316,13 +316,13 @@ def _is_strict(reward: RewardFunction) -> bool:
 E = TypeVar("E", bound=Environment)
 
 
-def as_environment_type(env: Environment, kind: type[E], **changes: Any) -> E:
+def as_environment_type(env: Environment, kind: type[E], **changes: object) -> E:
     """The same task as an environment of another class; `changes` are its own fields, or others that differ."""
     kept = {f.name: getattr(env, f.name) for f in fields(kind) if hasattr(env, f.name)}
     return kind(**{**kept, **changes})
 
 
-def _texts_of(completion: Completion) -> list[Any]:
+def _texts_of(completion: Completion) -> list[object]:
     usage = completion.usage
     row = [completion.text, completion.finish, usage.input_tokens, usage.output_tokens, completion.error]
     return [*row, completion.thought] if completion.thought else row

@@ -30,7 +30,7 @@ def _lake(env: Any, state: Any) -> str:
     )
 
 
-def _cards(env: Any, state: Any) -> str:
+def _cards(env: object, state: Any) -> str:
     total, shown, ace = (int(value) for value in state)
     held = ", with an ace that counts as 11" if ace else ""
     dealer = "an ace" if shown == 1 else str(shown)
@@ -169,7 +169,7 @@ class GameEpisode:
         self.opening, self.turns = opening, world.turns
         self._world, self._seed = world, seed
         self._texts: list[str] = []
-        self._live: tuple[Any, Any] | None = None
+        self._live: tuple[Any, object] | None = None
         self._played = 0
 
     async def step(self, run: Run, text: str) -> WorldStep:
@@ -183,17 +183,17 @@ class GameEpisode:
         observation, reward, done, wasted = outcome
         return WorldStep(observation, reward, done, notes={"wasted": float(wasted)})
 
-    def _catch_up(self) -> list[Any]:
+    def _catch_up(self) -> list[object]:
         """Play the texts that the live game has not seen; what the last one brought."""
         if self._live is None:
             self._live, self._played = self._world.begin(self._seed), 0
-        outcome: list[Any] = []
+        outcome: list[object] = []
         while self._played < len(self._texts):
             self._played += 1
             outcome = self._turn(self._texts[self._played - 1], self._played == self.turns)
         return outcome
 
-    def _turn(self, text: str, last: bool) -> list[Any]:
+    def _turn(self, text: str, last: bool) -> list[object]:
         """[observation, reward, whether it is over, whether the turn was wasted]."""
         world, game = self._world, self._world.game
         assert self._live is not None
@@ -292,7 +292,7 @@ def _gymnasium() -> Any:
     return gymnasium
 
 
-def _options(world: GameWorld, seed: int) -> dict[str, Any]:
+def _options(world: GameWorld, seed: int) -> dict[str, object]:
     """The options for Gymnasium: a random map is drawn from the seed."""
     options = dict(world.options)
     size = options.pop("size", 4)

@@ -27,7 +27,7 @@ def load_world(plugin: Plugin, turns: int, options: Mapping[str, Any]) -> World:
     return world
 
 
-def _wrong_class(cls: Any) -> str | None:
+def _wrong_class(cls: object) -> str | None:
     if not (inspect.isclass(cls) and dataclasses.is_dataclass(cls)):
         return "is no dataclass"
     return None if "turns" in options_of(cls, ()) else "has no field `turns`"

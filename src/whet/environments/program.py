@@ -154,7 +154,7 @@ class ProgramModel:
             self._role, prompt, inputs, self._rollout.render_prompt(prompt, inputs)
         )
 
-    async def ask(self, messages: str | Sequence[Any], /, prompt: str = "") -> str:
+    async def ask(self, messages: str | Sequence[object], /, prompt: str = "") -> str:
         """The answer to a text or to messages (`role` and `content`), under no prompt; `prompt` is the one that your code made
         them from, if any."""
         if prompt:
@@ -247,7 +247,7 @@ class _ProgramRun:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    async def _there(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _there(self, work: Coroutine[Any, Any, Any]) -> object:
         """What a coroutine returns that runs in the loop of the run."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watch(work), self._loop))
 
@@ -333,7 +333,7 @@ class _ProgramRun:
             except (Exception, SystemExit) as error:
                 return {"error": f"program: tool {name}: {describe_exception(error)}"}
 
-        async def work() -> Any:
+        async def work() -> object:
             async def compute() -> JSON:
                 return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(here(), own))
 

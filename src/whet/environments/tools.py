@@ -46,10 +46,10 @@ class Tool:
 
     name: str
     description: str
-    function: Callable[..., Any] = field(compare=False)
+    function: Callable[..., object] = field(compare=False)
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> Tool:
+    def of(cls, function: Callable[..., object]) -> Tool:
         """The tool that a plain function is. Raises UsageError for one without a name or a docstring."""
         name = getattr(function, "__name__", "")
         description = inspect.getdoc(function)
@@ -61,7 +61,7 @@ class Tool:
             )
         return cls(name, f"{name}{inspect.signature(function)}: {' '.join(description.split())}", function)
 
-    def call(self, arguments: Mapping[str, Any]) -> str:
+    def call(self, arguments: Mapping[str, object]) -> str:
         """What the function returns, as text; a text as it is, anything else as JSON where that works.
 
         Raises TypeError for arguments that do not fit its signature and annotations.
@@ -120,7 +120,7 @@ class ToolWorld:
         return f"Error: {name} took longer than {self.seconds:g} seconds." if result is None else result
 
 
-def _fit(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _fit(function: Callable[..., Any], arguments: Mapping[str, object]) -> dict[str, object]:
     """Arguments as the annotations of their parameters want them; without one a parameter takes what was sent.
 
     Raises TypeError that names the argument, the type that is wanted and the value.
@@ -142,7 +142,7 @@ def _fit(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str
     return fitting
 
 
-def _json_type(parameter: inspect.Parameter, scope: dict[str, Any]) -> Any:
+def _json_type(parameter: inspect.Parameter, scope: dict[str, object]) -> object:
     """The type of a parameter; Any where there is no annotation, or one that says nothing about a value of JSON."""
     if parameter.annotation is parameter.empty:
         return Any
@@ -156,7 +156,7 @@ def _json_type(parameter: inspect.Parameter, scope: dict[str, Any]) -> Any:
     return kind
 
 
-def _convert(value: Any, kind: Any) -> Any:
+def _convert(value: Any, kind: Any) -> object:
     """A value of JSON as a type; a text that is a number of JSON is one where a text does not fit, and a whole number is
     a float as it is. Raises ValidationError.
     """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +76,7 @@ class Group:
     texts: tuple[str, ...]
     instruction: str = ""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The group as JSON values."""
         return {"feedback": list(self.rows), "texts": list(self.texts)}
 

@@ -17,6 +17,7 @@ from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
 from whet.engine.forecast import price_unknown
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.engine.run_folder import open_run
 from whet.errors import UsageError, parameter
@@ -55,7 +56,7 @@ class Learning:
     """
 
     limits: Budget
-    identity: Mapping[str, Any]
+    identity: Mapping[str, object]
     seed: int = 0
 
     def header(self) -> dict[str, Any]:
@@ -74,8 +75,8 @@ class ModelSession:
     address: str = NONE
     simulated: bool = False
     folder: str = ""
-    usage: dict[str, Any] = field(default_factory=dict)
-    replies: list[Mapping[str, Any]] = field(default_factory=list)
+    usage: dict[str, object] = field(default_factory=dict)
+    replies: list[Mapping[str, object]] = field(default_factory=list)
 
     @property
     def unread_replies(self) -> str:
@@ -91,10 +92,10 @@ class ModelSession:
 
 @asynccontextmanager
 async def learning_run(
-    choice: ModelChoice | Mapping[str, Any],
+    choice: ModelChoice | Mapping[str, object],
     base_url: str | None,
     root: Path,
-    identity: Mapping[str, Any],
+    identity: Mapping[str, object],
     most: int,
     *,
     cached: bool = True,
@@ -125,7 +126,7 @@ async def learning_run(
         if progress is not None:
             progress.planned(_plan_of(clients, most))
         cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
-        replies: list[Mapping[str, Any]] = []
+        replies: list[Mapping[str, object]] = []
 
         def note(name: str, value: Any) -> None:
             if name == "replies":
@@ -171,13 +172,13 @@ def _client(model: LanguageModel, spec: ModelSpec) -> ModelClient:
     )
 
 
-def _plan_of(clients: Mapping[str, ModelClient], most: int) -> dict[str, Any]:
+def _plan_of(clients: Mapping[str, ModelClient], most: int) -> PlanJSON:
     """The plan of a learning step: how many calls it takes depends on the comments."""
     unknown = {role: clients[role].model.address for role in price_unknown(clients)}
     return {"calls": {"optimizer": {"expected": None, "most": most}}, "price_unknown": unknown}
 
 
-def _options(model: LanguageModel) -> dict[str, Any]:
+def _options(model: LanguageModel) -> dict[str, object]:
     """What besides its address tells the model's answers apart."""
     values = identity_of(model)
     return {"options": values} if values else {}

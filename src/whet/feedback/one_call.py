@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from whet.engine.progress import Progress
 from whet.feedback.prompt_file import ledger_path
@@ -17,7 +16,7 @@ from whet.prompt.ledger import Change
 ADD, REMOVE, CHANGE = "add", "remove", "change"
 
 
-def as_json(proposal: LearnProposal, out: Path | None = None) -> dict[str, Any]:
+def as_json(proposal: LearnProposal, out: Path | None = None) -> dict[str, object]:
     """A proposal as JSON: what would change and why, what is flagged, what gave nothing."""
     document = proposal.document
     written = out or document.path
@@ -50,7 +49,7 @@ def as_json(proposal: LearnProposal, out: Path | None = None) -> dict[str, Any]:
     }
 
 
-def _change(change: Change, ledger: Ledger) -> dict[str, Any]:
+def _change(change: Change, ledger: Ledger) -> dict[str, object]:
     i = ledger[change.id]
     return {
         **_difference(change),
@@ -63,7 +62,7 @@ def _change(change: Change, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _difference(change: Change) -> dict[str, Any]:
+def _difference(change: Change) -> dict[str, object]:
     kind = ADD if change.before is None else REMOVE if change.after is None else CHANGE
     return {"id": change.id, "kind": kind, "before": change.before, "after": change.after}
 
@@ -73,10 +72,10 @@ async def learn(
     *,
     out: Path | None = None,
     dry_run: bool = False,
-    confirm: Callable[[dict[str, Any]], bool],
+    confirm: Callable[[dict[str, object]], bool],
     write: Write | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Propose, ask `confirm` with the proposal as JSON, and write. `write` gives the instructions for groups of comments that no
     model reads; `progress` follows the model that reads them. The result is the proposal with its
     `status`: written, proposed (a dry run), declined, or nothing (there is nothing to learn).
@@ -97,7 +96,7 @@ async def learn(
     return {**shown, "status": "written"}
 
 
-def unlearn(path: Path) -> dict[str, Any]:
+def unlearn(path: Path) -> dict[str, object]:
     """Undo the last learned step; what it did as JSON."""
     undone = undo(path, datetime.now(UTC).isoformat(timespec="seconds"))
     return {

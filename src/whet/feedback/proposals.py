@@ -65,8 +65,8 @@ class LearnRequest:
     paid calls go."""
 
     prompt: Path
-    feedback: Sequence[str | Path | Mapping[str, Any]]
-    optimizer_lm: ModelChoice | Mapping[str, Any] | None = None
+    feedback: Sequence[str | Path | Mapping[str, object]]
+    optimizer_lm: ModelChoice | Mapping[str, object] | None = None
     base_url: str | None = None
     region: str | None = None
     accepted: frozenset[str] = frozenset()
@@ -190,7 +190,7 @@ def _check_accepted(accepted: Collection[str], intake: _Intake, draft: Draft) ->
 
 def _identity(
     request: LearnRequest, document: Document, stored: Sequence[Event], intake: _Intake
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a run is about, besides which model is called."""
     return {
         "task": request.prompt.stem,

@@ -53,7 +53,7 @@ class FeedbackRow:
     time: str | None = None
     liked: bool | None = None
     about: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
     where: str = ""
     cut: bool = False
     instruction: str | None = None
@@ -136,7 +136,7 @@ _INFINITE = ("inf", "infinity")
 
 
 def read_feedback(
-    sources: Sequence[str | Path | Mapping[str, Any]], notes: list[str] | None = None
+    sources: Sequence[str | Path | Mapping[str, object]], notes: list[str] | None = None
 ) -> list[FeedbackRow]:
     """All rows of feedback files (.jsonl, .json, .csv) or of mappings, in order, equal ones once.
 
@@ -188,7 +188,7 @@ def _csv(path: Path, notes: list[str]) -> list[SourceRow]:
     return rows
 
 
-def read_row(row: Mapping[str, Any], where: str = "row 1", *, instructed: bool = False) -> FeedbackRow:
+def read_row(row: Mapping[str, object], where: str = "row 1", *, instructed: bool = False) -> FeedbackRow:
     """One row as Feedback. Raises UsageError (`where` first) for a value of the wrong kind, and for a row without a
     rating, a comment, a correction, a label or an explanation; with `instructed` an instruction alone is enough."""
     left = _flat(row)
@@ -246,9 +246,9 @@ def _without_prefix(name: str) -> str:
     return plain if any(plain in spellings for spellings in _NAMES.values()) else name
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(row: Mapping[str, Any]) -> dict[str, object]:
     """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in row.items():
         name = snake_case(key)
         if name in _NESTED and isinstance(value, Mapping):
@@ -267,7 +267,7 @@ def _is_empty(value: Any) -> bool:
     )
 
 
-def _metric(left: dict[str, Any], where: str) -> dict[str, Any]:
+def _metric(left: dict[str, object], where: str) -> dict[str, Any]:
     """TensorZero's and LangSmith's named values: a comment, a demonstration, or a rating under the metric's
     name.
     """
@@ -286,9 +286,9 @@ def _metric(left: dict[str, Any], where: str) -> dict[str, Any]:
     return {"rating": value}
 
 
-def _graders(left: Mapping[str, Any]) -> dict[str, Any]:
+def _graders(left: Mapping[str, Any]) -> dict[str, object]:
     """Label and explanation from grader results, a list of {name, passed or score, reason}."""
-    lists: list[list[Any]] = [left[key] for key in _GRADERS if isinstance(left.get(key), list)]
+    lists: list[list[object]] = [left[key] for key in _GRADERS if isinstance(left.get(key), list)]
     results = lists[0] if lists else []
     rows = [_flat(row) for row in results if isinstance(row, Mapping)]
     failed = [row for row in rows if row.get("passed", row.get("pass")) is False or row.get("score") == 0]
@@ -440,11 +440,11 @@ def _unique(rows: Iterable[FeedbackRow]) -> list[FeedbackRow]:
     return list(unique.values())
 
 
-def _content(row: FeedbackRow) -> list[Any]:
+def _content(row: FeedbackRow) -> list[object]:
     texts = [getattr(row, name) for name in _TEXTS]
     return [*texts, row.rating, _metric_of(row), *filter(None, [row.instruction])]
 
 
-def _plain(row: Mapping[str, Any]) -> Any:
+def _plain(row: Mapping[str, Any]) -> object:
     """The row as JSON, whatever it holds."""
     return json.loads(json.dumps(dict(row), default=str, sort_keys=True))

@@ -50,7 +50,7 @@ class LearningPolicy:
                 )
 
     @classmethod
-    def read(cls, values: Mapping[str, Any], base: LearningPolicy | None = None) -> LearningPolicy:
+    def read(cls, values: Mapping[str, object], base: LearningPolicy | None = None) -> LearningPolicy:
         """A policy from JSON values, the rest as in `base`. Raises UsageError for an unknown or impossible one."""
         start = base or cls()
         known = {f.name: getattr(start, f.name) for f in fields(cls)}
@@ -60,7 +60,7 @@ class LearningPolicy:
             known[name] = _convert_type(name, value, known[name])
         return cls(**known)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The policy as JSON values."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"canaries": list(self.canaries)}
 
@@ -71,7 +71,7 @@ AUTO = LearningPolicy(quorum=5.0, share=0.1, probation=24.0)
 """When nobody does."""
 
 
-def _convert_type(name: str, value: Any, standard: Any) -> Any:
+def _convert_type(name: str, value: Any, standard: Any) -> object:
     if isinstance(standard, tuple):
         if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
             return tuple(value)

@@ -204,7 +204,7 @@ def _understood(completion: Completion, shown: Sequence[Known]) -> Comparison:
     return Comparison(tuple(g for g, _ in by_entry), contrary, unclear, improper, merged=merged)
 
 
-def _form(value: Any) -> dict[str, Any]:
+def _form(value: Any) -> dict[str, object]:
     """The outermost object with a key of the form; an empty one where there is none."""
     if isinstance(value, dict) and value.keys() & {"duplicates", "contradictions"}:
         return value
@@ -212,7 +212,7 @@ def _form(value: Any) -> dict[str, Any]:
     return next(filter(None, map(_form, inner)), {})
 
 
-def _group(entry: Any, shown: Sequence[Known]) -> tuple[str, ...]:
+def _group(entry: object, shown: Sequence[Known]) -> tuple[str, ...]:
     """The ids of an entry, the best one first: a list of ids, and beside it perhaps the one to keep."""
     if not isinstance(entry, dict):
         return tuple(_ids(entry, shown))
@@ -223,7 +223,7 @@ def _group(entry: Any, shown: Sequence[Known]) -> tuple[str, ...]:
     return tuple(sorted(ids, key=lambda key: key != best))
 
 
-def _items(value: Any) -> list[Any]:
+def _items(value: Any) -> list[object]:
     return value if isinstance(value, list) else []
 
 

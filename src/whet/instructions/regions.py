@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.manager import InstructionManager
@@ -158,7 +157,7 @@ async def assign(run: Run, judged: CritiqueBatch, pack: Sequence[int], prompt: P
     critiques = [f"{number}. {_with_trace(judged, place)}" for number, place in enumerate(pack, 1)]
     text = "\n\n".join([ASSIGN, *shown, *critiques, FORM])
     values = json_values((await ask_model(run, "assign", text, SCHEMA)).text)
-    entries: Any = values[0].get("assigned", ()) if values and isinstance(values[0], dict) else ()
+    entries: object = values[0].get("assigned", ()) if values and isinstance(values[0], dict) else ()
     rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
     return {
         pack[row["critique"] - 1]: str(row.get("prompt"))

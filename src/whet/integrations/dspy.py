@@ -45,12 +45,12 @@ class Whet:
         metric: Callable[..., Any],
         *,
         method: MethodChoice = "gepa",
-        lm: Any = None,
+        lm: object = None,
         low: float = 0.0,
         high: float = 1.0,
         calls: int = CALLS,
         seconds: float = SECONDS,
-        **options: Any,
+        **options: object,
     ) -> None:
         if importlib.util.find_spec("dspy") is None:
             raise UsageError("whet.integrations.dspy needs dspy. Install it with: pip install 'whet[dspy]'")
@@ -66,12 +66,12 @@ class Whet:
 
     def compile(
         self,
-        student: Any,
+        student: object,
         *,
         trainset: Sequence[Any],
         valset: Sequence[Any] | None = None,
-        testset: Sequence[Any] | None = None,
-    ) -> Any:
+        testset: Sequence[object] | None = None,
+    ) -> object:
         """A copy of the student, with better instructions where the gate promotes them, and `whet_result`, the RunResult.
 
         Without `testset`, a part of `trainset` is kept as the sealed test; without `valset`, another one for validation. The
@@ -100,7 +100,7 @@ class _StudentRows:
     def __init__(self) -> None:
         self.examples: dict[str, Any] = {}
 
-    def of(self, examples: Sequence[Any], named: str) -> list[dict[str, Any]]:
+    def of(self, examples: Sequence[Any], named: str) -> list[dict[str, object]]:
         """One row for each different example. Raises UsageError for an example that does not say what its inputs are."""
         rows = {}
         for number, example in enumerate(examples, 1):
@@ -120,7 +120,10 @@ class _StudentRows:
 
 
 def _splits(
-    rows: _StudentRows, trainset: Sequence[Any], valset: Sequence[Any] | None, testset: Sequence[Any] | None
+    rows: _StudentRows,
+    trainset: Sequence[object],
+    valset: Sequence[object] | None,
+    testset: Sequence[object] | None,
 ) -> Any:
     train = rows.of(trainset, "trainset")
     test = None if testset is None else rows.of(testset, "testset")
@@ -157,7 +160,7 @@ class _StudentModule:
             )
         return choices.pop()
 
-    async def __call__(self, lm: Any, prompts: Mapping[str, str], example: Mapping[str, Any]) -> str:
+    async def __call__(self, lm: object, prompts: Mapping[str, str], example: Mapping[str, Any]) -> str:
         import dspy
 
         module = self.under(prompts)
@@ -167,7 +170,7 @@ class _StudentModule:
         engine = _ModuleEngine(lm, predictors)
         own = SimpleNamespace(complete=engine.acomplete)
         through = dspy.LM("whet/task", engine=engine, async_engine=own, cache=False, num_retries=0)
-        trace: list[Any] = []
+        trace: list[object] = []
         inputs = dict(self.rows.examples[example["id"]].inputs())
         with dspy.context(**{**self.settings, "lm": through, "trace": trace, "disable_history": True}):
             try:
@@ -196,7 +199,7 @@ class _StudentModule:
         return module
 
 
-def _identity(student: Any) -> list[Any]:
+def _identity(student: Any) -> list[object]:
     """What a run pins of a student: demonstrations, fields and settings of its predictors, and the code of its classes."""
     kinds = {type(module) for _, module in student.named_sub_modules()}
     own = sorted(
@@ -220,10 +223,10 @@ class _ModuleEngine:
         self.model, self.predictors, self.loop = lm, predictors, asyncio.get_running_loop()
         self.failed: Exception | None = None
 
-    def complete(self, request: Any) -> Any:
+    def complete(self, request: Any) -> object:
         return asyncio.run_coroutine_threadsafe(self.ask(request, self.caller()), self.loop).result()
 
-    async def acomplete(self, request: Any) -> Any:
+    async def acomplete(self, request: Any) -> object:
         return await self.ask(request, self.caller())
 
     def caller(self) -> str:
@@ -233,7 +236,7 @@ class _ModuleEngine:
         callers = [self.predictors.get(id(module)) for module in dspy.settings.caller_modules or ()]
         return next((name for name in reversed(callers) if name), "")
 
-    async def ask(self, request: Any, prompt: str) -> Any:
+    async def ask(self, request: Any, prompt: str) -> object:
         """The answer as a response of DSPy."""
         from dspy import lm15
 
@@ -268,12 +271,12 @@ def _text(part: Any) -> str:
 class _PredictionText(str):
     """What a module predicted, as a text, with the prediction itself and the trace for the metric."""
 
-    prediction: Any
+    prediction: object
     trace: list[Any]
     module: Any
 
     @classmethod
-    def of(cls, prediction: Any, trace: list[Any], module: Any) -> _PredictionText:
+    def of(cls, prediction: object, trace: list[object], module: object) -> _PredictionText:
         """The only output where it is a text, else all outputs as JSON."""
         fields = (
             as_json_value(prediction.toDict())
@@ -290,7 +293,7 @@ class _ModuleMetric:
 
     recorded = True
 
-    def __init__(self, metric: Callable[..., Any], module: _StudentModule) -> None:
+    def __init__(self, metric: Callable[..., object], module: _StudentModule) -> None:
         self.metric, self.module = metric, module
         self.version = source_hash(metric)
         try:
@@ -299,7 +302,7 @@ class _ModuleMetric:
         except (TypeError, ValueError):
             self.detailed = False
 
-    def __call__(self, example: Mapping[str, Any], output: _PredictionText) -> dict[str, Any]:
+    def __call__(self, example: Mapping[str, Any], output: _PredictionText) -> dict[str, object]:
         import dspy
 
         gold, pred, trace = self.module.rows.examples[example["id"]], output.prediction, output.trace
@@ -307,7 +310,7 @@ class _ModuleMetric:
             if not self.detailed:
                 return _reward_from_metric(self.metric(gold, pred))
             whole = _reward_from_metric(self.metric(gold, pred, trace, None, None))
-            addressed: dict[str, Any] = {}
+            addressed: dict[str, object] = {}
             for own, predictor in output.module.named_predictors():
                 steps = [step for step in trace if step[0] is predictor]
                 if steps:
@@ -318,7 +321,7 @@ class _ModuleMetric:
         return whole
 
 
-def _reward_from_metric(outcome: Any) -> dict[str, Any]:
+def _reward_from_metric(outcome: Any) -> dict[str, object]:
     """What a metric returns as what a reward returns."""
     if isinstance(outcome, Mapping):
         score, feedback, parts = (outcome.get(key) for key in ("score", "feedback", "objective_scores"))
@@ -343,7 +346,7 @@ class _DSPyModel:
             [kind, lm.model, as_json_value(settings), as_json_value(getattr(lm, "version", None))]
         )
 
-    def __call__(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
+    def __call__(self, messages: Sequence[Message], request: Request) -> dict[str, object]:
         from dspy.utils.exceptions import is_retryable_lm_error
 
         try:
@@ -359,12 +362,12 @@ class _DSPyModel:
         return {"text": str(_of(choice, "content") or ""), "usage": usage if any(usage.values()) else None}
 
 
-def _role(choice: Any) -> Any:
+def _role(choice: object) -> Any:
     """An LM of DSPy as a model of whet; anything else as it is."""
     import dspy
 
     return _DSPyModel(choice) if isinstance(choice, dspy.BaseLM) else choice
 
 
-def _of(value: Any, key: str) -> Any:
+def _of(value: object, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)

@@ -39,11 +39,11 @@ class AdapterResult:
 
 def optimize(
     seed_candidate: Mapping[str, str],
-    trainset: Sequence[Any],
-    valset: Sequence[Any] | None = None,
+    trainset: Sequence[object],
+    valset: Sequence[object] | None = None,
     *,
-    adapter: Any,
-    testset: Sequence[Any] | None = None,
+    adapter: object,
+    testset: Sequence[object] | None = None,
     method: MethodChoice = "gepa",
     low: float = 0.0,
     high: float = 1.0,
@@ -93,7 +93,7 @@ class _AdapterRows:
     def __init__(self) -> None:
         self.instances: dict[str, Any] = {}
 
-    def of(self, instances: Sequence[Any]) -> list[dict[str, Any]]:
+    def of(self, instances: Sequence[object]) -> list[dict[str, Any]]:
         """One row for each different instance; a key `answer` is its target."""
         rows = {}
         for instance in instances:
@@ -116,7 +116,7 @@ class _AdapterProgram:
         self.names = names
 
     async def __call__(
-        self, lm: Any, prompts: Mapping[str, str], example: Mapping[str, Any]
+        self, lm: Any, prompts: Mapping[str, str], example: Mapping[str, object]
     ) -> _AdapterAnswer:
         candidate = {own: prompts[name] for own, name in self.names.items()}
         row = {"id": example["id"], "input": example["input"]}
@@ -131,7 +131,7 @@ class _AdapterAnswer(str):
     outcome: Mapping[str, Any]
 
     @classmethod
-    def of(cls, outcome: Mapping[str, Any]) -> _AdapterAnswer:
+    def of(cls, outcome: Mapping[str, object]) -> _AdapterAnswer:
         answer = cls(outcome["output"])
         answer.outcome = outcome
         return answer
@@ -142,7 +142,7 @@ class _AdapterReward:
 
     recorded = True
 
-    def __call__(self, example: Mapping[str, Any], output: _AdapterAnswer) -> dict[str, Any]:
+    def __call__(self, example: Mapping[str, Any], output: _AdapterAnswer) -> dict[str, object]:
         outcome = output.outcome
         return {**outcome["parts"], "reward": outcome["score"], "critique": outcome["feedback"] or None}
 
@@ -154,7 +154,7 @@ class _AdapterModel:
     for a caller that waits, and share out a batch themselves.
     """
 
-    def __init__(self, adapter: Any, instances: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    def __init__(self, adapter: Any, instances: Mapping[str, object], names: Mapping[str, str]) -> None:
         self.adapter, self.instances, self.names = adapter, instances, names
         self.version = _identity(adapter)
         self.__name__ = type(adapter).__name__
@@ -223,7 +223,7 @@ class _AdapterModel:
             outcomes.append(json.dumps(outcome, ensure_ascii=False))
         return outcomes
 
-    def feedback(self, candidate: Mapping[str, str], one: Any, component: str) -> str:
+    def feedback(self, candidate: Mapping[str, str], one: object, component: str) -> str:
         """What the reflective dataset says of a component. An adapter that raises has nothing to say, as in gepa."""
         try:
             records = self.adapter.make_reflective_dataset(dict(candidate), one, [component]).get(
@@ -234,20 +234,20 @@ class _AdapterModel:
         return "\n".join(_record(record) for record in records).strip()
 
 
-def _record(record: Any) -> str:
+def _record(record: object) -> str:
     if isinstance(record, Mapping) and "Feedback" in record:
         return str(record["Feedback"])
     return json.dumps(as_json_value(record), ensure_ascii=False)
 
 
-def _output(output: Any) -> str:
+def _output(output: object) -> str:
     value = as_json_value(output)
     if isinstance(value, str):
         return value
     return (single(value) if isinstance(value, dict) else "") or json.dumps(value, ensure_ascii=False)
 
 
-def _identity(adapter: Any) -> str:
+def _identity(adapter: object) -> str:
     """What a run pins of an adapter: its class's code, the plain values and the functions that it holds, and its `version`."""
     kind = type(adapter)
     code = [[n, source_hash(f)] for n, f in sorted(vars(kind).items()) if inspect.isfunction(f)]

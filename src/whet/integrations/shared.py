@@ -29,10 +29,10 @@ def prompt_names(owned: Iterable[str]) -> dict[str, str]:
 
 
 def sealed_splits(
-    train: list[dict[str, Any]],
-    validation: Sequence[dict[str, Any]] | None,
+    train: list[dict[str, object]],
+    validation: Sequence[dict[str, object]] | None,
     test: Sequence[dict[str, Any]] | None,
-) -> Any:
+) -> object:
     """The data of a task: what was not handed over is cut from the training rows, by their inputs."""
     splits = {} if test is None else {"test": list(test)}
     if validation is not None:
@@ -45,7 +45,7 @@ def sealed_splits(
     return {"train": train, **splits} if splits else train
 
 
-def as_json_value(value: Any) -> Any:
+def as_json_value(value: Any) -> object:
     """A value as JSON values; what is none becomes its text."""
     return json.loads(json.dumps(value, default=str))
 

@@ -41,7 +41,7 @@ def optimize(
     system_prompt: str | None = None,
     *,
     tasks: Iterable[Any] | None = None,
-    feedback: Callable[[Any], str | None] | None = None,
+    feedback: Callable[[object], str | None] | None = None,
     method: MethodChoice = "gepa",
     low: float = 0.0,
     high: float = 1.0,
@@ -91,7 +91,7 @@ def _name(task: Any) -> str:
     return content_hash(task.data.model_dump(mode="json", exclude={"idx", "system_prompt"}))[:12]
 
 
-def _row(name: str, task: Any) -> dict[str, Any]:
+def _row(name: str, task: Any) -> dict[str, object]:
     row = {"id": name, "input": task.data.prompt_text or task.data.description or task.data.name or name}
     target = getattr(task.data, "answer", None)
     return (
@@ -120,7 +120,9 @@ class _EnvironmentProgram:
             [importlib.metadata.version("verifiers"), names, code, as_json_value(config)]
         )
 
-    async def __call__(self, lm: Any, prompts: Mapping[str, str], example: Mapping[str, Any]) -> _EpisodeText:
+    async def __call__(
+        self, lm: object, prompts: Mapping[str, str], example: Mapping[str, Any]
+    ) -> _EpisodeText:
         task = self.tasks[example["id"]].with_system_prompt(prompts[PROMPT])
         future = asyncio.run_coroutine_threadsafe(self.world.episode(task, lm), self.world.loop)
         return _EpisodeText.of(await asyncio.wrap_future(future))
@@ -180,7 +182,7 @@ class _EnvironmentLoop:
         finally:
             await runner.cleanup()
 
-    async def episode(self, task: Any, lm: Any) -> Any:
+    async def episode(self, task: Any, lm: object) -> Any:
         """One episode, its calls answered by `lm`. Raises what ended a call, and RuntimeError for an episode that failed."""
         model, traces = _EpisodeModel(lm, task.data.system_prompt), []
 
@@ -242,7 +244,7 @@ class _EpisodeModel:
         return str(await self.lm.ask(messages, prompt=PROMPT if under else ""))
 
 
-def _role(message: Mapping[str, Any]) -> str:
+def _role(message: Mapping[str, object]) -> str:
     role = "system" if message["role"] == "developer" else message["role"]
     if role not in ("system", "user", "assistant"):
         raise ProgramFailed(
@@ -259,7 +261,7 @@ def _content(content: Any) -> str:
     return "".join(part["text"] for part in parts)
 
 
-def _reply(text: str, field: str, kind: str) -> dict[str, Any]:
+def _reply(text: str, field: str, kind: str) -> dict[str, object]:
     choice = {"index": 0, field: {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     return {
@@ -290,11 +292,11 @@ class _EpisodeReward:
 
     recorded = True
 
-    def __init__(self, feedback: Callable[[Any], str | None] | None) -> None:
+    def __init__(self, feedback: Callable[[object], str | None] | None) -> None:
         self.feedback = feedback
         self.version = "" if feedback is None else source_hash(feedback)
 
-    def __call__(self, example: Mapping[str, Any], output: _EpisodeText) -> dict[str, Any]:
+    def __call__(self, example: Mapping[str, Any], output: _EpisodeText) -> dict[str, object]:
         episode = output.episode
         rewards = [{n: r for n, r in trace.rewards.items() if r is not None} for trace in episode.traces]
         scored = [sum(r.value for r in own.values()) for own in rewards if own]

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 from whet.api.results import MethodComparison, RunResult
 from whet.errors import UsageError
 from whet.integrations.figures import read_figures
 
 
-def log(run: RunResult | MethodComparison | str | Path, *, root: str | Path = "runs", **options: Any) -> str:
+def log(
+    run: RunResult | MethodComparison | str | Path, *, root: str | Path = "runs", **options: object
+) -> str:
     """Log a run of whet or a comparison, and return the id of the W&B run: the active one, else a new one, which is finished.
 
     run: a result, the folder of a run or of a comparison, or its name below `root`. options: what wandb.init takes

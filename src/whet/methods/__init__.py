@@ -91,14 +91,14 @@ def _with_methods(name: str) -> Method:
     method = load(METHODS[name])
 
     @functools.wraps(method.coroutine)
-    async def coroutine(*args: Any) -> Any:
+    async def coroutine(*args: object) -> Any:
         return await method.coroutine(*args, get_method)
 
     check = None if method.check is None else functools.partial(method.check, methods=get_method)
     return dataclasses.replace(method, coroutine=coroutine, check=check)
 
 
-def table() -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+def table() -> tuple[list[dict[str, object]], list[dict[str, str]]]:
     """Every method with the package that brings it, whet's own first, then those registered in this process; and the plugins
     that cannot be used: name, package, error."""
     entries = [(entry, plugins.OWN) for entry in METHODS.values()]
@@ -112,7 +112,7 @@ def table() -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     return [{**dataclasses.asdict(entry), "package": package} for entry, package in entries], unusable
 
 
-def describe_method(name: str) -> dict[str, Any]:
+def describe_method(name: str) -> dict[str, object]:
     """One method: its row of the table, its page where whet brings it, its config and settings; `missing` instead of these where
     its packages are not installed. Raises UsageError for an unknown name."""
     try:
@@ -147,7 +147,7 @@ def register(
     name: str | None = None,
     title: str = "",
     needs: Sequence[Need] = (),
-    check: Callable[..., Any] | None = None,
+    check: Callable[..., object] | None = None,
 ) -> Callable[[C], C]:
     """Make a coroutine `(run, env, policy, start, config) -> Candidate` a method, by its name and by its config.
 
@@ -172,7 +172,7 @@ def register(
     return decorate
 
 
-def _config_of(coroutine: Callable[..., Any]) -> type[Any]:
+def _config_of(coroutine: Callable[..., object]) -> type[Any]:
     """The annotation of the last parameter."""
     last = list(inspect.signature(coroutine).parameters)[-1]
     try:
@@ -207,7 +207,7 @@ def default_method(model: LanguageModel | None, scores: bool, carried: bool) -> 
     return "prompt_learning" if "prompt_learning" in METHODS else "protegi"
 
 
-def choose_method(choice: MethodChoice) -> tuple[Method, Any]:
+def choose_method(choice: MethodChoice) -> tuple[Method, object]:
     """The method that a caller names, and its config; None where the settings are still to be chosen.
 
     A config object belongs to the method that is registered with its class, or to the method of its module. Raises

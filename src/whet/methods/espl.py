@@ -41,7 +41,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.environments import play
@@ -379,7 +379,7 @@ async def answers(
     return results
 
 
-async def operate(run: Run, trainer: Trainer, config: Config, query: str) -> list[dict[str, Any]]:
+async def operate(run: Run, trainer: Trainer, config: Config, query: str) -> list[dict[str, object]]:
     """Operations on principles that the policy, or the optimizer model, writes; none without a question or a readable reply."""
     if not query:
         return []

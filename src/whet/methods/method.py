@@ -169,7 +169,7 @@ def configure(
             raise UsageError(f"{place}: {error.args[0]}") from None
     hints = typing.get_type_hints(method.config)
     fields = {f.name: f for f in dataclasses.fields(method.config)}
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, value in settings.items():
         if key not in fields:
             raise UsageError(f'{method.entry.name} has no setting "{key}".{did_you_mean(key, fields)}')
@@ -179,7 +179,7 @@ def configure(
     return config
 
 
-def _convert(what: str, value: Any, hint: Any) -> Any:
+def _convert(what: str, value: Any, hint: Any) -> object:
     options = [a for a in typing.get_args(hint) if a is not type(None)] or [hint]
     if callable(value) and any(typing.get_origin(option) is Callable for option in options):
         return value

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
@@ -211,7 +211,7 @@ def selected_modules(reply: str) -> list[str]:
 
 def named_faults(reply: str) -> dict[str, str]:
     """The modules at fault with what is wrong, of the first JSON object of texts in a reply."""
-    objects: list[dict[str, Any]] = [value for value in json_values(reply) if isinstance(value, dict)]
+    objects: list[dict[str, object]] = [value for value in json_values(reply) if isinstance(value, dict)]
     return {str(name).strip().lower(): str(note) for name, note in objects[0].items()} if objects else {}
 
 

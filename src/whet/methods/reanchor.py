@@ -142,7 +142,7 @@ async def reanchor(
     return archive.incumbent or prompt
 
 
-def score_of(env: Environment) -> Callable[[Any, Any], Any]:
+def score_of(env: Environment) -> Callable[[Any, object], Any]:
     """The reward of the task from probabilities (n, L) and right labels (n,)."""
     reward: Any = env.reward
     return lambda probs, right: reward.from_labels(probs[None], right)[0]
@@ -154,7 +154,7 @@ async def search_first(
     """What another method finds with all that is left but `kept` calls."""
     method, spent = methods(name), {"task": len(env.validation)}
 
-    async def search(branch: Run, config: Any) -> Any:
+    async def search(branch: Run, config: object) -> Any:
         await record_stage(branch, name, method.entry.version)
         stage = Stage(branch, share_of(run.limits, spent, kept, 1), leads=True)
         return await method.coroutine(stage, env, None, start, config)

@@ -53,7 +53,7 @@ def _compatible(provider: str, name: str, known: Sequence[str]) -> str:
 
 
 def resolve(
-    address: str, *, base_url: str | None = None, options: Mapping[str, Any] | None = None
+    address: str, *, base_url: str | None = None, options: Mapping[str, object] | None = None
 ) -> LanguageModel:
     """The model at an address.
 
@@ -152,7 +152,7 @@ def _hf(name: str, base_url: str | None, options: Mapping[str, Any]) -> Language
     return load(name, **options)
 
 
-def _open_embedded(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+def _open_embedded(name: str, base_url: str | None, options: Mapping[str, object]) -> LanguageModel:
     from whet.models.embedded import load
 
     _check_options("embedded", options, {})
@@ -165,7 +165,9 @@ def _open_simulated(name: str, base_url: str | None, options: Mapping[str, Any])
     return provide(name, base_url, options)
 
 
-def _check_options(provider: str, options: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:
+def _check_options(
+    provider: str, options: Mapping[str, object], known: Mapping[str, tuple[type, ...]]
+) -> None:
     for key, value in options.items():
         if key not in known:
             raise UsageError(f'{provider}/...: unknown option "{key}".{did_you_mean(key, known)}')
@@ -185,7 +187,7 @@ _REQUEST_OPTIONS: Mapping[str, tuple[type, ...]] = {
     "extra_body": (Mapping,),
     "stream": (bool,),
 }
-_PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, Any]], LanguageModel]] = {
+_PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, object]], LanguageModel]] = {
     "hf": _hf,
     "litellm": _litellm,
     "embedded": _open_embedded,

@@ -47,7 +47,7 @@ def as_completion(answer: Any, request: Request, who: str) -> Completion | None:
     return replace(made, error=CUT if made.finish == "length" else EMPTY)
 
 
-def _read(answer: Any, request: Request, who: str) -> Completion | None:
+def _read(answer: object, request: Request, who: str) -> Completion | None:
     if isinstance(answer, Completion):
         silent = answer.usage == Usage() and isinstance(answer.text, str)
         return replace(answer, usage=_estimate_usage(answer.text, request)) if silent else answer
@@ -69,7 +69,7 @@ def _read(answer: Any, request: Request, who: str) -> Completion | None:
     return Completion(text, finish_of(reason), _estimate_usage(text, request) if usage is None else usage)
 
 
-def _as_dict(answer: Any) -> Mapping[str, Any] | None:
+def _as_dict(answer: Any) -> Mapping[str, object] | None:
     """A mapping, or an object with the fields of a response, as plain values."""
     if isinstance(answer, Mapping):
         return {str(key): _plain(value) for key, value in answer.items()}
@@ -80,7 +80,7 @@ def _as_dict(answer: Any) -> Mapping[str, Any] | None:
     return {name: value for name, value in values.items() if value is not None} or None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """An object of a client library (pydantic, a dataclass, a namespace) as dicts, lists and scalars."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
     return {key: _plain(item) for key, item in vars(value).items()} if hasattr(value, "__dict__") else None
 
 
-def _text_of(data: Mapping[str, Any]) -> str | None:
+def _text_of(data: Mapping[str, object]) -> str | None:
     """The text of an answer without choices: a message, its content as a text or in parts."""
     message = data.get("message")
     inner = message if isinstance(message, Mapping) else data
@@ -108,7 +108,7 @@ def _text_of(data: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _usage_of(data: Mapping[str, Any]) -> Usage | None:
+def _usage_of(data: Mapping[str, object]) -> Usage | None:
     reported = data.get("usage") or data.get("usage_metadata")
     if not isinstance(reported, Mapping):
         return None

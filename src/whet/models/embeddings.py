@@ -40,7 +40,7 @@ class EmbeddingModel(AnswersOnly):
             raise UsageError(f"{model.address} embeds no texts. {_which()}")
         self._model = model
         self.address, self.base_url = model.address, model.base_url
-        self.identity: Mapping[str, Any] = model.identity
+        self.identity: Mapping[str, object] = model.identity
         self.variant = model.variant
 
     async def generate(self, request: Request) -> list[Completion]:

@@ -29,7 +29,7 @@ def is_event_stream(raw: bytes) -> bool:
     return raw.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_BEGINNINGS)
 
 
-def read_event_stream(raw: bytes) -> dict[str, Any]:
+def read_event_stream(raw: bytes) -> dict[str, object]:
     """The body that the same answer has without a stream: `choices` with whole messages, and `usage`.
 
     An error among the events becomes the body of an error. Raises ProviderError for a stream that ended before its answer
@@ -72,7 +72,7 @@ def _is_whole(data: bytes) -> bool:
     return data == _DONE or _parse_event(data) is not None
 
 
-def _parse_event(data: bytes) -> Any:
+def _parse_event(data: bytes) -> object:
     try:
         return loads(data)
     except ValueError:
@@ -83,14 +83,14 @@ def _parse_event(data: bytes) -> Any:
 class _Choice:
     """What is known of one choice."""
 
-    content: list[Any] = field(default_factory=list)
+    content: list[object] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
-    tokens: list[Any] = field(default_factory=list)
+    tokens: list[object] = field(default_factory=list)
     calls_tool: bool = False
-    finish: Any = None
+    finish: object = None
     error: Any = None
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
+    def add(self, chunk: Mapping[str, object]) -> None:
         """Take in a piece. Some servers end with the whole message, which stands in the place of the pieces."""
         delta, message = chunk.get("delta"), chunk.get("message")
         if isinstance(message, dict) and message.get("content"):
@@ -115,14 +115,14 @@ class _Choice:
                 self.fields[name] = before + piece if alike else piece
         self.calls_tool = self.calls_tool or bool(part.get("tool_calls") or part.get("function_call"))
 
-    def as_body(self, index: int) -> dict[str, Any]:
+    def as_body(self, index: int) -> dict[str, object]:
         """The choice as it stands in an answer without a stream."""
         content: Any = self.content
         if all(isinstance(piece, str) for piece in content):
             content = "".join(content)
         else:
             content = [{"type": "text", "text": p} if isinstance(p, str) else p for p in content]
-        tools: dict[str, Any] = {"tool_calls": [{}]} if self.calls_tool else {}
+        tools: dict[str, object] = {"tool_calls": [{}]} if self.calls_tool else {}
         message = {"role": "assistant", "content": content, **self.fields, **tools}
         body = {"index": index, "message": message, "finish_reason": self.finish}
         body |= {"error": self.error} if self.error else {}
@@ -138,7 +138,7 @@ class _Answer:
     model: Any = None
     done: bool = False
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Mapping[str, object]) -> None:
         """Take in an event; one without choices may hold the usage, or nothing of interest."""
         self.model = event.get("model") or self.model
         choices = event.get("choices")
@@ -150,7 +150,7 @@ class _Answer:
             index = chunk.get("index")
             self.choices.setdefault(index if isinstance(index, int) else 0, _Choice()).add(chunk)
 
-    def as_body(self) -> dict[str, Any]:
+    def as_body(self) -> dict[str, object]:
         """The whole answer. Raises ProviderError when it has no end."""
         ended = bool(self.choices) and all(choice.finish or choice.error for choice in self.choices.values())
         if not (ended or self.done):

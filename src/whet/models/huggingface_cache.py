@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from transformers.cache_utils import DynamicLayer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -33,7 +36,9 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def _show(self) -> None:
         self.keys, self.values = (tensor[:, :, : self._length] for tensor in self._store)
 
-    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Append the keys and values of new tokens; all keys and values."""
         end = self._length + key_states.shape[-2]
         if end > self._store[0].shape[-2]:
@@ -43,9 +48,10 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             tensor[:, :, self._length : end] = new
         self._length = end
         self._show()
+        assert self.keys is not None and self.values is not None
         return self.keys, self.values
 
-    def batch_select_indices(self, indices: Any) -> None:
+    def batch_select_indices(self, indices: Tensor) -> None:
         """Keep the given rows."""
         self._store = [tensor[indices] for tensor in self._store]
         self._show()

@@ -11,12 +11,15 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from whet.models.huggingface_load import Weights, positions
 from whet.models.openai_answers import cut_at_stop
 from whet.replies.thoughts import opening_at_end, separate_thought
 from whet.types import Completion, Request, Usage, content_hash
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BYTES_PER_CHARACTER = 4
 _WORTH_SHARING = 0.25  # share of the prompts' tokens that must be saved before beginnings are shared
@@ -24,7 +27,7 @@ _ROOM = 64  # tokens for which the cache has room before it is copied
 _ROOM_TO_DROP = 0.8  # finished rows leave when the others are at most this share of the batch
 
 
-Choose = Callable[[Sequence[Any], Any], Any]
+Choose: TypeAlias = "Callable[[Sequence[Any], Tensor], Tensor]"
 """From the rows that are still written and the logits (B, V) after what they wrote to their next tokens, int64 (B,)."""
 _DEFAULT_TOKENS = 1024
 _MARK_TOKENS = 16  # tokens at the end of a prompt among which the opening mark of a thought is looked for
@@ -80,6 +83,7 @@ def generate_rows(
         batch = _prefill(weights, rows)
         live = list(rows)
         while True:
+            assert batch.logits is not None
             chosen = choose(live, batch.logits)
             for row, token in zip(live, chosen.tolist(), strict=True):
                 row.append(weights, token, ends)
@@ -99,10 +103,10 @@ class _Batch:
 
     weights: Weights
     cache: Any
-    mask: Any
-    logits: Any = None
+    mask: Tensor | None
+    logits: Tensor | None = None
 
-    def read(self, ids: Any, mask: Any) -> None:
+    def read(self, ids: Tensor, mask: Tensor) -> None:
         """Read further tokens, (B, T) with their mask; positions count the tokens that are there."""
         torch = self.weights.torch
         self.mask = mask if self.mask is None else torch.cat([self.mask, mask], 1)
@@ -117,14 +121,14 @@ class _Batch:
         )
         self.cache, self.logits = out.past_key_values, out.logits[:, -1].float()
 
-    def step(self, tokens: Any) -> None:
+    def step(self, tokens: Tensor) -> None:
         """Read one token a row, (B,)."""
         self.read(tokens[:, None], self.weights.torch.ones_like(tokens)[:, None])
 
-    def keep(self, rows: Any) -> None:
+    def keep(self, rows: Tensor) -> None:
         """Keep the given rows, in that order; a row may be kept several times."""
         self.cache.batch_select_indices(rows)
-        self.mask = self.mask[rows]
+        self.mask = None if self.mask is None else self.mask[rows]
 
 
 def _prefill(weights: Weights, rows: Sequence[DecodingRow]) -> _Batch:
@@ -190,7 +194,7 @@ class RequestRow(DecodingRow):
 
     temperature: float = 0.0
     top: int = 0
-    generator: Any = None
+    generator: object = None
     first_token: dict[str, float] | None = None
 
 
@@ -221,7 +225,7 @@ def _order_by_prefix(rows: Sequence[RequestRow]) -> list[RequestRow]:
 def _rows(weights: Weights, requests: Sequence[Request]) -> list[list[RequestRow]]:
     """The sequences of each request; equal greedy requests have the same one."""
     read = weights.read_all([request.messages for request in requests])
-    known: dict[Any, RequestRow] = {}
+    known: dict[object, RequestRow] = {}
     return [_rows_of(weights, request, ids, known) for request, ids in zip(requests, read, strict=True)]
 
 
@@ -241,7 +245,7 @@ def _rows_of(
 
 def _seed(request: Request, copy: int) -> int:
     """Seed of one sample, from everything that makes it what it is."""
-    messages: list[Any] = [[m.role, m.content] for m in request.messages]
+    messages: list[object] = [[m.role, m.content] for m in request.messages]
     return int(content_hash([messages, request.temperature, request.seed, request.sample, copy])[:15], 16)
 
 
@@ -290,7 +294,7 @@ def _run(weights: Weights, rows: list[RequestRow]) -> None:
     )
 
 
-def _adjust_scores(weights: Weights, rows: Sequence[RequestRow], scores: Any) -> Any:
+def _adjust_scores(weights: Weights, rows: Sequence[RequestRow], scores: Tensor) -> Tensor:
     """Scores (B, V) whose largest entry is each row's next token; notes the first token's candidates.
 
     Sampling adds Gumbel noise, drawn from the row's own generator, to the row's logits and takes the largest: a
@@ -305,7 +309,7 @@ def _adjust_scores(weights: Weights, rows: Sequence[RequestRow], scores: Any) ->
     return scores
 
 
-def _top(weights: Weights, logits: Any, count: int) -> dict[str, float]:
+def _top(weights: Weights, logits: Tensor, count: int) -> dict[str, float]:
     values, tokens = logits.log_softmax(-1).topk(min(count, logits.shape[-1]))
     top: dict[str, float] = {}
     for token, value in zip(tokens.tolist(), values.tolist(), strict=True):
@@ -337,7 +341,7 @@ class _Stop:
     rows: list[RequestRow]
     start: int
 
-    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+    def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> object:
         for row, tokens in zip(self.rows, input_ids[:, self.start :].tolist(), strict=True):
             if not row.over:
                 row.written = tokens

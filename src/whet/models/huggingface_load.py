@@ -9,10 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from whet.errors import ProviderError, UsageError
 from whet.types import Message
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Kind = Literal["causal", "seq2seq", "masked"]
 
@@ -93,7 +96,7 @@ class Weights:
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return []
-        options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
+        options: dict[str, object] = {"add_special_tokens": False, "verbose": False}
         if not self.chat:
             options["split_special_tokens"] = True
         encoded = self.tokenizer([encodable(text) for text in distinct], **options)["input_ids"]
@@ -126,7 +129,7 @@ class Weights:
         return ids[:head] + ids[len(ids) - (max(0, room) - head) :]
 
 
-def positions(mask: Any) -> Any:
+def positions(mask: Tensor) -> Tensor:
     """Position of each token among those that `mask` (B, T) lets through; 0 for the others."""
     return (mask.cumsum(-1) - 1).clamp(min=0)
 
@@ -166,7 +169,7 @@ def load_weights(name: str, device: str | None) -> Weights:
     """
     torch, transformers = _checked_libraries(name)
     place, file = gguf_of(name)
-    where: dict[str, Any] = {} if file is None else {"gguf_file": file}
+    where: dict[str, object] = {} if file is None else {"gguf_file": file}
     from safetensors import SafetensorError
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -226,7 +229,7 @@ def _first(*tokens: int | None) -> int:
     return next((token for token in tokens if token is not None), 0)
 
 
-def _libraries() -> tuple[Any, Any]:
+def _libraries() -> tuple[object, object]:
     try:
         import torch
         import transformers
@@ -273,7 +276,7 @@ def _limit(config: Any, tokenizer: Any) -> int:
     return min(known, default=_UNLIMITED)
 
 
-def _plain_generation(model: Any, tokenizer: Any, pad: int, transformers: Any) -> Any:
+def _plain_generation(model: Any, tokenizer: Any, pad: int, transformers: Any) -> object:
     """Generation settings without the sampling habits that a model's author may have stored."""
     stored = model.generation_config
     eos = stored.eos_token_id if stored.eos_token_id is not None else tokenizer.eos_token_id

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from whet.models.huggingface_load import Weights, positions
 from whet.prompt import Prompt
 from whet.types import Example, Message, Scores
 from whet_client.prompt.document import MASK
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BATCH_TOKENS = 4096
 _BATCH_LOGITS = 2**26
@@ -182,14 +185,14 @@ def _batches(weights: Weights, items: Sequence[ScoringItem], width: int) -> Iter
         yield batch
 
 
-def _sum_target_logprobs(logits: Any, targets: Any, mask: Any) -> Any:
+def _sum_target_logprobs(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
     """Sum over T of the log-probabilities of targets (B, T) where mask is 1, in float32; shape (B,)."""
     logits = logits.float()
     chosen = logits.gather(-1, targets[..., None])[..., 0] - logits.logsumexp(-1)
     return (chosen * mask).sum(-1)
 
 
-def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
+def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Tensor:
     """(B, L) scores. The prompts are left-padded, so that all of them end at the same column."""
     torch, model = weights.torch, weights.model
     takes = inspect.signature(model.forward).parameters
@@ -219,17 +222,19 @@ def _causal(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
             **extra,
         )
         scores = scores + _sum_target_logprobs(rest.logits, choices[:, 1:], real[:, 1:])
-    return scores.view(len(batch), width).double()
+    summed: Tensor = scores.view(len(batch), width).double()
+    return summed
 
 
-def _decoder_head(weights: Weights, rows: int) -> Any:
+def _decoder_head(weights: Weights, rows: int) -> Tensor:
     """The tokens that the decoder of a sequence-to-sequence model begins with, (rows, n)."""
     settings = weights.model.generation_config
     begin = [t for t in (settings.decoder_start_token_id, settings.forced_bos_token_id) if t is not None]
-    return weights.torch.tensor(begin or [weights.start], device=weights.device).expand(rows, -1)
+    head: Tensor = weights.torch.tensor(begin or [weights.start], device=weights.device)
+    return head.expand(rows, -1)
 
 
-def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
+def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Tensor:
     """(B, L) scores. The encoder's states are repeated for the continuations."""
     torch, model = weights.torch, weights.model
     ids, mask = weights.pad_rows([item.before for item in batch])
@@ -250,10 +255,10 @@ def _seq2seq(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
     )
 
 
-def _masked_scores(weights: Weights, batch: Sequence[ScoringItem]) -> Any:
+def _masked_scores(weights: Weights, batch: Sequence[ScoringItem]) -> Tensor:
     """(B, L) scores; one pass for each number of tokens that a continuation has."""
     torch, model = weights.torch, weights.model
-    scores = torch.zeros(len(batch), len(batch[0].choices), dtype=torch.float64)
+    scores: Tensor = torch.zeros(len(batch), len(batch[0].choices), dtype=torch.float64)
     for count in sorted({len(choice) for item in batch for choice in item.choices} - {0}):
         hole = [weights.tokenizer.mask_token_id] * count
         ids, mask = weights.pad_rows([[*item.before, *hole, *item.after] for item in batch])
@@ -276,11 +281,11 @@ class Forced:
     `first`: (B,) the position whose logits are those of the answer's first token.
     """
 
-    ids: Any
-    mask: Any
-    targets: Any
-    valid: Any
-    first: Any
+    ids: Tensor
+    mask: Tensor
+    targets: Tensor
+    valid: Tensor
+    first: Tensor
 
 
 def read_answers(
@@ -321,7 +326,7 @@ def build_forced_batch(weights: Weights, batch: Sequence[ScoringItem]) -> Forced
     return Forced(ids, mask, targets, valid, weights.torch.tensor(first, device=weights.device))
 
 
-def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Any:
+def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Tensor:
     """Natural log-probability of each wanted answer, float32 (B,): the sum over its tokens.
 
     `read` is `input_ids` or `inputs_embeds`; by default the batch's own ids. Gradients flow into whatever of it, and
@@ -342,5 +347,5 @@ def log_likelihood(weights: Weights, batch: Forced, **read: Any) -> Any:
         out = model(**read, attention_mask=batch.mask, **extra)
         places = (batch.first[:, None] + steps).clamp(max=out.logits.shape[1] - 1)
     rows = torch.arange(len(places), device=batch.ids.device)[:, None]
-    logp = out.logits[rows, places].float().log_softmax(-1)
+    logp: Tensor = out.logits[rows, places].float().log_softmax(-1)
     return (logp.gather(-1, batch.targets[..., None])[..., 0] * batch.valid).sum(-1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -206,7 +205,7 @@ class TransformersBody:
         after = (*([w.tokenizer.mask_token_id] if masked else []), *(() if w.kind == "causal" else w.tail))
         ends = [torch.tensor(end, dtype=torch.long).expand(len(pieces), -1) for end in (before, after)]
         ids = torch.cat([ends[0], pieces, ends[1]], 1).to(w.device)
-        read: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        read: dict[str, object] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if w.kind == "seq2seq":
             begin = torch.full((len(ids), 1), w.model.config.decoder_start_token_id, device=w.device)
             out = w.model(**read, decoder_input_ids=begin, output_hidden_states=True)

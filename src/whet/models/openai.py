@@ -107,7 +107,7 @@ class OpenAIModel(AnswersOnly):
         self._options = options or RequestOptions()
         seen = {"headers": self._endpoint.plain, "unshown": self._endpoint.unshown}
         identity = self._options.identity | {name: value for name, value in seen.items() if value}
-        self.identity: Mapping[str, Any] = identity
+        self.identity: Mapping[str, object] = identity
         self.variant = content_hash(identity)[:12] if identity else ""
         self._streams, self._tried_stream = bool(self._options.stream), False
         self._timeout = timeout
@@ -169,7 +169,7 @@ class OpenAIModel(AnswersOnly):
                 ) from None
             raise
 
-    def _as_asked(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _as_asked(self, body: dict[str, object]) -> dict[str, object]:
         """The body of a request for a stream, where the endpoint answers in streams."""
         if not self._streams:
             return body
@@ -177,7 +177,7 @@ class OpenAIModel(AnswersOnly):
         return {**body, "stream": True, **usage}
 
     def _refusal(
-        self, failure: Failure, body: Mapping[str, Any], request: Request, form: str
+        self, failure: Failure, body: Mapping[str, object], request: Request, form: str
     ) -> ProviderError:
         """The error of a failure, after noting what it refuses: retryable when the next attempt leaves that out."""
         error = self._error(failure)
@@ -201,7 +201,7 @@ class OpenAIModel(AnswersOnly):
         wait = error.retry_after if failure.status == 500 and not refused else 0.0
         return ProviderError(str(error), retryable=True, retry_after=wait, status=failure.status)
 
-    def _switches_stream(self, failure: Failure, body: Mapping[str, Any]) -> bool:
+    def _switches_stream(self, failure: Failure, body: Mapping[str, object]) -> bool:
         """Whether the next attempt asks for a stream because of this failure, or no longer does."""
         if self._options.stream is not None or not wants_stream(failure, body):
             return False
@@ -262,8 +262,8 @@ class OpenAIModel(AnswersOnly):
         return error
 
     async def probe(
-        self, body: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
+        self, body: Mapping[str, object]
+    ) -> tuple[dict[str, object], ProviderError | None, frozenset[str]]:
         """One attempt with a body as it is, for a diagnosis: the answer, or the error with the features that it refuses. A second
         one where the endpoint turns out to answer in streams only.
         """

@@ -84,7 +84,7 @@ NEGLECTS = {
 
 
 def completions(
-    data: Mapping[str, Any], request: Request, count: Callable[[str], int], reported: Usage | None
+    data: Mapping[str, object], request: Request, count: Callable[[str], int], reported: Usage | None
 ) -> list[Completion] | Failure:
     """The completions in the decoded body of an HTTP 200; their usages add up to what the call was billed.
 
@@ -137,7 +137,7 @@ def find_neglected_options(body: Mapping[str, Any], data: Mapping[str, Any], usa
     return {name for name, shown in signs.items() if shown}
 
 
-def _lacks_json(choice: Mapping[str, Any], text: str) -> bool:
+def _lacks_json(choice: Mapping[str, object], text: str) -> bool:
     """Whether the text of a choice was to be JSON and is none, although it was not cut."""
     if choice.get("finish_reason") == "length":
         return False
@@ -148,7 +148,7 @@ def _lacks_json(choice: Mapping[str, Any], text: str) -> bool:
     return False
 
 
-def decode_answer(raw: bytes) -> dict[str, Any]:
+def decode_answer(raw: bytes) -> dict[str, object]:
     """The JSON object in the body of an HTTP 200, or what a stream of events adds up to. Raises ProviderError."""
     if is_event_stream(raw):
         return read_event_stream(raw)
@@ -195,7 +195,7 @@ def _message_of(choice: Any) -> Mapping[str, Any] | None:
     return message if isinstance(message, dict) else {"content": text} if isinstance(text, str) else None
 
 
-def _error_of(choice: Any) -> dict[str, Any] | None:
+def _error_of(choice: object) -> dict[str, object] | None:
     """The error of a choice that is none, as a body reports one."""
     if not isinstance(choice, dict):
         return None
@@ -206,7 +206,7 @@ def _error_of(choice: Any) -> dict[str, Any] | None:
     return {"error": choice.get("error") or f"the choice ended with finish_reason {reason}"}
 
 
-def _failure_inside_200(data: Mapping[str, Any]) -> Failure:
+def _failure_inside_200(data: Mapping[str, object]) -> Failure:
     error = data.get("error") or data
     code = str(error.get("code") or error.get("status")) if isinstance(error, dict) else ""
     status = int(code) if code in _STATUSES else 200
@@ -249,7 +249,7 @@ def finish_of(reason: Any) -> str:
     return "length" if word in _AT_LIMIT else "content_filter" if word in _FILTERED else reason
 
 
-def _instead(message: Mapping[str, Any], finish: str) -> str:
+def _instead(message: Mapping[str, object], finish: str) -> str:
     """What a message without a text holds."""
     content, empty = message.get("content"), "empty answer"
     if finish == "length":
@@ -264,7 +264,7 @@ def _instead(message: Mapping[str, Any], finish: str) -> str:
     return f"content is {kind} ({json.dumps(content, ensure_ascii=False, default=str)[:_SHOWN]})"
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     """Text of a message: a string, or a list of parts of which the textual ones count that are no thoughts."""
     if isinstance(content, str):
         return content
@@ -274,7 +274,7 @@ def _text(content: Any) -> str:
     return ""
 
 
-def _thought(message: Mapping[str, Any]) -> str:
+def _thought(message: Mapping[str, object]) -> str:
     """The thought that a message holds beside its text: in a field of its own, or in parts of its content."""
     content = message.get("content")
     if isinstance(content, str) and message.keys().isdisjoint(_THOUGHTS):
@@ -284,7 +284,7 @@ def _thought(message: Mapping[str, Any]) -> str:
     return "\n".join(words for one in (*fields, *parts) if (words := _words(one).strip()))
 
 
-def _is_thought(part: Any) -> bool:
+def _is_thought(part: object) -> bool:
     """Whether a part of a content is a thought: by its type, or by Gemini's mark."""
     kind = part.get("type") if isinstance(part, dict) else None
     return isinstance(part, dict) and (
@@ -329,7 +329,7 @@ def _first_token(logprobs: Any) -> dict[str, float] | None:
     return by_token if by_token and possible else None
 
 
-def reported_usage(data: Mapping[str, Any]) -> Usage | None:
+def reported_usage(data: Mapping[str, object]) -> Usage | None:
     """The usage that an answer reports; None where it reports none, or one that cannot be right: a request takes tokens, and so
     does a text.
 
@@ -392,14 +392,14 @@ _CACHED = (
 """Where providers say how much of the input they had in their cache: a key, or a key of a mapping."""
 
 
-def _detail(usage: Mapping[str, Any], place: str, name: str) -> Any:
+def _detail(usage: Mapping[str, Any], place: str, name: str) -> object:
     """A count of a usage, from the mapping at `place` where there is one, else from the usage itself."""
     inner = usage.get(place)
     value = inner.get(name) if isinstance(inner, dict) else None
     return usage.get(name) if value is None else value
 
 
-def _first_count(usage: Mapping[str, Any], places: Sequence[tuple[str, str]]) -> int:
+def _first_count(usage: Mapping[str, object], places: Sequence[tuple[str, str]]) -> int:
     for place, name in places:
         if count := _tokens(_detail(usage, place, name)):
             return count

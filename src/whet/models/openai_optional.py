@@ -55,7 +55,7 @@ class OptionalParameters:
         return refused
 
 
-def _optional_keys_of(body: Mapping[str, Any]) -> set[str]:
+def _optional_keys_of(body: Mapping[str, object]) -> set[str]:
     return {name for name, key in OPTIONAL.items() if key in body}
 
 

@@ -106,7 +106,7 @@ def request_body(
     this model takes.
     """
     messages = [{"role": m.role, "content": m.content} for m in request.messages]
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "model": model,
         "messages": without_system(messages) if SYSTEM in disabled else messages,
     }
@@ -128,7 +128,7 @@ def request_body(
     return body
 
 
-def without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
     """The messages with what the system says at the head of the first message of the user.
 
     >>> without_system([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
@@ -174,7 +174,7 @@ def loads(raw: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Any) -> object:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -251,13 +251,13 @@ def _target(headers: Mapping[str, str]) -> str:
         return ""
 
 
-def _has_system(body: Mapping[str, Any]) -> bool:
+def _has_system(body: Mapping[str, object]) -> bool:
     """Whether a body, which may be that of a diagnosis, has a message in a system role."""
     messages = body.get("messages")
     return isinstance(messages, list) and any(message["role"] in _SYSTEM_ROLES for message in messages)
 
 
-def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
+def refused_features(failure: Failure, body: Mapping[str, object]) -> set[str]:
     """Features that were sent in `body` and that a 400 or 422 complains about; of the schema, a 404, 500 or 501 too."""
     if failure.status not in (400, 422, *_ABOUT_SCHEMA):
         return set()
@@ -283,7 +283,7 @@ def refused_features(failure: Failure, body: Mapping[str, Any]) -> set[str]:
     }
 
 
-def wants_stream(failure: Failure, body: Mapping[str, Any]) -> bool:
+def wants_stream(failure: Failure, body: Mapping[str, object]) -> bool:
     """Whether a failure is about streams: there must be one, or there must be none."""
     if failure.status in _NEVER_ABOUT_STREAMS:
         return False
@@ -307,7 +307,7 @@ def limits_of(failure: Failure, body: Mapping[str, Any]) -> tuple[TokenLimits | 
     return read_limits(_without_quote(message), _details(failure.body), sent), sent
 
 
-def _details(raw: bytes) -> Mapping[str, Any]:
+def _details(raw: bytes) -> Mapping[str, object]:
     """The fields of an error."""
     try:
         data = loads(raw)
@@ -340,7 +340,7 @@ def _message(raw: bytes) -> tuple[str, set[str]]:
     return (named + (words if isinstance(words, str) else _places(words) or text))[:4000], codes
 
 
-def _places(details: Any) -> str:
+def _places(details: object) -> str:
     """What a list of details says about which places of a request; the request itself, which it may quote, left out."""
     rows = details if isinstance(details, list) else []
     texts = [row["msg"] for row in rows if isinstance(row, dict) and isinstance(row.get("msg"), str)]

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from whet.types import Request
 
@@ -98,7 +97,7 @@ class TokenLimits:
         return None if self.context is None or self.input is None else self.context - self.input
 
 
-def read_limits(message: str, details: Mapping[str, Any], sent: int | None) -> TokenLimits | None:
+def read_limits(message: str, details: Mapping[str, object], sent: int | None) -> TokenLimits | None:
     """What the words of a refusal say about the tokens of a request that asked for at most `sent`; `details` are the other
     fields of the error. None where it is about something else.
 
@@ -143,7 +142,7 @@ def _output_limit(text: str, sent: int) -> TokenLimits | None:
     )
 
 
-def _read_token_limits(details: Mapping[str, Any]) -> TokenLimits | None:
+def _read_token_limits(details: Mapping[str, object]) -> TokenLimits | None:
     """The numbers where an error has fields for them, as llama.cpp's has."""
     context, spent = details.get("n_ctx"), details.get("n_prompt_tokens")
     if isinstance(context, int) and isinstance(spent, int):

@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from whet.errors import UsageError
 from whet.models.huggingface_load import Weights
 
-KeysAndValues = Sequence[tuple[Any, Any]]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KeysAndValues: TypeAlias = "Sequence[tuple[Tensor, Tensor]]"
 """For each layer keys and values of the virtual tokens, each (1, heads, tokens, width)."""
 
 
@@ -25,7 +28,7 @@ class Virtual:
 
     count: int
     states: KeysAndValues = ()
-    embeddings: Any = None
+    embeddings: Tensor | None = None
 
 
 def prefix_weights(weights: Weights, virtual: Virtual) -> Weights:
@@ -42,7 +45,7 @@ def prefix_weights(weights: Weights, virtual: Virtual) -> Weights:
     return replace(weights, model=Prefixed(weights, virtual), limit=weights.limit - virtual.count)
 
 
-def states_of(model: Any, embeddings: Any) -> KeysAndValues:
+def states_of(model: Any, embeddings: Tensor) -> KeysAndValues:
     """Keys and values that a causal model computes from embeddings (tokens, d), with gradients."""
     cache = model(inputs_embeds=embeddings[None], use_cache=True).past_key_values
     return [(layer.keys, layer.values) for layer in cache.layers]
@@ -59,19 +62,19 @@ class Prefixed:
         inner = self._read if self._causal else self._translate
 
         @functools.wraps(self.base.forward)
-        def forward(**inputs: Any) -> Any:
+        def forward(**inputs: Any) -> object:
             return inner(**inputs)
 
         self.forward = forward
 
-    def __call__(self, **inputs: Any) -> Any:
+    def __call__(self, **inputs: Any) -> object:
         return self.forward(**inputs)
 
-    def get_encoder(self) -> Any:
+    def get_encoder(self) -> object:
         """The encoder, virtual embeddings in front of what it reads."""
         return self._encode
 
-    def generate(self, input_ids: Any, attention_mask: Any, **options: Any) -> Any:
+    def generate(self, input_ids: Tensor, attention_mask: Tensor, **options: Any) -> Any:
         """As the model's `generate`; the virtual tokens are not in the answer, and the processors don't see them."""
         if self._in_encoder:
             states, mask = self._encode(input_ids, attention_mask), self._longer(attention_mask)
@@ -89,14 +92,19 @@ class Prefixed:
         return self.base.generate(input_ids=input_ids, attention_mask=attention_mask, **options)[:, count:]
 
     def _read(
-        self, *, attention_mask: Any, past_key_values: Any = None, position_ids: Any = None, **inputs: Any
-    ) -> Any:
+        self,
+        *,
+        attention_mask: Tensor,
+        past_key_values: Any = None,
+        position_ids: Tensor | None = None,
+        **inputs: Any,
+    ) -> object:
         cache = self._cache(len(attention_mask)) if past_key_values is None else past_key_values
         if position_ids is not None:
             inputs["position_ids"] = position_ids + self.virtual.count
         return self.base(attention_mask=self._longer(attention_mask), past_key_values=cache, **inputs)
 
-    def _translate(self, *, attention_mask: Any, **inputs: Any) -> Any:
+    def _translate(self, *, attention_mask: Tensor, **inputs: Any) -> object:
         if not self._in_encoder:
             inputs |= {"past_key_values": self._cache(len(attention_mask)), "use_cache": True}
             return self.base(attention_mask=attention_mask, **inputs)
@@ -104,19 +112,20 @@ class Prefixed:
             inputs["encoder_outputs"] = self._encode(inputs.pop("input_ids"), attention_mask)
         return self.base(attention_mask=self._longer(attention_mask), **inputs)
 
-    def _encode(self, input_ids: Any, attention_mask: Any) -> Any:
+    def _encode(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
         encoder = self.base.get_encoder()
-        if not self._in_encoder:
+        if self.virtual.embeddings is None:
             return encoder(input_ids=input_ids, attention_mask=attention_mask)
         words = self.base.get_input_embeddings()(input_ids)
         virtual = self.virtual.embeddings.to(words.dtype).expand(len(words), -1, -1)
         both = self._torch.cat([virtual, words], 1)
         return encoder(inputs_embeds=both, attention_mask=self._longer(attention_mask))
 
-    def _longer(self, mask: Any) -> Any:
-        return self._torch.cat([mask.new_ones(len(mask), self.virtual.count), mask], 1)
+    def _longer(self, mask: Tensor) -> Tensor:
+        longer: Tensor = self._torch.cat([mask.new_ones(len(mask), self.virtual.count), mask], 1)
+        return longer
 
-    def _cache(self, rows: int) -> Any:
+    def _cache(self, rows: int) -> object:
         from transformers import DynamicCache, EncoderDecoderCache
 
         states = [(k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1)) for k, v in self.virtual.states]
@@ -131,5 +140,5 @@ class _Behind:
     inner: Any
     count: int
 
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> object:
         return self.inner(input_ids[:, self.count :], scores)

@@ -45,7 +45,7 @@ class RequestOptions:
     reasoning_effort: str | None = None
     seed: int | None = None
     stream: bool | None = None
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_body: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises UsageError for a field of `extra_body` that whet writes itself."""
@@ -70,7 +70,7 @@ class RequestOptions:
             seed=request.seed if self.seed is None else self.seed + request.sample,
         )
 
-    def extend(self, body: dict[str, Any]) -> dict[str, Any]:
+    def extend(self, body: dict[str, object]) -> dict[str, object]:
         """The body with the fields that the user added."""
         if self.top_p is not None:
             body["top_p"] = self.top_p
@@ -82,9 +82,9 @@ class RequestOptions:
         return body
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What of this changes answers, as JSON; empty where nothing is set."""
-        values: dict[str, Any] = {
+        values: dict[str, object] = {
             "temperature": self.temperature,
             "stop": list(self.stop),
             "top_p": self.top_p,

@@ -158,11 +158,11 @@ class _Walk:
                     schema = next((s for s in schema[union] if s.get("type") != "null"), schema[union][0])
         return schema
 
-    def _object(self, schema: Schema, item: ReplyItem | None) -> dict[str, Any]:
+    def _object(self, schema: Schema, item: ReplyItem | None) -> dict[str, object]:
         properties: Mapping[str, Schema] = schema.get("properties", {})
         return {name: self.value(sub, name, item) for name, sub in properties.items()}
 
-    def _array(self, schema: Schema, name: str, item: ReplyItem | None) -> list[Any]:
+    def _array(self, schema: Schema, name: str, item: ReplyItem | None) -> list[object]:
         if item is not None:
             return []
         inner: Schema = self._resolve(schema.get("items", {}))
@@ -196,7 +196,7 @@ def _kind(schema: Schema) -> str:
     return str(kind)
 
 
-def _plain(kind: str, schema: Schema) -> Any:
+def _plain(kind: str, schema: Schema) -> object:
     if kind == "boolean":
         return True
     return schema.get("minimum", 1) if kind in ("integer", "number") else None

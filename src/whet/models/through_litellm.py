@@ -64,7 +64,7 @@ class LiteLLMModel(AnswersOnly):
             )
         self.address = f"litellm/{name}"
         self.base_url = base_url or ""
-        self.identity: Mapping[str, Any] = options.identity
+        self.identity: Mapping[str, object] = options.identity
         self.variant = content_hash(options.identity)[:12] if options.identity else ""
         self._package, self._name, self._options, self._timeout = package, name, options, timeout
         self._key = Secret(key)
@@ -76,7 +76,7 @@ class LiteLLMModel(AnswersOnly):
         """One call; 1 to `request.n` completions. Raises ProviderError with the status that litellm reports."""
         request = self._options.settle(request)
         body = self._options.extend(request_body(self._name, request, set()))
-        values: dict[str, Any] = {key: value for key, value in body.items() if key not in _DROPPED}
+        values: dict[str, object] = {key: value for key, value in body.items() if key not in _DROPPED}
         if self.base_url:
             values["api_base"] = self.base_url
         if self._key:

@@ -25,7 +25,7 @@ _EPOCH, _EPOCH_MS = 1e9, 1e12
 _DEEPEST = 8
 
 
-def find_wait(headers: Mapping[str, str], data: Any, words: str) -> float | None:
+def find_wait(headers: Mapping[str, str], data: object, words: str) -> float | None:
     """Seconds (0 or more) that a refusal asks to wait; None where it names no time.
 
     `headers` have lower-case names; `data` is the decoded body; `words` is its message. The first of these that names a time
@@ -52,7 +52,7 @@ def find_wait(headers: Mapping[str, str], data: Any, words: str) -> float | None
     return next((wait for wait in waits if wait is not None), None)
 
 
-def _waits_in(data: Any, depth: int = 0) -> Iterator[float | None]:
+def _waits_in(data: object, depth: int = 0) -> Iterator[float | None]:
     """The waits that fields of a body name: Google's RetryInfo, headers that a gateway quotes."""
     if depth > _DEEPEST:
         return
@@ -72,7 +72,7 @@ def _waits_in(data: Any, depth: int = 0) -> Iterator[float | None]:
             yield from _waits_in(value, depth + 1)
 
 
-def _wait_for_reset(headers: Mapping[str, Any]) -> float | None:
+def _wait_for_reset(headers: Mapping[str, object]) -> float | None:
     """Seconds until the limit that is used up is reset; where none is said to be, until the first one is."""
     waits: dict[bool, list[float]] = {True: [], False: []}
     for name, value in headers.items():

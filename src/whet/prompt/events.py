@@ -139,7 +139,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **{key: _plain(value) for key, value in asdict(event).items()}}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value

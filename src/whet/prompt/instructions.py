@@ -154,7 +154,7 @@ def ledger_states(events: Iterable[Event]) -> list[Ledger]:
 
 def apply_event(ledger: Ledger, event: Event) -> Ledger:
     """The state after one event. A Rollback needs the history: use `fold`."""
-    step: Callable[[Ledger, Any], Ledger] | None = _STEPS.get(event.kind)
+    step: Callable[[Ledger, object], Ledger] | None = _STEPS.get(event.kind)
     if step is None:
         raise UsageError(f'The event "{event.kind}" cannot be applied alone.')
     return step(ledger, event)

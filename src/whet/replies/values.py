@@ -91,7 +91,7 @@ def _is_json(reply: str) -> bool:
     return True
 
 
-def _yaml(reply: str) -> list[Any]:
+def _yaml(reply: str) -> list[object]:
     """The YAML with entries of a reply without a JSON object: its fenced block, or what follows the first key of a line."""
     fenced = [stretch for stretch in stretches_of(reply) if stretch.fenced]
     text = reply[fenced[-1].begin : fenced[-1].stop] if fenced else reply
@@ -109,7 +109,7 @@ def _yaml(reply: str) -> list[Any]:
     return [value] if any(isinstance(item, dict | list) for item in inner) else []
 
 
-def records(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+def records(value: Any, depth: int = 0) -> Iterator[dict[str, object]]:
     """The innermost objects of a JSON value, in order: entries count wherever an answer puts them, whatever the keys around them.
 
     >>> list(records({"result": {"entries": [{"id": 1}, {"id": 2}]}}))
@@ -188,7 +188,7 @@ def _first(reply: str, start: int) -> int:
     return blank.end() if blank else start
 
 
-def _decode_at(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int, bool]:
+def _decode_at(reply: str, start: int, allowance: _Allowance) -> tuple[object, int, bool]:
     """The value that starts at a bracket when it is JSON as it stands, and where it ends."""
     if not _STRICT.match(reply, start):
         return None, start, False
@@ -206,7 +206,7 @@ def _decode_at(reply: str, start: int, allowance: _Allowance) -> tuple[Any, int,
     return value, end, False
 
 
-def _mend(reply: str, start: int, stop: int, whole: bool, allowance: _Allowance) -> tuple[Any, int, bool]:
+def _mend(reply: str, start: int, stop: int, whole: bool, allowance: _Allowance) -> tuple[object, int, bool]:
     """The value that starts at a bracket when it is cut off at `stop` or broken; None when it is neither."""
     like, strict = _LIKE_JSON.match(reply, start), _STRICT.match(reply, start)
     if not (like or strict):
@@ -283,7 +283,7 @@ def _outline_value(reply: str, start: int, stop: int) -> _Outline:
 
 def _complete_value(
     reply: str, start: int, outline: _Outline, whole: bool, allowance: _Allowance | None
-) -> Any:
+) -> object:
     """The value of an outline that is not closed, without what was cut off.
 
     An unfinished item of a list goes with all that it holds, with one exception: a list around the one object that holds
@@ -333,7 +333,7 @@ class _Metered(str):
         return _Metered.of(super().__add__(other), self.allowance)
 
 
-def _repair(span: str, allowance: _Allowance) -> Any:
+def _repair(span: str, allowance: _Allowance) -> object:
     if len(span) > _LONGEST_BROKEN:
         return None
     try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 import whet.reporting.number_format as number_format
 from whet._util.storable import write_whole
+from whet.engine.comparison_json import ComparisonJSON, MethodSummaryJSON
+from whet.engine.result_json import PairJSON, RunJSON
 from whet.errors import StorageError, UsageError
 from whet.reporting.comparison_sentences import FAMILIES, Methods, all_pairs, sentences, warnings_of
 from whet.reporting.layout import Section, details, facts, note, table
@@ -46,7 +47,7 @@ OVERLAP = ("", " over-1", " over-2", " over-3")
 """Classes of curves that end at the height of an earlier one: dashes let the ones below show."""
 
 
-def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
+def write_comparison(folder: Path, result: ComparisonJSON) -> None:
     """Write the comparison of `result`, as `whet.compare` returns it, into its folder.
 
     The page loads nothing. Raises StorageError where the disk refuses a file; an older one then stays as it was.
@@ -68,12 +69,12 @@ def write_comparison(folder: Path, result: Mapping[str, Any]) -> None:
             raise StorageError(f"{file}: the comparison could not be written: {error}.") from error
 
 
-def best_first(methods: Methods) -> list[Mapping[str, Any]]:
+def best_first(methods: Methods) -> list[MethodSummaryJSON]:
     """The methods by their mean on the sealed test; those that were not tested come last."""
     return sorted(methods, key=lambda row: (row["test_mean"] is None, -(row["test_mean"] or 0.0)))
 
 
-def render_comparison(result: Mapping[str, Any], methods: Methods, folder: Path) -> str:
+def render_comparison(result: ComparisonJSON, methods: Methods, folder: Path) -> str:
     """The page as text."""
     runs = result["runs"]
     shown = [
@@ -116,13 +117,13 @@ def render_comparison(result: Mapping[str, Any], methods: Methods, folder: Path)
     return document(f"{result['task']}: whet comparison", *body)
 
 
-def _rows(runs: Methods) -> int:
+def _rows(runs: Sequence[RunJSON]) -> int:
     return max((int(side(side(run, "best"), "test").get("n") or 0) for run in runs), default=0)
 
 
-def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
+def _verdict(result: ComparisonJSON, methods: Methods) -> Html:
     """What the pairs say, the means with their intervals, and what all of it took."""
-    tested = [_mean_row(row, i) for i, row in enumerate(methods) if row["test_mean"] is not None]
+    tested = filter(None, (_mean_row(row, i) for i, row in enumerate(methods)))
     rows = [*_baseline_rows(result["runs"]), *tested]
     usage = [side(run, "usage") for run in result["runs"]]
     trials = [side(one, "transfer") for one in (*result["runs"], result)]
@@ -160,14 +161,17 @@ def _verdict(result: Mapping[str, Any], methods: Methods) -> Html:
     )
 
 
-def _mean_row(row: Mapping[str, Any], index: int) -> IntervalRow:
-    mean, low, high = (row[f"test_{end}"] for end in ("mean", "low", "high"))
+def _mean_row(row: MethodSummaryJSON, index: int) -> IntervalRow | None:
+    """The mean of a method on the sealed test; None where nothing was tested."""
+    mean, low, high = row["test_mean"], row["test_low"], row["test_high"]
+    if mean is None or low is None or high is None:
+        return None
     return IntervalRow(
         row["method"], mean, low, high, _interval(mean, low, high), MARKS[0], f"series-{index % SERIES}"
     )
 
 
-def _baseline_rows(runs: Methods) -> list[IntervalRow]:
+def _baseline_rows(runs: Sequence[RunJSON]) -> list[IntervalRow]:
     """The start prompt, which all runs have in common, as the first run measured it that did."""
     tests = [side(side(run, "baseline"), "test") for run in runs]
     for test in tests:
@@ -179,18 +183,18 @@ def _baseline_rows(runs: Methods) -> list[IntervalRow]:
     return []
 
 
-def _gap_rows(result: Mapping[str, Any]) -> list[IntervalRow]:
+def _gap_rows(result: ComparisonJSON) -> list[IntervalRow]:
     return [
         IntervalRow(
             f"{pair['a']} − {pair['b']}",
-            pair["difference"],
+            difference,
             pair["low"],
             pair["high"],
             f"{number_format.difference(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
             f"{number_format.reward(pair['high'], 3)}]",
         )
         for pair in all_pairs(result)
-        if pair["n"]
+        if pair["n"] and (difference := pair["difference"]) is not None
     ]
 
 
@@ -199,7 +203,7 @@ def _interval(mean: float, low: float, high: float) -> str:
     return f"{number_format.reward(mean, 3)}  [{ends}]"
 
 
-def _warnings(runs: Methods) -> Html | None:
+def _warnings(runs: Sequence[RunJSON]) -> Html | None:
     """The warnings of all runs, each once, with the runs that have it."""
     if not (texts := warnings_of(runs)):
         return None
@@ -214,16 +218,16 @@ HEAD = (
 )  # fmt: skip
 
 
-def _mean_or_reason(row: Mapping[str, Any]) -> str:
+def _mean_or_reason(row: MethodSummaryJSON) -> str:
     """The mean on the sealed test of a method, or why there is none."""
     if row["test_mean"] is not None:
         return number_format.reward(row["test_mean"], 3)
     return NO_ANSWER if row.get("unanswered") else "not tested"
 
 
-def method_cells(row: Mapping[str, Any]) -> list[str]:
+def method_cells(row: MethodSummaryJSON) -> list[str]:
     """A method in the columns of `HEAD`."""
-    low, high = (number_format.reward(row[f"test_{end}"], 3) for end in ("low", "high"))
+    low, high = (number_format.reward(end, 3) for end in (row["test_low"], row["test_high"]))
     perplexity = side(row, "readability").get("perplexity")
     cost = "unknown" if row["price_unknown"] else "–" if row["cost_usd"] is None else f"{row['cost_usd']:.4f}"
     return [
@@ -241,7 +245,7 @@ def method_cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _methods_section(result: Mapping[str, Any], methods: Methods) -> Section:
+def _methods_section(result: ComparisonJSON, methods: Methods) -> Section:
     caption = note(
         "Means over the runs of a method. The interval says what other rows would change, min and max what another seed changes. "
         "Perplexity says how the found text reads: sentences have a low one, words that a search chose a high one."
@@ -258,7 +262,7 @@ def _methods_section(result: Mapping[str, Any], methods: Methods) -> Section:
     )
 
 
-def _pairs_section(result: Mapping[str, Any]) -> Section | None:
+def _pairs_section(result: ComparisonJSON) -> Section | None:
     pairs = all_pairs(result)
     if not pairs:
         return None
@@ -272,7 +276,7 @@ def _pairs_section(result: Mapping[str, Any]) -> Section | None:
     )
 
 
-def _pair_cells(pair: Mapping[str, Any]) -> list[str]:
+def _pair_cells(pair: PairJSON) -> list[str]:
     if not pair["n"]:
         return [f"{pair['a']} − {pair['b']}", NO_ANSWER, *["–"] * 4, "0"]
     return [
@@ -284,7 +288,7 @@ def _pair_cells(pair: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _records(runs: Methods) -> list[tuple[Mapping[str, Any], Record]]:
+def _records(runs: Sequence[RunJSON]) -> list[tuple[RunJSON, Record]]:
     """The runs whose journals are there, with what these say."""
     read = []
     for run in runs:
@@ -295,7 +299,7 @@ def _records(runs: Methods) -> list[tuple[Mapping[str, Any], Record]]:
     return read
 
 
-def _curves_section(runs: Methods, methods: Methods) -> Section | None:
+def _curves_section(runs: Sequence[RunJSON], methods: Methods) -> Section | None:
     """The best validation mean of each run against model calls, one colour a method."""
     records = [(run, record) for run, record in _records(runs) if record.validated]
     if not records:
@@ -336,9 +340,7 @@ def _points(record: Record) -> list[list[str]]:
     ]
 
 
-def _curves(
-    records: Sequence[tuple[Mapping[str, Any], Record]], order: Sequence[str], width: int, height: int
-) -> Html:
+def _curves(records: Sequence[tuple[RunJSON, Record]], order: Sequence[str], width: int, height: int) -> Html:
     values = [point.value for _, record in records for point in record.validated if point.incumbent]
     right = max(1, *(record.calls for _, record in records))
     frame = Frame(width, height, Scale(0, right, 52, width - 16), Scale(*pad_range(values), height - 52, 28))
@@ -364,7 +366,7 @@ def _mark(index: int) -> str:
     return MARKS[index // SERIES % len(MARKS)]
 
 
-def _key(name: str, index: int, records: Sequence[tuple[Mapping[str, Any], Record]]) -> tuple[Html, str]:
+def _key(name: str, index: int, records: Sequence[tuple[RunJSON, Record]]) -> tuple[Html, str]:
     """The entry of a method in the legend, with the rows that it validated on."""
     class_ = f"series-{index % SERIES}"
     icon = join(line((0, 8), (28, 8), f"curve {class_}"), marker(_mark(index), 14, 8, f"mark {class_}"))
@@ -373,7 +375,7 @@ def _key(name: str, index: int, records: Sequence[tuple[Mapping[str, Any], Recor
     return icon, f"{name}{rows}"
 
 
-def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | None:
+def _transfer_section(result: ComparisonJSON, methods: Methods) -> Section | None:
     other = result.get("transfer")
     if other is None:
         return None
@@ -384,7 +386,7 @@ def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | 
         if moved["test_mean"] is None:
             rows.append([row["method"], NO_ANSWER if moved.get("unanswered") else "–", *["–"] * 3])
             continue
-        ends = (number_format.reward(moved[f"gain_{end}"], 3) for end in ("low", "high"))
+        ends = (number_format.reward(end, 3) for end in (moved["gain_low"], moved["gain_high"]))
         rows.append(
             [
                 row["method"],
@@ -401,13 +403,13 @@ def _transfer_section(result: Mapping[str, Any], methods: Methods) -> Section | 
     return Section("transfer", "With another model", body)
 
 
-def _test_cell(run: Mapping[str, Any], name: str) -> str:
+def _test_cell(run: RunJSON, name: str) -> str:
     """The mean of a side of a run on the sealed test."""
     test = side(side(run, name), "test")
     return NO_ANSWER if test and test.get("mean") is None else number_format.reward(test.get("mean"), 3)
 
 
-def _runs_section(runs: Methods, folder: Path) -> Section:
+def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
     head = [
         "Run",
         "Start prompt",
@@ -447,7 +449,7 @@ def _runs_section(runs: Methods, folder: Path) -> Section:
     return Section("runs", "Runs", join(every, caption))
 
 
-def _link(run: Mapping[str, Any], folder: Path) -> Html:
+def _link(run: RunJSON, folder: Path) -> Html:
     """The name of a run, with a link to its report where that lies below the comparison."""
     name, place = f"{run['method']}, seed {run['seed']}", Path(run["run"])
     if place.absolute().parent != folder.absolute():
@@ -455,7 +457,7 @@ def _link(run: Mapping[str, Any], folder: Path) -> Html:
     return el("a", name, href=f"{place.name}/report.html")
 
 
-def _reproduction_section(result: Mapping[str, Any]) -> Section:
+def _reproduction_section(result: ComparisonJSON) -> Section:
     run = result["runs"][0]
     limits = side(side(run, "plan"), "limits")
     pairs: list[tuple[str, Child]] = [
@@ -468,7 +470,7 @@ def _reproduction_section(result: Mapping[str, Any]) -> Section:
     return Section("reproduction", "Reproduction", facts(pairs))
 
 
-def _csv(result: Mapping[str, Any]) -> str:
+def _csv(result: ComparisonJSON) -> str:
     """One row a run."""
     columns = (
         "method", "seed", "status", "baseline_test", "best_test", "best_test_low", "best_test_high", "n", "difference",
@@ -495,7 +497,7 @@ def _csv(result: Mapping[str, Any]) -> str:
     return out.getvalue()
 
 
-def _markdown(result: Mapping[str, Any], methods: Methods) -> str:
+def _markdown(result: ComparisonJSON, methods: Methods) -> str:
     parts = [f"# {_one_line(str(result['task']))}: methods compared", *sentences(result)]
     parts.append(_markdown_table(HEAD, [method_cells(row) for row in methods]))
     if pairs := all_pairs(result):
@@ -521,7 +523,7 @@ _TEX = {
 }  # fmt: skip
 
 
-def _latex(result: Mapping[str, Any], methods: Methods) -> str:
+def _latex(result: ComparisonJSON, methods: Methods) -> str:
     """The table of methods, and that of the pairs, for a paper that loads booktabs."""
     parts = [_latex_table(f"Methods on {result['task']}", HEAD, [method_cells(row) for row in methods])]
     if pairs := all_pairs(result):

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import whet.reporting.number_format as number_format
+from whet.engine.comparison_json import ComparisonJSON, MethodSummaryJSON
+from whet.engine.result_json import PairJSON, RunJSON
 
-Methods = Sequence[Mapping[str, Any]]
+Methods = Sequence[MethodSummaryJSON]
 
 
-def sentences(result: Mapping[str, Any]) -> list[str]:
+def sentences(result: ComparisonJSON) -> list[str]:
     """What the start prompt and the pairs of methods show, one sentence for each difference that is decided."""
     return [*start_sentences(result), *_pair_sentences(result)]
 
 
-def start_sentences(result: Mapping[str, Any]) -> list[str]:
+def start_sentences(result: ComparisonJSON) -> list[str]:
     """Which methods beat the start prompt; that it stays where none does, and which are worse. Nothing where no row says."""
     pairs = [pair for pair in result.get("beside_start") or [] if pair["n"]]
     if not pairs:
         return []
-    better, worse = (
-        [one for one in _beyond_chance(pairs) if (one["difference"] > 0) is sign] for sign in (True, False)
-    )
+    better, worse = ([one for one in _beyond_chance(pairs) if (one[1] > 0) is sign] for sign in (True, False))
     kept = [] if better else ["No method beats the start prompt: keep it."]
     return kept + [
-        f"{one['a']} is {word} than the start prompt by {number_format.difference(abs(one['difference']), 3)} "
+        f"{one['a']} is {word} than the start prompt by {number_format.difference(abs(difference), 3)} "
         f"({_p_value(one, pairs, 'method')})."
         for word, some in (("better", better), ("worse", worse))
-        for one in some
+        for one, difference in some
     ]
 
 
-def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
+def _pair_sentences(result: ComparisonJSON) -> list[str]:
     pairs = result.get("pairs") or []
     decided = _beyond_chance(pairs)
     if not pairs:
@@ -43,21 +42,20 @@ def _pair_sentences(result: Mapping[str, Any]) -> list[str]:
         n = max(pair["n"] for pair in pairs)
         return [f"No two methods differ by more than what chance explains on these {n:,} rows."]
     results = []
-    for pair in decided:
-        better, worse = ("a", "b") if pair["difference"] > 0 else ("b", "a")
-        size = number_format.difference(abs(pair["difference"]), 3)
-        results.append(
-            f"{pair[better]} is better than {pair[worse]} by {size} ({_p_value(pair, pairs, 'pair')})."
-        )
+    for pair, difference in decided:
+        better, worse = (pair["a"], pair["b"]) if difference > 0 else (pair["b"], pair["a"])
+        size = number_format.difference(abs(difference), 3)
+        results.append(f"{better} is better than {worse} by {size} ({_p_value(pair, pairs, 'pair')}).")
     return results
 
 
-def _beyond_chance(pairs: Methods) -> list[Mapping[str, Any]]:
-    """The pairs that differ by more than what chance explains."""
-    return [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
+def _beyond_chance(pairs: Sequence[PairJSON]) -> list[tuple[PairJSON, float]]:
+    """The pairs that differ by more than what chance explains, each with its difference."""
+    decided = [pair for pair in pairs if pair["p_adjusted"] < pair["alpha"] * len(pairs)]
+    return [(pair, pair["difference"]) for pair in decided if pair["difference"] is not None]
 
 
-def _p_value(pair: Mapping[str, Any], pairs: Methods, noun: str) -> str:
+def _p_value(pair: PairJSON, pairs: Sequence[PairJSON], noun: str) -> str:
     return f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), noun)}"
 
 
@@ -67,12 +65,12 @@ FAMILIES = (
 )
 
 
-def all_pairs(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def all_pairs(result: ComparisonJSON) -> list[PairJSON]:
     """Each method beside the start prompt, then the methods in pairs."""
     return [*(result.get("beside_start") or ()), *(result.get("pairs") or ())]
 
 
-def warnings_of(runs: Methods) -> list[str]:
+def warnings_of(runs: Sequence[RunJSON]) -> list[str]:
     """The warnings of all runs, each once: those of some runs only begin with their names."""
     whose: dict[str, list[str]] = {}
     for run in runs:

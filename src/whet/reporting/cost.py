@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 
 import whet.reporting.number_format as number_format
+from whet.engine.result_json import UsageJSON
 from whet.engine.usage_sums import PARTS, parts_of, usage_of_run
 from whet.reporting.layout import Section, facts, note, region, table
 from whet.reporting.markup import Child, el, join
-from whet.reporting.record import Record, Spending, side
+from whet.reporting.record import Record, Spending, side, usage_in
 from whet.reporting.verdict import openings
 
 _MODEL_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--judge-lm", "policy": "--policy"}
@@ -39,7 +40,7 @@ def cost_section(record: Record) -> Section:
         "Output tokens",
         "USD",
     ]
-    seconds = usage_of_run(side(record.result, "usage")).get("seconds", record.seconds)
+    seconds = usage_of_run(usage_in(record.result)).get("seconds", record.seconds)
     caption = note(
         "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
         "flight when an earlier session was killed, and is counted at its worst price. "
@@ -70,7 +71,7 @@ def _beside(record: Record) -> dict[str, Mapping[str, Any]]:
     return {PARTS[name]: side(side(record.result, name), "usage") for name in PARTS}
 
 
-def parts_beside(usage: Mapping[str, Any]) -> list[str]:
+def parts_beside(usage: UsageJSON) -> list[str]:
     """What the parts beside a run used, as `the control: 152 calls, $0.0101`."""
     named = ((PARTS[name], part) for name, part in parts_of(usage).items() if name in PARTS)
     return [
@@ -126,7 +127,7 @@ def reproduction(record: Record) -> Section:
     return Section("reproduction", "Reproduction", join(code, caption, facts(pairs), openings(record)))
 
 
-def command(header: Mapping[str, Any], control: object = None) -> str:
+def command(header: Mapping[str, object], control: object = None) -> str:
     """The command line that starts a run with this header, and its control, one option a line."""
     words = ["whet optimize TASK"]
     if header.get("method") is not None:
@@ -152,7 +153,7 @@ def _setting(value: Any) -> str:
     return "none" if value is None else orjson.dumps(value).decode()
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """A value for people: separators in whole numbers, `key value` pairs for a mapping."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(key).replace('_', ' ')} {_plain(v)}" for key, v in value.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.reporting.layout import details, note, table
@@ -69,7 +68,7 @@ SO_FAR = frozenset(("best", "update_seconds", "backbone_seconds", "memory"))
 
 
 def _row(
-    name: str, score: Mapping[str, Any], shape: str, class_: str, digits: int, sign: bool = False
+    name: str, score: Mapping[str, object], shape: str, class_: str, digits: int, sign: bool = False
 ) -> IntervalRow | None:
     """The row of a score; None when the score has no numbers."""
     mean, low, high = (finite_number(score.get(key)) for key in ("mean", "low", "high"))
@@ -128,7 +127,7 @@ def interval_rows(record: Record) -> list[IntervalRow]:
     return [row for row in rows if row is not None]
 
 
-def _shares(gain: Mapping[str, Any]) -> Html | None:
+def _shares(gain: Mapping[str, object]) -> Html | None:
     """How many test examples got better, stayed equal and got worse, as a bar and in words."""
     kinds = (("up", "▲", "wins", "better"), ("same", "=", "ties", "equal"), ("down", "▼", "losses", "worse"))
     counts = [(kind, sign, word, gain.get(key)) for kind, sign, key, word in kinds]

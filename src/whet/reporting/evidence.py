@@ -11,7 +11,7 @@ from whet.reporting.examples import fold_text, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
 from whet.reporting.programs import diff_of_each
-from whet.reporting.record import Record, finite_number, in_groups, side
+from whet.reporting.record import Record, finite_number, in_groups, side, usage_in
 
 MOST_FAILURES = 100
 
@@ -73,7 +73,7 @@ def parts_section(record: Record) -> Section | None:
     )
 
 
-def _mean_part(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def _mean_part(rows: Sequence[Mapping[str, object]], name: str) -> float | None:
     values = [v for row in rows if (v := finite_number(side(row, "parts").get(name))) is not None]
     return sum(values) / len(values) if values else None
 
@@ -149,7 +149,7 @@ def control(record: Record) -> Section | None:
                 _interval(side(side(result, "best"), split), record.digits)
                 for split in ("validation", "test")
             ),
-            number_format.count(side(usage_of_run(side(result, "usage")), "calls").get("task")),
+            number_format.count(side(usage_of_run(usage_in(result)), "calls").get("task")),
             "yes" if side(result, "improvement").get("promoted") else "no",
         ]
         for result in (record.result, other)
@@ -182,7 +182,7 @@ def _control_pair(record: Record) -> Html | None:
 
 
 def _interval(
-    score: Mapping[str, Any], digits: int, say: Callable[[Any, int], str] = number_format.reward
+    score: Mapping[str, Any], digits: int, say: Callable[[object, int], str] = number_format.reward
 ) -> Html:
     """A mean, the ends of its interval, and over how many rows and how that was made."""
     ends = f"{number_format.reward(score.get('low'), digits)} to {number_format.reward(score.get('high'), digits)}"

@@ -107,7 +107,7 @@ def _group(record: Record, title: str, pairs: Sequence[Pair], *, shown: bool) ->
 
 
 def _example(
-    record: Record, old: Mapping[str, Any], new: Mapping[str, Any], question: Mapping[str, Any]
+    record: Record, old: Mapping[str, object], new: Mapping[str, Any], question: Mapping[str, object]
 ) -> Html:
     shown = [
         el("div", el("span", name, class_="when"), _text(str(question[key])), class_="question")
@@ -130,7 +130,7 @@ def _example(
     return el("li", name, shown, answers, critiques, traces)
 
 
-def _answer(record: Record, when: str, row: Mapping[str, Any]) -> Html:
+def _answer(record: Record, when: str, row: Mapping[str, object]) -> Html:
     score = el("span", number_format.reward(row.get("reward"), record.example_digits), class_="score")
     output = str(row.get("output") or "")
     shown = _text(output) if output else el("div", el("i", "no answer"))

@@ -70,7 +70,7 @@ def _verdicts(record: Record) -> Html | None:
     return table("On the sealed test", head, rows, text=(4, 5)) if rows else None
 
 
-def _table(points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html:
+def _table(points: Sequence[Mapping[str, object]], names: Sequence[str]) -> Html:
     rows = []
     for at, point in enumerate(points, 1):
         shown = side(point, "validation")
@@ -87,17 +87,17 @@ def _table(points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html:
     return table(caption, head, rows, text=(last, last + 1, last + 2))
 
 
-def _point_mean(one: Mapping[str, Any], start: bool) -> Html:
+def _point_mean(one: Mapping[str, object], start: bool) -> Html:
     """A mean, and unless it is that of the start the interval of the difference to the start."""
     interval = f"{_change(one.get('low'))} to {_change(one.get('high'))}"
     return join(_figure(one.get("mean")), None if start else el("small", interval))
 
 
-def _gate(point: Mapping[str, Any]) -> str:
+def _gate(point: Mapping[str, object]) -> str:
     return _GATE.get(str(point.get("gate")), str(point.get("gate")))
 
 
-def _pictures(record: Record, points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Html | None:
+def _pictures(record: Record, points: Sequence[Mapping[str, object]], names: Sequence[str]) -> Html | None:
     """The first objective against each of the others."""
     start = side(record.result, "baseline").get("id")
     dominated = [one for one in record.result.get("dominated") or () if isinstance(one, Mapping)]
@@ -115,13 +115,13 @@ def _pictures(record: Record, points: Sequence[Mapping[str, Any]], names: Sequen
     return join(el("figure", el("figcaption", legend(entries))), el("div", panels, class_="panels"))
 
 
-def _kinds(points: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+def _kinds(points: Sequence[Mapping[str, object]]) -> dict[tuple[str, str], str]:
     return {_MARKS.get(str(point["gate"]), _OPEN): _gate(point) for point in points if point.get("gate")}
 
 
 def _panel(
-    points: Sequence[Mapping[str, Any]],
-    others: Sequence[Mapping[str, Any]],
+    points: Sequence[Mapping[str, object]],
+    others: Sequence[Mapping[str, object]],
     x_name: str,
     y_name: str,
     number_of: int,

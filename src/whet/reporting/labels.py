@@ -44,7 +44,7 @@ def _narrow(figures: Mapping[str, Any]) -> bool:
     return sum(max(LEAST_COLUMN, word) for word in words) + max(words, default=0) <= PAIR_LETTERS
 
 
-def _accuracy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Html:
+def _accuracy(before: Mapping[str, object], after: Mapping[str, object]) -> Html:
     rows: list[list[Child]] = []
     for name, old in side(before, "each").items():
         new = side(side(after, "each"), name)

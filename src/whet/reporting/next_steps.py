@@ -13,7 +13,7 @@ from whet.prompt import Prompt
 from whet.reporting.examples import sealed_rows
 from whet.reporting.layout import Section, details, note, region
 from whet.reporting.markup import Child, Html, el, join, prompt_text
-from whet.reporting.record import Record, finite_number, side
+from whet.reporting.record import Record, finite_number, side, usage_in
 from whet.types import Message
 from whet_client.prompt.document import AUTO
 
@@ -85,7 +85,7 @@ def _doubts(record: Record) -> Iterator[Child]:
         )
     if (constant := _constant(record)) is not None:
         yield constant
-    pair: Mapping[str, Any] = next(iter(record.result.get("pairs") or ()), {})
+    pair: Mapping[str, object] = next(iter(record.result.get("pairs") or ()), {})
     low, difference = finite_number(pair.get("low")), finite_number(pair.get("difference"))
     if low is not None and difference is not None and low <= 0:
         yield (
@@ -222,7 +222,7 @@ def _more_search(record: Record) -> Iterator[Child]:
             other,
         )
     else:
-        made = sum(side(usage_of_run(side(record.result, "usage")), "calls").values())
+        made = sum(side(usage_of_run(usage_in(record.result)), "calls").values())
         most = side(side(record.result, "plan"), "limits").get("calls")
         unspent = ""
         if isinstance(most, int) and most > made:

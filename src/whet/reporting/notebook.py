@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import whet.reporting.number_format as number_format
+from whet.engine.comparison_json import ComparisonJSON
 from whet.engine.forecast import plan_lines
+from whet.engine.result_json import EvaluationJSON, RunJSON
 from whet.reporting.comparison_page import HEAD, best_first, method_cells
 from whet.reporting.comparison_sentences import sentences
 from whet.reporting.curves import interval_rows, means
@@ -21,7 +22,7 @@ _LEFT = "text-align: left"
 _SIMULATED = " (simulated: a scripted model answered)"
 
 
-def result_html(result: Mapping[str, Any], prompt: str) -> Html:
+def result_html(result: RunJSON, prompt: str) -> Html:
     """The result of a run with its folder (`run`) and its best prompt, as it is to be copied."""
     record = Record(str(result.get("run", "")), {}, result)
     title = f"{result['task']} · {result['method']} · seed {result['seed']}"
@@ -59,7 +60,7 @@ def _row(name: str, value: Child, how: str = "") -> Html:
     return el("tr", el("th", name, style=_LEFT), cells)
 
 
-def evaluation_html(values: Mapping[str, Any]) -> Html:
+def evaluation_html(values: EvaluationJSON) -> Html:
     """The result of an evaluation: its mean with the interval, the parts of the reward, accuracy by label."""
     head = el(
         "p",
@@ -96,7 +97,7 @@ def evaluation_html(values: Mapping[str, Any]) -> Html:
     )
 
 
-def comparison_html(values: Mapping[str, Any]) -> Html:
+def comparison_html(values: ComparisonJSON) -> Html:
     """A comparison: what its pairs show, and the table of its methods."""
     head = el("p", el("b", str(values["task"])))
     if values.get("status") == "planned":

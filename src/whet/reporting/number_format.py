@@ -11,7 +11,7 @@ from whet.reporting.record import finite_number
 MINUS = "\u2212"
 
 
-def reward(value: Any, digits: int) -> str:
+def reward(value: object, digits: int) -> str:
     """A reward as `show_reward` writes it, with a true minus sign; a dash when there is none.
 
     >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3), reward(-1e-12, 3)

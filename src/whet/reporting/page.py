@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import whet.reporting.candidates as candidates
 import whet.reporting.cost as cost
@@ -27,7 +26,7 @@ REPORT = "report.html"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def write_report(folder: Path, result: Mapping[str, Any] | None) -> Path:
+def write_report(folder: Path, result: Mapping[str, object] | None) -> Path:
     """Write the report of the run in `folder` and return its path.
 
     `result` is the content of `result.json`, or None while the run is going on. The page depends on the

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from whet._util.terminal import announce
 from whet._util.user_code import under_way
 from whet.engine.forecast import plan_lines
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import STALLED, Progress, Speed, waits
 from whet.errors import quantity, show_reward
 from whet.instructions import visible
@@ -89,7 +90,7 @@ class Display:
         made, most = _calls(self.progress)
         return None if not most else min(1.0, made / most)
 
-    def _plan(self, plan: Mapping[str, Any]) -> None:
+    def _plan(self, plan: PlanJSON) -> None:
         self.subject = ""
         for text in plan_lines(plan):
             if self._is_new(text):
@@ -222,7 +223,7 @@ class ProgressScreen:
 _SCREEN = ProgressScreen()
 
 
-def _live(screen: ProgressScreen) -> Any:
+def _live(screen: ProgressScreen) -> object:
     """rich's live display on stderr. What is printed meanwhile stands above it, on stdout only where that is the terminal too."""
     from rich.console import Console
     from rich.live import Live
@@ -236,7 +237,7 @@ def _live(screen: ProgressScreen) -> Any:
     )
 
 
-def _notebook_cell() -> Any:
+def _notebook_cell() -> object:
     """A place in the output of a notebook's cell that can be written anew; None outside of a notebook."""
     shell = sys.modules.get("IPython")
     running = None if shell is None else shell.get_ipython()
@@ -376,6 +377,6 @@ def curve(values: Sequence[float], width: int = CURVE) -> str:
     return "".join(BLOCKS[int((mean - low) / span * (len(BLOCKS) - 1) + 0.5)] for mean in means)
 
 
-def place_of(task: Any) -> str:
+def place_of(task: object) -> str:
     """The folder or file of a task, to be named while it is read; nothing for one in memory."""
     return str(task) if isinstance(task, Path) else ""

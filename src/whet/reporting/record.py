@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from whet.engine.journal import read_events, read_rows
+from whet.engine.result_json import UsageJSON
 from whet.engine.run_folder import read_header
 from whet.errors import quantity
 from whet.prompt import Prompt
@@ -212,13 +213,18 @@ class Record:
         return bool(self.result.get("simulated")) or any(str(m).startswith("scripted/") for m in models)
 
 
-def side(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def side(mapping: Mapping[str, object], name: str) -> Mapping[str, Any]:
     """The mapping below a key, empty when there is none."""
     value = mapping.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
-def rows_of(score: Mapping[str, Any]) -> str:
+def usage_in(result: Mapping[str, Any]) -> UsageJSON:
+    """The usage of a result, empty when there is none."""
+    return cast("UsageJSON", side(result, "usage"))
+
+
+def rows_of(score: Mapping[str, object]) -> str:
     """Over how many rows a score is a mean, and how many there were where not all were answered.
 
     >>> rows_of({"n": 90}), rows_of({"n": 87, "answered": 87, "of": 90})
@@ -232,7 +238,7 @@ def rows_of(score: Mapping[str, Any]) -> str:
     return "– examples" if n is None else f"{n:,.0f} example" + ("" if n == 1 else "s") + in_groups(score)
 
 
-def in_groups(score: Mapping[str, Any]) -> str:
+def in_groups(score: Mapping[str, object]) -> str:
     """What follows the number of rows of a score where they form groups."""
     groups = finite_number(score.get("groups"))
     return "" if groups is None else f" in {quantity(int(groups), 'group')}"

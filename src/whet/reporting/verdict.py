@@ -11,7 +11,7 @@ from whet.engine.usage_sums import PARTS, parts_of
 from whet.reporting.curves import intervals
 from whet.reporting.layout import facts, note
 from whet.reporting.markup import Child, Html, clip, el, join
-from whet.reporting.record import Record, finite_number, rows_of, side
+from whet.reporting.record import Record, finite_number, rows_of, side, usage_in
 
 LONGEST_TITLE = 160
 _TICK = "M5 12.5l4.5 4.5L19 7.5"
@@ -115,7 +115,7 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
         pairs.append(
             ("Validation so far", _from_to(record.start.validation, now.validation, digits, now.validation_n))
         )
-    usage = side(result, "usage")
+    usage = usage_in(result)
     calls = sum(side(usage, "calls").values()) if usage else sum(row.calls for row in record.spending)
     cost = usage.get("cost_usd") if usage else sum(row.cost for row in record.spending)
     cached = sum(row.cached for row in record.spending)

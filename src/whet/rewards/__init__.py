@@ -82,7 +82,7 @@ FIXED = ("name", "low", "high", "needs")
 _NEEDS = frozenset({JUDGE, LABELS, TARGET, TARGET_SCORE})
 
 
-def build_reward(spec: Any, folder: Path, where: str) -> RewardFunction:
+def build_reward(spec: object, folder: Path, where: str) -> RewardFunction:
     """A reward from its description in a task file: a name, `{name: {options}}`, `reward.py`, or a weighted
     list.
 
@@ -162,7 +162,7 @@ def _wrong_reward(reward: RewardFunction) -> str | None:
     return None if isinstance(reward.name, str) and reward.name else "it has no name"
 
 
-def plain_reward(spec: Any) -> Any:
+def plain_reward(spec: Any) -> object:
     """A description in which every function is named as the file `reward.py` that it is saved to."""
     if isinstance(spec, list):
         return [plain_reward(item) for item in spec]
@@ -173,7 +173,7 @@ def plain_reward(spec: Any) -> Any:
     return FILE if callable(spec) else spec
 
 
-def _name_and_options(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
+def _name_and_options(spec: object, where: str) -> tuple[str, dict[str, Any]]:
     if isinstance(spec, str):
         return spec, {}
     if callable(spec):

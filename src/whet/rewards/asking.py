@@ -93,7 +93,7 @@ async def ask(
     raise RewardFailed(f"{UNREAD}, twice: {failure}")
 
 
-def objects(reply: str, whole: bool = True) -> list[dict[str, Any]]:
+def objects(reply: str, whole: bool = True) -> list[dict[str, object]]:
     """JSON objects that a reply holds, the most trustworthy first, keys in lower case; a list of objects stands under
     the key "items". `whole` says that the reply was not cut off.
     """
@@ -159,12 +159,12 @@ def without_verdict(text: str) -> str:
     return " ".join(text[verdict.end() if verdict else 0 :].split())
 
 
-def lower_keys(value: Mapping[Any, Any]) -> dict[str, Any]:
+def lower_keys(value: Mapping[Any, Any]) -> dict[str, object]:
     """A mapping with its keys as trimmed lower-case text."""
     return {str(key).strip().casefold(): item for key, item in value.items()}
 
 
-def first_of(values: Mapping[str, Any], *names: str) -> Any:
+def first_of(values: Mapping[str, Any], *names: str) -> object:
     """The value of the first key that is there; None when none is."""
     return next((values[name] for name in names if values.get(name) is not None), None)
 
@@ -179,7 +179,7 @@ class RewardOptions:
     """The options of a reward in a task file, read and checked. `where` is file:line."""
 
     name: str
-    values: dict[str, Any]
+    values: dict[str, object]
     folder: Path
     where: str
 

@@ -278,7 +278,7 @@ def _items(options: RewardOptions, rows: Any) -> tuple[ChecklistItem, ...]:
     return items
 
 
-def _item(options: RewardOptions, row: Any, place: int) -> ChecklistItem:
+def _item(options: RewardOptions, row: object, place: int) -> ChecklistItem:
     row = {"item": row} if isinstance(row, str) else row
     if not isinstance(row, dict):
         options.refuse(f"item {place} must be a text or an object with `item`; this is {row!r}.")
@@ -299,7 +299,7 @@ def _item(options: RewardOptions, row: Any, place: int) -> ChecklistItem:
     return ChecklistItem(described[:_LONGEST_ITEM], float(weight), name.strip(), check)
 
 
-def _check(options: RewardOptions, option: Any, place: int) -> Check:
+def _check(options: RewardOptions, option: object, place: int) -> Check:
     option = {option: True} if isinstance(option, str) else option
     if not isinstance(option, dict) or len(option) != 1:
         options.refuse(

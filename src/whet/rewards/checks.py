@@ -46,7 +46,7 @@ def _pattern(value: Any) -> bool:
         raise ValueError(f"{value!r} is not a regular expression: {error}") from error
 
 
-def _count(value: Any) -> bool:
+def _count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -58,7 +58,7 @@ def _names(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(_text(v) for v in value)
 
 
-_TAKES: Mapping[Callable[[Any], bool], str] = {
+_TAKES: Mapping[Callable[[object], bool], str] = {
     _text: "a text",
     _pattern: "a regular expression",
     _count: "a whole number, 0 or more",
@@ -128,7 +128,7 @@ def _json(answer: str, keys: list[str] | bool) -> str:
     return f"The JSON object must have the key {', '.join(f'`{k}`' for k in missing)}." if missing else ""
 
 
-CHECKS: Mapping[str, tuple[Callable[[Any], bool], Callable[[str, Any], str]]] = {
+CHECKS: Mapping[str, tuple[Callable[[object], bool], Callable[[str, Any], str]]] = {
     "contains": (_text, _contains),
     "lacks": (_text, _lacks),
     "regex": (_pattern, _regex),

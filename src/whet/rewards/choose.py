@@ -32,7 +32,7 @@ class RewardChoice:
     """A reward by its name and options, and the rule that chose it, in words. `labels` are those of a column of labels."""
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     reason: str = ""
     labels: tuple[str, ...] = ()
 
@@ -42,7 +42,7 @@ class RewardChoice:
         return {self.name: dict(self.options)} if self.options else self.name
 
 
-def choose_reward(targets: Sequence[Any], labels: Sequence[str] | None = None) -> RewardChoice:
+def choose_reward(targets: Sequence[object], labels: Sequence[str] | None = None) -> RewardChoice:
     """The reward for targets as they stand in the rows (at least one, none of them missing).
 
     `labels`: those that the task has; None: a rule decides whether the targets are labels. A list counts as several accepted
@@ -75,7 +75,7 @@ def choose_reward(targets: Sequence[Any], labels: Sequence[str] | None = None) -
     return replace(choice, reason=one)
 
 
-def find_labels(targets: Sequence[Any]) -> list[str]:
+def find_labels(targets: Sequence[object]) -> list[str]:
     """The different targets, sorted, where they can be labels: few, short, each of them often; else none."""
     if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
         return []
@@ -86,7 +86,7 @@ def find_labels(targets: Sequence[Any]) -> list[str]:
     return sorted(counts)
 
 
-def why_no_labels(targets: Sequence[Any]) -> str:
+def why_no_labels(targets: Sequence[object]) -> str:
     """Why targets of which some repeat, all of them short, are no labels by themselves; empty where they look like none, and
     the bare count where the rule takes them."""
     texts = [str(t) for t in targets if isinstance(t, str | bool | int) and str(t).strip()]
@@ -114,7 +114,7 @@ def are_few(counts: Mapping[str, int], rows: int) -> bool:
     )
 
 
-def _is_json(target: Any) -> bool:
+def _is_json(target: object) -> bool:
     if isinstance(target, list):
         return bool(target) and all(isinstance(one, dict) for one in target)
     if isinstance(target, str) and target.lstrip().startswith("{"):
@@ -125,7 +125,7 @@ def _is_json(target: Any) -> bool:
     return isinstance(target, dict)
 
 
-def _is_number(target: Any) -> bool:
+def _is_number(target: object) -> bool:
     if not isinstance(target, str):
         return number_of(target) is not None
     return not _LEADING_ZERO.fullmatch(target.strip()) and parse_number(target) is not None
@@ -137,7 +137,7 @@ def _number_choice(answers: Sequence[Any]) -> RewardChoice | None:
     texts = [answer.strip() for answer in answers if isinstance(answer, str)]
     commas = [text for text in texts if parse_number(text) != parse_number(text, ",")]
     sure = [text for text in texts if _decimal_sign(text) == ","]
-    options: dict[str, Any] = {"last": True}
+    options: dict[str, object] = {"last": True}
     if sure and not any(_decimal_sign(text) == "." for text in texts):
         options["decimal"] = ","
     why = "the last number of the answer, for every target is a number"
@@ -156,7 +156,7 @@ def _decimal_sign(text: str) -> str:
     return "," if text.rfind(",") > text.rfind(".") else "."
 
 
-def _date_choice(answers: Sequence[Any]) -> RewardChoice | None:
+def _date_choice(answers: Sequence[object]) -> RewardChoice | None:
     if any(isinstance(answer, int | float) or _is_plain_digits(answer) for answer in answers):
         return None
     either: list[str] = []
@@ -178,7 +178,7 @@ def _date_choice(answers: Sequence[Any]) -> RewardChoice | None:
     return _exact_match([str(answer) for answer in answers], why)
 
 
-def _fits(answers: Sequence[Any], first: str) -> bool:
+def _fits(answers: Sequence[object], first: str) -> bool:
     """Whether no date contradicts that order of day and month."""
     other = "month" if first == "day" else "day"
     return not any(
@@ -198,7 +198,7 @@ def _contradicts(text: str, first: str, days: Sequence[Any]) -> bool:
     return numbers == ([month, day] if first == "day" else [day, month])
 
 
-def _is_plain_digits(answer: Any) -> bool:
+def _is_plain_digits(answer: object) -> bool:
     return isinstance(answer, str) and answer.strip().isdecimal()
 
 
@@ -227,7 +227,7 @@ def _list_choice(targets: Sequence[Any]) -> RewardChoice | None:
     return None
 
 
-def _loaded_list(text: str) -> list[Any] | None:
+def _loaded_list(text: str) -> list[object] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -235,7 +235,9 @@ def _loaded_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _of_items(lists: Sequence[Sequence[str]], separator: str, targets: Sequence[Any]) -> RewardChoice | None:
+def _of_items(
+    lists: Sequence[Sequence[str]], separator: str, targets: Sequence[object]
+) -> RewardChoice | None:
     counts = Counter(item for items in lists for item in dict.fromkeys(items))
     several = sum(len(items) > 1 for items in lists)
     different = len({show_target(target) for target in targets})

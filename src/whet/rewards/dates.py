@@ -132,7 +132,7 @@ def _windows(text: str) -> Iterator[str]:
                 yield piece
 
 
-def date_of(target: Any) -> datetime.date | None:
+def date_of(target: object) -> datetime.date | None:
     """The date that a value is by its type, else None."""
     if isinstance(target, datetime.datetime):
         return target.date()
@@ -173,7 +173,7 @@ class Date:
                     "stands first: reward: {date: {first: day}} or {date: {first: month}}."
                 )
 
-    def _readings(self, target: Any) -> list[datetime.date]:
+    def _readings(self, target: object) -> list[datetime.date]:
         day = date_of(target)
         return [day] if day is not None else readings(str(target), self.first)
 

@@ -31,7 +31,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def json_in(text: str) -> list[Any]:
+def json_in(text: str) -> list[object]:
     """The JSON objects and lists in an answer that a strict parser accepts, the most trustworthy first: the whole answer, the
     last of its fenced blocks, the last of those in its prose.
 
@@ -45,7 +45,7 @@ def json_in(text: str) -> list[Any]:
     return wholes or list(_in_prose(answer))[::-1]
 
 
-def _load_json(text: str) -> Any:
+def _load_json(text: str) -> object:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def _in_prose(text: str) -> Iterator[Any]:
+def _in_prose(text: str) -> Iterator[object]:
     at = 0
     for _ in range(_MOST_TRIES):
         starts = [place for bracket in "{[" if (place := text.find(bracket, at)) >= 0]
@@ -84,7 +84,7 @@ def _in_prose(text: str) -> Iterator[Any]:
                 yield value
 
 
-def fields(value: Any, path: str = "") -> dict[str, Any]:
+def fields(value: Any, path: str = "") -> dict[str, object]:
     """The values of a JSON value by their paths; of an empty object or list, itself. A key that could be read as a path is
     quoted.
 
@@ -108,7 +108,7 @@ def _path_of(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def is_equal(value: Any, target: Any, strict: bool = False) -> bool:
+def is_equal(value: Any, target: object, strict: bool = False) -> bool:
     """Whether a value of an answer is that of the target: numbers as numbers (also one in a text, where the target is a
     number by its type), texts without case and outer spaces unless `strict`."""
     wanted = number_of(target)
@@ -160,7 +160,7 @@ class JsonFields:
                 "compare texts with reward: exact_match."
             )
 
-    def _targets(self, example: Example) -> list[Any]:
+    def _targets(self, example: Example) -> list[object]:
         """The accepted values: of a list of objects each, of a text what it holds."""
         target = example.target
         if isinstance(target, list) and target and all(isinstance(one, dict | str) for one in target):
@@ -183,7 +183,7 @@ class JsonFields:
         results = [self._compare(values[0], target) for target in accepted]
         return max(results, key=lambda result: result.value) if results else Reward(0.0)
 
-    def _compare(self, value: Any, target: Any) -> Reward:
+    def _compare(self, value: Any, target: object) -> Reward:
         values, wanted = fields(value), fields(target)
         names = list(wanted) if self.extra else list(dict.fromkeys((*wanted, *values)))
         faults = [fault for name in names if (fault := self._fault(name, values, wanted))]
@@ -193,7 +193,7 @@ class JsonFields:
         more = [f"{len(faults) - _MOST_NAMED} more fields differ."] if len(faults) > _MOST_NAMED else []
         return Reward(share, critique="\n".join([*faults[:_MOST_NAMED], *more]))
 
-    def _fault(self, name: str, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    def _fault(self, name: str, values: Mapping[str, Any], wanted: Mapping[str, object]) -> str:
         value, target = values.get(name, _MISSING), wanted.get(name, _MISSING)
         where = f"The field `{name}`" if name else "The JSON"
         if target is _MISSING:

@@ -147,7 +147,7 @@ def _objects_in(answer: str) -> list[Any]:
     return [value for value in values if isinstance(value, Mapping)]
 
 
-def _form(item: Any) -> str:
+def _form(item: object) -> str:
     """An item as it is compared: without case, and without what says nothing around it."""
     if isinstance(item, Mapping):
         return json.dumps({name: fold(show_target(v)).strip() for name, v in sorted(fields(item).items())})

@@ -111,7 +111,7 @@ class Judge:
         `whole`, the last line without JSON is not read: its number may be half of one.
         """
         for answer in objects(reply, whole):
-            value: Any = answer
+            value: object = answer
             if place is not None:
                 which = place + 1
                 value = first_of(answer, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")

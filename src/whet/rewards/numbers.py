@@ -203,7 +203,7 @@ def numbers_in(text: str, decimal: str = "") -> Iterator[Decimal]:
             yield number
 
 
-def number_of(target: Any) -> Decimal | None:
+def number_of(target: object) -> Decimal | None:
     """The number that a target is by its type; None for a text, a truth value and what is no finite number.
 
     >>> number_of(18.0), number_of("18"), number_of(True)
@@ -214,7 +214,7 @@ def number_of(target: Any) -> Decimal | None:
     return Decimal(repr(target)) if not isinstance(target, float) or math.isfinite(target) else None
 
 
-def is_same_number(answer: str, target: Any) -> bool | None:
+def is_same_number(answer: str, target: object) -> bool | None:
     """Whether an answer is the number that the target is by its type; None where the target is no number, or the answer not
     wholly one.
 

@@ -106,10 +106,10 @@ def importing(folder: Path, path: Path | None = None) -> Iterator[None]:
                     _IMPORTED.setdefault(path.resolve(), set()).add(Path(file))
 
 
-def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
+def load_program(path: Path, named_by: str = "reward") -> Callable[..., object]:
     """The function `reward` of a Python file. Raises UsageError with file and line when it cannot be used."""
     remedy = "Write `def reward(example, output)` in it, or name a built-in reward"
-    function: Any = getattr(load_module(path, named_by, remedy), "reward", None)
+    function: object = getattr(load_module(path, named_by, remedy), "reward", None)
     if not callable(function):
         raise UsageError(f"{path}:1: there is no function `reward(example, output)` in it. Write one.")
     code = getattr(function, "__code__", None)
@@ -117,11 +117,11 @@ def load_program(path: Path, named_by: str = "reward") -> Callable[..., Any]:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(f"{place}: `reward` is a generator. Return the number instead.")
     check_parameters(function, f"{place}: `reward`")
-    wanted: Callable[..., Any] = function
+    wanted: Callable[..., object] = function
     return wanted
 
 
-def takes_trace(function: Callable[..., Any]) -> bool | None:
+def takes_trace(function: Callable[..., object]) -> bool | None:
     """Whether a function must be given the steps of a rollout as `trace`; False: it may be, None: it has no such parameter."""
     try:
         named = inspect.signature(function).parameters.get("trace")
@@ -132,7 +132,7 @@ def takes_trace(function: Callable[..., Any]) -> bool | None:
     return named.default is named.empty
 
 
-def check_parameters(function: Callable[..., Any], what: str) -> None:
+def check_parameters(function: Callable[..., object], what: str) -> None:
     """Raise UsageError for a function that cannot be called as function(example, output), or with the steps besides."""
     try:
         signature = inspect.signature(function)
@@ -174,7 +174,7 @@ class ProgramReward:
     """
 
     path: Path
-    function: Callable[..., Any] = field(compare=False)
+    function: Callable[..., object] = field(compare=False)
     low: float = 0.0
     high: float = 1.0
     name: str = "program"
@@ -281,7 +281,7 @@ def _steps(completion: Completion) -> list[JSON]:
     return [dict(step) for step in completion.steps] or [only]
 
 
-def _named_values(result: Any) -> Mapping[str, Any]:
+def _named_values(result: Any) -> Mapping[str, object]:
     """What a function returned, by name: a dict, an object with `items` or with `score`, a pair of number and critique."""
     if isinstance(result, Reward):
         critique = result.addressed or result.critique
@@ -304,7 +304,7 @@ def _named_values(result: Any) -> Mapping[str, Any]:
     return {"reward": result}
 
 
-def _is_report(value: Any) -> bool:
+def _is_report(value: object) -> bool:
     return isinstance(value, Mapping) and any(key in value for key in CRITIQUES)
 
 
@@ -325,7 +325,7 @@ def program_of_file(
 
 
 def program_of_function(
-    function: Callable[..., Any], where: str, low: float, high: float, stated: bool = True
+    function: Callable[..., object], where: str, low: float, high: float, stated: bool = True
 ) -> ProgramReward:
     """A function as a reward. What can be written to a file is known by the content of that file, anything else by
     `whet._util.sources`. Raises UsageError naming `where`."""
@@ -351,7 +351,7 @@ TRIED = 8
 """Rows that a function is tried on at most."""
 
 
-def programs_of(reward: Any) -> list[ProgramReward]:
+def programs_of(reward: object) -> list[ProgramReward]:
     """The user's functions in a reward: itself, or parts of a sum; none that knows only answers that were given (`recorded`)."""
     if isinstance(reward, ProgramReward):
         return [] if getattr(reward.function, "recorded", False) else [reward]
@@ -441,7 +441,7 @@ def _is_critique(value: Any) -> bool:
     return all(line is None or isinstance(line, str) for line in lines)
 
 
-def _lines(critique: Any) -> str:
+def _lines(critique: object) -> str:
     return "\n".join(map(str, critique)) if isinstance(critique, list | tuple) else str(critique)
 
 
@@ -452,7 +452,7 @@ def _without_rounding(value: float, low: float, high: float) -> float:
 
 
 def _number(value: Any) -> float | None:
-    dimensions: Any = getattr(value, "ndim", None)
+    dimensions: object = getattr(value, "ndim", None)
     if isinstance(value, str | bytes) or dimensions:
         return None
     try:

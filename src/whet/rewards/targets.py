@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from whet.types import Example
 
 _LONGEST = 200
 
 
-def accepted_answers(example: Example) -> list[Any]:
+def accepted_answers(example: Example) -> list[object]:
     """Accepted answers as they stand in the row, at least one: the target itself, or each of a list of them."""
     target = example.target
     return list(target) if isinstance(target, list) and target else [target]
 
 
-def show_target(target: Any) -> str:
+def show_target(target: object) -> str:
     """A target as text: a text as it is, a whole number without a decimal point, other values as JSON.
 
     >>> show_target(18.0), show_target("18.0"), show_target({"a": 1})

@@ -107,7 +107,7 @@ class ExactMatch:
     high: float = 1.0
     needs: frozenset[str] = frozenset({TARGET})
 
-    def _equal(self, answer: str, target: Any) -> bool:
+    def _equal(self, answer: str, target: object) -> bool:
         wanted = show_target(target)
         if self.strict:
             return answer == wanted
@@ -184,7 +184,7 @@ class Contains:
             return Reward(1.0)
         return Reward(0.0, critique=f"The answer does not contain {quote_target(show_target(wanted[0]))}.")
 
-    def _holds(self, answer: str, target: Any) -> bool:
+    def _holds(self, answer: str, target: object) -> bool:
         number = number_of(target)
         if number is not None:
             return any(are_close(one, number) for one in numbers_in(answer))
@@ -238,7 +238,7 @@ class Regex:
         return next((group for group in groups if group is not None), "") if groups else last[0].group()
 
 
-def equals_no_text(reward: RewardFunction, target: Any) -> bool:
+def equals_no_text(reward: RewardFunction, target: object) -> bool:
     """Whether a reward, or a part of it, compares texts, and the target is one that no answer equals: an empty text, an empty
     list, an object."""
     if isinstance(reward, Weighted):
@@ -247,6 +247,6 @@ def equals_no_text(reward: RewardFunction, target: Any) -> bool:
     return compares and (target in ("", []) or isinstance(target, Mapping))
 
 
-def _is_equal(answer: str, target: Any) -> bool:
+def _is_equal(answer: str, target: object) -> bool:
     same = is_same_number(answer, target)
     return fold(answer).strip() == fold(show_target(target)).strip() if same is None else same

@@ -33,7 +33,7 @@ def read_blob(blob: bytes, what: str) -> tuple[dict[str, Any], Parts]:
     try:
         flat = tensors_of(blob)
         length = struct.unpack("<Q", blob[:8])[0]
-        facts: dict[str, Any] = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
+        facts: dict[str, object] = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"]["json"])
     except (SafetensorError, struct.error, KeyError, ValueError) as error:
         raise UsageError(f"this is not a checkpoint of {what}: {error}") from error
     parts: Parts = {}

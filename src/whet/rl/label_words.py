@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +63,7 @@ def with_label_words(env: Environment, label_words: LabelWords) -> LabelWordsEnv
     return as_environment_type(env, LabelWordsEnvironment, words=label_words.words)
 
 
-def fit_logistic(states: Any, classes: Sequence[int], n: int) -> tuple[Floats, Floats]:
+def fit_logistic(states: object, classes: Sequence[int], n: int) -> tuple[Floats, Floats]:
     """Weights (n, d) and biases (n,) of a logistic classifier: states (rows, d) of `n` classes.
 
     They minimise half the squared norm of the weights plus the sum of -log p(class), as scikit-learn does at its default C = 1.
@@ -77,7 +76,7 @@ def fit_logistic(states: Any, classes: Sequence[int], n: int) -> tuple[Floats, F
         [weights, biases], max_iter=500, tolerance_grad=1e-9, line_search_fn="strong_wolfe"
     )
 
-    def loss() -> Any:
+    def loss() -> object:
         value = torch.nn.functional.cross_entropy(rows @ weights.T + biases, right, reduction="sum")
         value = value + weights.square().sum() / 2
         weights.grad, biases.grad = torch.autograd.grad(value, [weights, biases])
@@ -88,7 +87,7 @@ def fit_logistic(states: Any, classes: Sequence[int], n: int) -> tuple[Floats, F
 
 
 def surest_words(
-    classifier: tuple[Floats, Floats], embeddings: Any, words: Sequence[str], k: int
+    classifier: tuple[Floats, Floats], embeddings: object, words: Sequence[str], k: int
 ) -> list[list[str]]:
     """For each class the `k` words whose output embeddings (words, d) the classifier takes for it with the highest
     probability; the first of equals."""

@@ -31,7 +31,7 @@ CHECKS = 8  # times that the leader is validated on the way
 class NoteKeeper(Protocol):
     """Whatever saves `notes` together with its weights, and replaces them when it is loaded."""
 
-    notes: dict[str, Any]
+    notes: dict[str, object]
 
 
 def due(step: int, steps: int, checks: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from whet.search.copies import comparable
 
@@ -45,7 +44,7 @@ def _close_gap(before: str, after: str) -> str:
     return (before + after[1:] if after else before.rstrip("\n")) if alone else before + after
 
 
-def read_edit(operation: Mapping[str, Any]) -> AnchoredEdit | None:
+def read_edit(operation: Mapping[str, object]) -> AnchoredEdit | None:
     """The edit that a model wrote as JSON; None where it lacks its text or its anchor, or is of no known kind."""
     op, text, anchor = (
         value.strip() if isinstance(value := operation.get(name), str) else ""

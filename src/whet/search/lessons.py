@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from whet.prompt import Prompt
 from whet.run import Run
@@ -104,7 +103,7 @@ class LessonList:
         )
         return replace(self, lessons=tuple(lessons))
 
-    def apply_operations(self, operations: Sequence[Mapping[str, Any]]) -> tuple[LessonList, int]:
+    def apply_operations(self, operations: Sequence[Mapping[str, object]]) -> tuple[LessonList, int]:
         """The list after typed operations, and how many of them changed nothing.
 
         {"op": "add", "text"}; {"op": "update", "id", "text"}; {"op": "delete", "id"}, without a text, wins over an update.

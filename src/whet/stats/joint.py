@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -280,8 +279,3 @@ def _reason(
     )
     rest = f"; it is not shown that what is demanded holds of {demand(missing)}" if missing else ""
     return f"Not promoted: {better}{rest}, {level}."
-
-
-def as_json(verdicts: Mapping[str, ObjectiveVerdict]) -> dict[str, dict[str, Any]]:
-    """The verdicts as a result holds them."""
-    return {name: {key: getattr(v, key) for key in v.__slots__} for name, v in verdicts.items()}

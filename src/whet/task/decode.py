@@ -53,7 +53,7 @@ def _fields(struct: type[msgspec.Struct]) -> Mapping[str, types.Field]:
     return {field.encode_name: field for field in info.fields}
 
 
-def _value_of(node: Node, info: types.Type, what: str) -> Any:
+def _value_of(node: Node, info: types.Type, what: str) -> object:
     """The value as `msgspec.convert` takes it."""
     info, hints = _without_metadata(info)
     match info:
@@ -87,7 +87,7 @@ def _value_of(node: Node, info: types.Type, what: str) -> Any:
             return node.plain()
 
 
-def _keys_of(node: Node, info: types.StructType, what: str) -> dict[str, Any]:
+def _keys_of(node: Node, info: types.StructType, what: str) -> dict[str, object]:
     keys = node.mapping(what, [field.encode_name for field in info.fields])
     label = what.strip("`")
     for field in info.fields:

@@ -63,7 +63,7 @@ def make_examples(
     """
     examples: list[PlacedExample] = []
     own: set[str] = set()
-    targets: dict[str, tuple[Any, str]] = {}
+    targets: dict[str, tuple[object, str]] = {}
     split: list[str] = []
     dropped: list[str] = []
     for row in rows:
@@ -271,7 +271,7 @@ def _mapping_of_columns(columns: Sequence[str], rules: Rules) -> str:
     )
 
 
-def _target(row: SourceRow, rules: Rules) -> Any:
+def _target(row: SourceRow, rules: Rules) -> object:
     target = row.value.get("target")
     if target is None:
         if rules.needs_target:
@@ -296,7 +296,7 @@ def _target(row: SourceRow, rules: Rules) -> Any:
     return label
 
 
-def _truth(target: Any, labels: Mapping[str, str]) -> str:
+def _truth(target: object, labels: Mapping[str, str]) -> str:
     """What to do about a truth value where labels are words that some programs take for truth values, or the other way round."""
     if isinstance(target, bool):
         return (
@@ -306,7 +306,7 @@ def _truth(target: Any, labels: Mapping[str, str]) -> str:
     return ""
 
 
-def _label(target: Any, labels: Mapping[str, str]) -> str | None:
+def _label(target: object, labels: Mapping[str, str]) -> str | None:
     """The label that a target names: the same text; a number or a truth value by the text it is written
     as.
     """

@@ -28,10 +28,10 @@ class ImportedData:
     notes: list[str] = field(default_factory=list)
     columns: bool = True
     inputs: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def all_rows(self) -> list[dict[str, Any]]:
+    def all_rows(self) -> list[dict[str, object]]:
         """The rows of every split."""
         return [row for rows in self.rows.values() for row in rows]
 

@@ -243,7 +243,7 @@ def _without_slots(prompt: Prompt, row: Example) -> list[str]:
     ]
 
 
-def read_key(keys: Mapping[str, Node], name: str, default: Any = None) -> Any:
+def read_key(keys: Mapping[str, Node], name: str, default: object = None) -> Any:
     """What the task file says under a key, as its type; `default` where it says nothing. Raises UsageError."""
     return decode_field(keys[name], TaskFile, name) if name in keys else default
 
@@ -406,9 +406,9 @@ _PINNED = ("reward", "objectives", "second_opinion", "group", "region")
 
 def _content(
     keys: Mapping[str, Node], environment: TaskEnvironment | None, program: Program | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What task.yaml says of rewards, environment, program and region, for the fingerprint."""
-    spec: dict[str, Any] = {"reward": None}
+    spec: dict[str, object] = {"reward": None}
     spec |= {key: _plain(key, keys[key]) for key in _PINNED if key in keys}
     if program is not None:
         spec["program"] = [program.digest, program.calls]
@@ -463,7 +463,7 @@ def _second(
     return _with_limit(reward, limit)
 
 
-def _parts(content: Mapping[str, Any]) -> dict[str, str]:
+def _parts(content: Mapping[str, object]) -> dict[str, str]:
     """Hashes (16 hex digits) of what people edit, so that a difference can be named."""
     rest = {key: value for key, value in content.items() if key not in ("prompt", "rows")}
     known = {"prompt": content["prompt"], "rows": content["rows"], "reward, labels or program": rest}
@@ -475,8 +475,8 @@ def _fingerprint_content(
     splits: Mapping[str, Sequence[Example]],
     labels: Mapping[str, str],
     rewards: Sequence[RewardFunction | None],
-    spec: Mapping[str, Any],
-) -> dict[str, Any]:
+    spec: Mapping[str, object],
+) -> dict[str, object]:
     """All that a result depends on in the folder."""
     return {
         "prompt": [[m.role, m.content] for m in prompt.messages],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.task.imported_data import ImportedData
@@ -21,7 +20,7 @@ def find_split(material: ImportedData) -> str | None:
     return find_column(material.rows.get("", ()))
 
 
-def find_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
+def find_column(rows: Sequence[Mapping[str, object]]) -> str | None:
     """The column called `split` that marks rows as train, validation or test; None where there is none."""
     names = (name for row in rows for name in row)
     column = next((name for name in names if name.strip().casefold() == _NAME), None)
@@ -55,7 +54,7 @@ def divide(material: ImportedData, column: str) -> ImportedData:
 
 
 def divide_rows(
-    rows: Sequence[Mapping[str, Any]], places: Sequence[str], column: str, decline: str
+    rows: Sequence[Mapping[str, object]], places: Sequence[str], column: str, decline: str
 ) -> dict[str, list[int]]:
     """The numbers of the rows of each split that `column` names, in the order of the splits. `decline` is what a user writes to
     have the rows divided anew. Raises UsageError for a column that is not there, and for a row that names no split."""

@@ -116,7 +116,7 @@ def _program(path: Path) -> ImportedData:
         )
     first = next(iter(lists.values()))[0]
     inputs = tuple(first.inputs().keys()) if hasattr(first, "inputs") and not isinstance(first, dict) else ()
-    by_split: dict[str, list[dict[str, Any]]] = {}
+    by_split: dict[str, list[dict[str, object]]] = {}
     for name, values in lists.items():
         split = next((split for start, split in _SPLITS.items() if name.lower().startswith(start)), "")
         made = [row_of(_plain(value), f"{path}: {name}[{at}]").value for at, value in enumerate(values)]

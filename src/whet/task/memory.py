@@ -32,7 +32,7 @@ _WAY = re.compile(rf"(?:\.{{1,2}}|~|[A-Za-z]:)?[/\\]\S*|{_PART}(?:[/\\]{_PART})+
 
 def find_task(
     kind: type[T],
-    task: str | Path | Prompt | T | Mapping[str, Any] | Sequence[Any],
+    task: str | Path | Prompt | T | Mapping[str, object] | Sequence[object],
     words: TaskKeywords,
     needs: Sequence[str] = SPLITS,
 ) -> T:
@@ -115,7 +115,7 @@ def _refuse_lost_path(text: str) -> None:
 
 def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> T:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
-    document: dict[str, Any] = {"name": f"prompt-{prompt.id}", **words}
+    document: dict[str, object] = {"name": f"prompt-{prompt.id}", **words}
     if "tasks" in document:
         return _build_several(kind, prompt, document, needs)
     data = document.pop("data", None)
@@ -152,7 +152,7 @@ def _build_several(kind: type[T], prompt: Prompt, document: dict[str, Any], need
     return make_several(kind, keys, Path(), prompt, members)
 
 
-def _data(data: Any) -> Node:
+def _data(data: object) -> Node:
     """Rows, a path, or one of them for each split, as the value of the key `data`."""
     if isinstance(data, Mapping) and {DATASETS, FILE} & data.keys():
         return Node.of(data, "data")
@@ -165,7 +165,7 @@ def _data(data: Any) -> Node:
     return _rows(data, "data")
 
 
-def _rows(data: Any, place: str) -> Node:
+def _rows(data: object, place: str) -> Node:
     if isinstance(data, str | Path):
         return Node.of(data, place)
     return Node(Path(), 1, 1, table_of(data, place), "", place)

@@ -156,7 +156,7 @@ def _base(node: Node | None, path: Path) -> dict[str, Node]:
     return node.mapping("`defaultTest`")
 
 
-def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[dict[str, Any]]:
+def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[dict[str, object]]:
     """The rubrics that every row has, without slots; the assertions of the rows are then those that need no judge."""
     judged = [[one for one in row["assert"] if one["type"] in RUBRICS] for row in rows]
     common = [one for one in judged[0] if all(one in own for own in judged)] if judged else []
@@ -166,7 +166,7 @@ def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[
     return common
 
 
-def _with_judge(material: ImportedData, rubrics: list[dict[str, Any]], other: float) -> ImportedData:
+def _with_judge(material: ImportedData, rubrics: list[dict[str, object]], other: float) -> ImportedData:
     """The same with the judge's part of the reward, weighted as in a mean over all assertions; `other` is what those that need no
     judge weigh in a row."""
     total = other + sum(map(_weight, rubrics))
@@ -271,7 +271,7 @@ def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
             item.refuse(f"tests in {file.name} cannot be read. Name a .csv, .yaml or .json file.")
 
 
-def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
+def _table_row(cells: Mapping[str, str]) -> dict[str, object]:
     """A row of a table as a test; columns that are not taken are its keys, so that they are counted."""
     named = {name: cell.strip() for name, cell in cells.items() if name.startswith("__") and cell.strip()}
     checks = [_expected_assertion(cell) for name, cell in named.items() if name.startswith("__expected")]
@@ -284,7 +284,7 @@ def _table_row(cells: Mapping[str, str]) -> dict[str, Any]:
     return {"vars": values, "assert": checks, **rest}
 
 
-def _expected_assertion(cell: str) -> dict[str, Any]:
+def _expected_assertion(cell: str) -> dict[str, object]:
     """The assertion in a cell of `__expected`."""
     if cell.startswith("file://"):
         return {"type": "python" if ".py" in cell else "javascript", "value": cell}
@@ -323,7 +323,7 @@ def _vars(test: Mapping[str, Node]) -> dict[str, Node]:
     return {} if node is None or node.value is None else node.mapping("`vars`")
 
 
-def _check(node: Node, left: _Left) -> dict[str, Any] | None:
+def _check(node: Node, left: _Left) -> dict[str, object] | None:
     """An assertion that whet can check; None for one that is counted as left out."""
     parts = node.mapping("an assertion")
     if "type" not in parts:
@@ -374,7 +374,7 @@ def _value(node: Node, path: Path) -> str:
     )
 
 
-def _as_printed(value: Any) -> Any:
+def _as_printed(value: object) -> Any:
     """A value with its scalars as JavaScript prints them, which is what promptfoo compares.
 
     >>> _as_printed([True, 5.0, 1e3, 0.1, 1e21, 1.5e-7, "5.0"])
@@ -403,7 +403,7 @@ def _number_as_printed(number: float) -> str:
     return f"{sign}{digits[0]}{rest}e{point - 1:+d}"
 
 
-def _fill_variables(check: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+def _fill_variables(check: Mapping[str, object], known: Mapping[str, str]) -> dict[str, object]:
     """The value of an assertion with the variables that it names."""
     value = check.get("value")
     if isinstance(value, list):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
@@ -151,7 +150,7 @@ def _from_yaml(path: Path, named_by: str) -> Prompt:
     return Prompt.from_messages(messages, str(path))
 
 
-def _raw(node: Node) -> Any:
+def _raw(node: Node) -> object:
     """The value with its scalars as they were written; nothing as None."""
     if isinstance(node.value, list):
         return [_raw(item) for item in node.value]

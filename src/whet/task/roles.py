@@ -83,13 +83,13 @@ def taken_by_task_model(spec: ModelSpec, task: ModelSpec) -> ModelSpec:
 
 def options_of(spec: ModelSpec, role: str) -> dict[str, Any]:
     """The options of a model at an endpoint; temperature and stop texts of the task model go with its requests instead."""
-    values: dict[str, Any] = {name: getattr(spec, name) for name in _OPTIONS}
+    values: dict[str, object] = {name: getattr(spec, name) for name in _OPTIONS}
     if role not in TASK_LIKE and spec.address is not None and at_endpoint(spec.address):
         values |= {"temperature": spec.temperature, "stop": spec.stop}
     return {name: value for name, value in values.items() if value not in (None, (), {})}
 
 
-def model_key(spec: ModelSpec, role: str) -> tuple[Any, ...]:
+def model_key(spec: ModelSpec, role: str) -> tuple[object, ...]:
     """What is the same for two roles that share a model object."""
     if spec.model is not None:
         return (id(spec.model),)
@@ -124,6 +124,6 @@ def check_consent(spec: ModelSpec) -> None:
         check_base_url(spec.address, spec.base_url, spec.key_variable, spec.headers)
 
 
-def identity_of(model: LanguageModel) -> dict[str, Any]:
+def identity_of(model: LanguageModel) -> dict[str, object]:
     """What besides its address tells a model's answers apart, as JSON; empty for most."""
     return dict(getattr(model, "identity", {}))

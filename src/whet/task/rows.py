@@ -92,7 +92,7 @@ class _BadJSON(ValueError):
     """JSON that is well-formed but cannot be used."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         names = [key for key, _ in pairs]
@@ -115,7 +115,7 @@ def _finite(text: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
-def _decode(text: str, start: int, where: str) -> tuple[Any, int]:
+def _decode(text: str, start: int, where: str) -> tuple[object, int]:
     """One JSON value at `start` and the offset after it. `where` is its file:line."""
     try:
         value, stop = _DECODER.raw_decode(text, start)
@@ -261,9 +261,9 @@ def check_columns(header: Sequence[str], where: str) -> None:
         raise UsageError(f'{where}: the column "{twice[0]}" appears twice. Rename one.')
 
 
-def csv_row(cells: dict[str, Any]) -> dict[str, Any]:
+def csv_row(cells: dict[str, object]) -> dict[str, object]:
     """A row from cells: `input` and metadata, or every other column as a key of the input."""
-    row: dict[str, Any] = {k: cells.pop(k) for k in ("id", "target") if k in cells}
+    row: dict[str, object] = {k: cells.pop(k) for k in ("id", "target") if k in cells}
     row = {key: value for key, value in row.items() if value != ""}
     return row | (cells if "input" in cells else {"input": cells})
 
@@ -284,7 +284,7 @@ def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
         yield row
 
 
-def _make_rows(path: Path, named_by: str) -> tuple[str, list[Any]]:
+def _make_rows(path: Path, named_by: str) -> tuple[str, list[object]]:
     """The place of `def rows()` and what it makes, in a module that is loaded anew."""
     module = load_module(path, named_by, "Write `def rows()` in it that yields objects such as " + _EXAMPLE)
     function = getattr(module, "rows", None)
@@ -329,7 +329,7 @@ def is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType")
 
 
-def shortest(value: Any, kind: str) -> Any:
+def shortest(value: Any, kind: str) -> object:
     """A value of the type that a library calls `kind`: a number of 16 or 32 bits, in lists too, becomes the shortest decimal that
     stands for it there, which is what people wrote.
 
@@ -344,7 +344,7 @@ def shortest(value: Any, kind: str) -> Any:
     return float(str(np.dtype(bits).type(value))) if isinstance(value, float) else value
 
 
-def _storable(value: Any, key: str) -> Any:
+def _storable(value: Any, key: str) -> object:
     """A value as JSON can hold it. Raises TypeError, or ValueError for a number that is none, naming its key."""
     if value is None or is_missing(value):
         return None

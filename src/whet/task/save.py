@@ -153,7 +153,7 @@ def _jsonl(rows: Sequence[Example]) -> bytes:
 
 def _reward_files(task: TaskContent, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:
     """The files that a reward is made of. Raises UsageError for a function that cannot be written to one."""
-    parts: Sequence[Any] = [part for _, part in reward.parts] if isinstance(reward, Weighted) else [reward]
+    parts: Sequence[object] = [part for _, part in reward.parts] if isinstance(reward, Weighted) else [reward]
     for part in parts:
         if isinstance(part, Weighted):
             yield from _reward_files(task, part)

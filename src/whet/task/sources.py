@@ -71,7 +71,7 @@ def source_rows(node: Node, folder: Path, slots: frozenset[str]) -> list[SourceR
 
 def load_split(
     name: str, config: str | None, split: str | None, where: str, revision: str | None = None
-) -> tuple[str, list[dict[str, Any]]]:
+) -> tuple[str, list[dict[str, object]]]:
     """The rows of a split (default: train, else the first) of a data set; classes become their names. Raises UsageError."""
     try:
         import datasets
@@ -102,7 +102,7 @@ def _delimiter(node: Node | None) -> str | None:
     return mark
 
 
-def _rename_columns(row: dict[str, Any], names: Mapping[str, str], node: Node) -> dict[str, Any]:
+def _rename_columns(row: dict[str, object], names: Mapping[str, str], node: Node) -> dict[str, Any]:
     """The row with the columns that are named, under the names that they get. Raises UsageError for one that no row has."""
     for key, column in names.items():
         if column not in row and key != "target":
@@ -112,6 +112,6 @@ def _rename_columns(row: dict[str, Any], names: Mapping[str, str], node: Node) -
     return {key: row[column] for key, column in names.items() if column in row}
 
 
-def _subset(rows: list[dict[str, Any]], count: int, seed: int) -> list[dict[str, Any]]:
+def _subset(rows: list[dict[str, Any]], count: int, seed: int) -> list[dict[str, object]]:
     """`count` rows, by a seeded hash of their content: neither order nor other rows matter."""
     return sorted(rows, key=lambda row: content_hash([seed, repr(row)]))[:count]

@@ -69,7 +69,7 @@ class ModelSpec:
     thoughts: bool = False
     key_variable: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_body: Mapping[str, object] = field(default_factory=dict)
     top_p: float | None = None
     reasoning_effort: str | None = None
     seed: int | None = None
@@ -239,7 +239,7 @@ def read_models(node: Node | None) -> dict[str, ModelSpec]:
     return models
 
 
-def read_changes(choice: Mapping[str, Any], role: str) -> dict[str, Any]:
+def read_changes(choice: Mapping[str, object], role: str) -> dict[str, Any]:
     """The fields of a ModelSpec that a mapping as under `models` in task.yaml sets, its address a model or a function too.
     Raises UsageError."""
     return _read_fields(Node.of(choice, role), role)
@@ -339,7 +339,7 @@ def _headers(node: Node, what: str) -> dict[str, str]:
     return headers
 
 
-def _body(node: Node, what: str) -> dict[str, Any]:
+def _body(node: Node, what: str) -> dict[str, object]:
     values: dict[str, Any] = node.plain()
     try:
         RequestOptions(extra_body=values)
@@ -348,7 +348,7 @@ def _body(node: Node, what: str) -> dict[str, Any]:
     return values
 
 
-_READERS: Mapping[str, Callable[[Node, str], Any]] = {
+_READERS: Mapping[str, Callable[[Node, str], object]] = {
     "address": _address,
     "base_url": _url,
     "stop": _stop,

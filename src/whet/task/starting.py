@@ -147,7 +147,7 @@ def is_number_of_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     return len(shapes) == 1 and re.fullmatch(r"[A-Za-z]+[-_#]?0", shapes.pop()) is not None
 
 
-def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
+def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, object]]) -> str | None:
     """How a column says what the target says, in words; None where it does not."""
     if target is None or name == target:
         return None
@@ -177,7 +177,7 @@ def _target_candidates(names: Sequence[str], material: ImportedData) -> list[str
     return words or few or alone
 
 
-def _few_values(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _few_values(names: Iterable[str], rows: Sequence[Mapping[str, object]]) -> list[str]:
     """The columns whose values can be labels."""
     return [name for name in names if are_few(Counter(_text_of(row.get(name)) for row in rows), len(rows))]
 
@@ -220,7 +220,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     prompt = prompt_with_requirements(prompt, choices.requirements)
     name, files_prompt = prompt_file(prompt)
     own_prompt = None if choices.prompt is None else _path_of_prompt(choices.prompt)
-    document: dict[str, Any] = {"name": choices.name or _name(target), "prompt": name}
+    document: dict[str, object] = {"name": choices.name or _name(target), "prompt": name}
     document["data"] = {split: f"{split}.jsonl" for split in rows} if "" not in rows else "data.jsonl"
     document |= {"reward": reward, **({"labels": labels} if labels else {}), **material.settings}
     if choices.lm is not None:
@@ -360,7 +360,7 @@ def _slot_names(inputs: Sequence[str], filled: Collection[str]) -> dict[str, str
     return names
 
 
-def _reason_for(target: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def _reason_for(target: str, rows: Sequence[Mapping[str, object]]) -> str:
     """Why a column is taken for the target."""
     if _plain(target) in map(_plain, ("target", *TARGET_NAMES)):
         return "by its name"
@@ -410,7 +410,7 @@ def _row(
     only = next(iter(inputs)) if len(inputs) == 1 else None
     whole = row.get(only) if only is not None else None
     if isinstance(whole, Mapping) or (not keep_names and isinstance(whole, str)):
-        value: Any = whole
+        value: object = whole
     else:
         value = {slot: row.get(name, "") for name, slot in inputs.items()}
     rest = {k: v for k, v in row.items() if k not in (*inputs, target, "input", "target", "id")}
@@ -459,7 +459,7 @@ def _reward(
     material: ImportedData,
     files: dict[str, bytes],
     chosen: list[str],
-) -> Any:
+) -> object:
     """The reward that the caller names (a name or a Python file), that came with the rows, or that fits the targets."""
     if choice is not None and choice.endswith(".py"):
         files["reward.py"] = read_text(Path(choice)).encode()

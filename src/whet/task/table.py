@@ -22,7 +22,7 @@ _WANTED = (
 class Table:
     """Rows of one data set and how messages call it."""
 
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
     place: str
     columns: bool
     """Whether the rows are those of a data frame or data set: then every column but id and target is part of the input."""
@@ -48,7 +48,7 @@ class Table:
                 "to target, or write slots for the inputs into the prompt."
             )
 
-    def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, Any]:
+    def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, object]:
         """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""
         if "input" in row:
             return row
@@ -86,14 +86,14 @@ def table_of(data: Any, place: str) -> Table:
     return Table(tidy_columns([clean_row(row) for row in values]), place, columns)
 
 
-def _types_of(data: Any) -> dict[Any, Any] | None:
+def _types_of(data: Any) -> dict[object, object] | None:
     """The types of the columns of a data frame, as `as_typed` takes them; None for what is no data frame."""
     named = [getattr(data, name, None) for name in ("dtypes", "schema")]
     types = next((one for one in named if callable(getattr(one, "items", None))), None)
     return None if types is None else {name: _feature(kind) for name, kind in types.items()}
 
 
-def _feature(kind: Any) -> Any:
+def _feature(kind: Any) -> object:
     """A type of pandas, Arrow or polars in the form of those of datasets: an object, a list of one, or a name."""
     kind = getattr(kind, "pyarrow_dtype", kind)
     inner = getattr(kind, "inner", None) or getattr(kind, "value_type", None)
@@ -105,11 +105,11 @@ def _feature(kind: Any) -> Any:
     return {one.name: _feature(getattr(one, "dtype", None) or getattr(one, "type", None)) for one in fields}
 
 
-def _as_dict(row: Any) -> Any:
+def _as_dict(row: Any) -> object:
     return dict(row) if isinstance(row, Mapping) else row
 
 
-def clean_row(row: Any) -> Any:
+def clean_row(row: object) -> Any:
     """A row of a table without its missing cells (None, NaN), numbers of other libraries as plain ones."""
     if not isinstance(row, Mapping):
         return row
@@ -117,7 +117,7 @@ def clean_row(row: Any) -> Any:
     return {key: value for key, value in cells.items() if not _is_missing(value)}
 
 
-def as_typed(value: Any, feature: Any) -> Any:
+def as_typed(value: Any, feature: object) -> Any:
     """A value of a data set or data frame as the type of its column means it, inside lists and objects too: the names of classes
     for their numbers (-1, which means none, is None), and numbers of 16 or 32 bits as the decimals that they stand for."""
     names = getattr(feature, "names", None)
@@ -136,7 +136,7 @@ def as_typed(value: Any, feature: Any) -> Any:
     return [as_typed(one, item) for one in value] if isinstance(value, list | tuple) else value
 
 
-def tidy_columns(rows: Sequence[Any]) -> tuple[Any, ...]:
+def tidy_columns(rows: Sequence[object]) -> tuple[Any, ...]:
     """Rows with whole numbers where pandas made fractions of them, for the column has a gap (or is the target), and with days
     where every time of a column is midnight."""
     made = [dict(row) if isinstance(row, Mapping) else row for row in rows]
@@ -145,7 +145,7 @@ def tidy_columns(rows: Sequence[Any]) -> tuple[Any, ...]:
         cells = [row[name] for row in objects if name in row]
         gap = len(cells) < len(objects) or name == "target"
         if gap and all(isinstance(cell, float) and cell.is_integer() for cell in cells):
-            convert: Callable[[Any], Any] = int
+            convert: Callable[[Any], object] = int
         elif all(
             isinstance(cell, datetime) and cell.tzinfo is None and cell.time() == time() for cell in cells
         ):
@@ -158,7 +158,7 @@ def tidy_columns(rows: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(made)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     item = getattr(value, "item", None)
     if not callable(item) or getattr(value, "ndim", None) != 0:
         return value

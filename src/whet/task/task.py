@@ -28,7 +28,7 @@ class Task(TaskContent):
     @describe_keywords(TaskKeywords, AlphaKeywords, GateKeywords)
     def of(
         cls,
-        prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any],
+        prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[object],
         **keywords: Unpack[TaskOfKeywords],
     ) -> Task:
         """A task in memory.
@@ -66,7 +66,7 @@ def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLIT
 
 
 def task_of(
-    task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
+    task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[object],
     words: TaskKeywords,
     needs: Sequence[str] = SPLITS,
 ) -> Task:

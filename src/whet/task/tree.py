@@ -27,7 +27,7 @@ _TAG = "tag:yaml.org,2002:"
 class _Loader(yaml.SafeLoader):
     """PyYAML's parser with the plain words of YAML 1.2."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+    yaml_implicit_resolvers: dict[str, object] = {}  # noqa: RUF012
 
 
 for _kind, _pattern, _first in (
@@ -61,7 +61,7 @@ class Node:
     @classmethod
     def of(cls, value: Any, place: str) -> Node:
         """A Python value as a tree; `place` is how messages call it."""
-        inner: Any = value
+        inner: object = value
         if isinstance(value, Mapping):
             inner = {str(key): cls.of(item, f"{place}: {key}") for key, item in value.items()}
         elif isinstance(value, list | tuple):
@@ -282,7 +282,7 @@ class _BlockDumper(_Dumper):
 _BlockDumper.add_representer(str, _BlockDumper.represent_text)
 
 
-def write_yaml(value: Mapping[str, Any] | Sequence[Any], *, blocks: bool = False) -> str:
+def write_yaml(value: Mapping[str, object] | Sequence[Any], *, blocks: bool = False) -> str:
     """YAML that `parse_yaml` reads as the same value; with `blocks`, texts of several lines stand on lines of their own."""
     dumper = _BlockDumper if blocks else _Dumper
     text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)

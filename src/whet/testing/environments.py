@@ -280,9 +280,9 @@ class _Saying(_Counting):
         return [Completion(self._text)]
 
 
-def _beginnings(run: RecordedRun) -> dict[str, Any]:
+def _beginnings(run: RecordedRun) -> dict[str, object]:
     """The first effect or request of each branch."""
-    first: dict[str, tuple[int, Any]] = {}
+    first: dict[str, tuple[int, object]] = {}
     for key, (what, _) in run.record.items():
         branch, _, position = key.rpartition("/")
         first[branch] = min(

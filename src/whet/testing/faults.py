@@ -59,7 +59,7 @@ THOUGHTS: Mapping[str, str] = {
     "nested": f"<think>I write <think>{_THOUGHT}</think> first.</think>[ANSWER]",
 }
 """Forms in which models and servers put a thought before an answer; the habit `thought_NAME` answers in one of them."""
-THOUGHT_PARTS: Mapping[str, Mapping[str, Any]] = {
+THOUGHT_PARTS: Mapping[str, Mapping[str, object]] = {
     "reasoning": {"type": "reasoning", "text": _THOUGHT},
     "thinking": {"type": "thinking", "thinking": [{"type": "text", "text": _THOUGHT}]},
     "marked": {"type": "text", "text": _THOUGHT, "thought": True},
@@ -103,7 +103,7 @@ _IGNORED = {
     "ignore_limit": "max_tokens",
     "free_json": "response_format",
 }
-_LOGPROBS: Mapping[str, Mapping[str, Any]] = {
+_LOGPROBS: Mapping[str, Mapping[str, object]] = {
     "no_logprobs": {},
     "null_logprobs": {"logprobs": None},
     "wrong_logprobs": {
@@ -155,7 +155,7 @@ class ReceivedRequest:
 
     path: str
     headers: Mapping[str, str]
-    body: Any
+    body: object
 
 
 @dataclass
@@ -165,10 +165,10 @@ class RequestLedger:
     path: Path | None = None
 
     def __post_init__(self) -> None:
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[dict[str, object]] = []
         self._file = self.path.open("a", encoding="utf-8") if self.path is not None else None
 
-    def add(self, entry: dict[str, Any]) -> None:
+    def add(self, entry: dict[str, object]) -> None:
         """Append one request and flush it to the operating system."""
         self.entries.append(entry)
         if self._file is not None:
@@ -181,15 +181,15 @@ class RequestLedger:
             self._file.close()
 
 
-def understood(body: Mapping[str, Any], habits: Collection[str]) -> dict[str, Any]:
+def understood(body: Mapping[str, object], habits: Collection[str]) -> dict[str, object]:
     """What a server with these habits makes of a request's body."""
     ignored = {_IGNORED[habit] for habit in habits if habit in _IGNORED}
     return {key: value for key, value in body.items() if key not in ignored}
 
 
-def thoughtful(answer: str, habits: Collection[str]) -> dict[str, Any]:
+def thoughtful(answer: str, habits: Collection[str]) -> dict[str, object]:
     """What a server with these habits puts into a message to say an answer after a thought; nothing without such a habit."""
-    fields: dict[str, Any] = {field: _THOUGHT for field in THOUGHT_FIELDS if field in habits}
+    fields: dict[str, object] = {field: _THOUGHT for field in THOUGHT_FIELDS if field in habits}
     for name, form in THOUGHTS.items():
         if f"thought_{name}" in habits:
             fields["content"] = form.replace("[ANSWER]", answer)
@@ -201,7 +201,7 @@ def thoughtful(answer: str, habits: Collection[str]) -> dict[str, Any]:
     return fields
 
 
-def habitual(answer: Mapping[str, Any], stops: Collection[str], habits: Collection[str]) -> dict[str, Any]:
+def habitual(answer: Mapping[str, Any], stops: Collection[str], habits: Collection[str]) -> dict[str, object]:
     """The body of an answer as a server with these habits gives it; `stops` are the request's stop sequences."""
     logprobs = [_LOGPROBS[habit] for habit in habits if habit in _LOGPROBS]
     choices = []

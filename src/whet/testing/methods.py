@@ -66,13 +66,13 @@ class MethodConformance:
         return simulator("phrases")
 
     def run(
-        self, run: MeteredRun, env: Environment | None = None, settings: Mapping[str, Any] | None = None
+        self, run: MeteredRun, env: Environment | None = None, settings: Mapping[str, object] | None = None
     ) -> Candidate:
         """Run the method once."""
         method = self.load()
         config = configure(method, {**self.always, **(self.settings if settings is None else settings)})
         policy = LanguagePolicy() if {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs) else None
-        candidate: Any = asyncio.run(
+        candidate: object = asyncio.run(
             _finish(method.coroutine(run, env or self.environment(), policy, self.start(), config))
         )
         assert isinstance(candidate, Candidate), (
@@ -196,7 +196,7 @@ class MethodConformance:
                 )
 
 
-async def _finish(awaitable: Any) -> Any:
+async def _finish(awaitable: Any) -> object:
     return await awaitable
 
 

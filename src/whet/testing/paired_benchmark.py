@@ -31,7 +31,7 @@ class KnownWorld:
 
 
 def play(
-    method: str, world: KnownWorld, seed: int, limits: Budget, settings: Mapping[str, Any] | None = None
+    method: str, world: KnownWorld, seed: int, limits: Budget, settings: Mapping[str, object] | None = None
 ) -> float:
     """The real worth of what a method finds in a world within limits."""
     loaded = get_method(method)
@@ -63,7 +63,7 @@ def advantage(
     world: Callable[[int], KnownWorld],
     limits: Budget,
     seeds: Sequence[int],
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Advantage:
     """How much better `method` is than `control` at an equal budget of task calls, over worlds drawn by seed.
 

@@ -227,7 +227,12 @@ class RewardConformance:
     def _load_task_without_targets(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            task: dict[str, Any] = {"name": "t", "prompt": "p.md", "data": "d.jsonl", "reward": self.reward}
+            task: dict[str, object] = {
+                "name": "t",
+                "prompt": "p.md",
+                "data": "d.jsonl",
+                "reward": self.reward,
+            }
             if LABELS in self.load().needs:
                 task["labels"] = list(self.labels)
             (folder / "task.yaml").write_text(json.dumps(task), encoding="utf-8")

@@ -27,7 +27,7 @@ class MeteredRun(MemoryRun):
 
     def __init__(
         self,
-        models: Mapping[str, Any] | None = None,
+        models: Mapping[str, object] | None = None,
         seed: int = 0,
         path: str = "",
         *,
@@ -107,7 +107,7 @@ class RecordedRun(MeteredRun):
     replaying = False
 
     @cached_property
-    def record(self) -> dict[str, tuple[Any, Any]]:
+    def record(self) -> dict[str, tuple[object, Any]]:
         """What was done at each position, and what came of it."""
         return {}
 
@@ -123,7 +123,7 @@ class RecordedRun(MeteredRun):
         branch.record, branch.replaying = self.record, self.replaying
         return branch
 
-    async def _once(self, what: Any, compute: Callable[[], Awaitable[R]]) -> R:
+    async def _once(self, what: object, compute: Callable[[], Awaitable[R]]) -> R:
         key = f"{self.path}/{self._position + 1}"
         if self.replaying:
             known, value = self.record.get(key, (None, None))

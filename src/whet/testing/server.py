@@ -79,7 +79,7 @@ class LocalServer:
         self._in_flight = 0
         self._turn = asyncio.Lock()
         self._streaming: asyncio.Transport | None = None
-        self._spoiled: set[Any] = set()
+        self._spoiled: set[object] = set()
 
     def app(self) -> web.Application:
         """The application, for aiohttp's own runner."""
@@ -150,7 +150,7 @@ class LocalServer:
 
     async def _decide(
         self, http: web.Request, body: dict[str, Any], request: Request, fault: str | None
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, dict[str, object]]:
         """Status (0: the connection is dropped) and body of the answer."""
         s = self._settings
         if "interrupt" in s.habits:
@@ -235,7 +235,7 @@ def _refusal(status: int, message: str, code: str) -> tuple[int, dict[str, Any]]
     return status, {"error": {"message": message, "type": "invalid_request_error", "code": code}}
 
 
-def _refused_stream(body: dict[str, Any], habits: Sequence[str]) -> tuple[int, dict[str, Any]] | None:
+def _refused_stream(body: dict[str, Any], habits: Sequence[str]) -> tuple[int, dict[str, object]] | None:
     """The refusal of a request that asks for a stream or for none, by a server that does not serve it so."""
     if "stream_only" in habits and not body.get("stream"):
         words = "This model only support stream mode, please enable the stream parameter to access the model."
@@ -249,7 +249,7 @@ def _refused_stream(body: dict[str, Any], habits: Sequence[str]) -> tuple[int, d
 
 def _refused_bound(
     body: dict[str, Any], request: Request, settings: ServerBehaviour
-) -> tuple[int, dict[str, Any]] | None:
+) -> tuple[int, dict[str, object]] | None:
     """The refusal of a request that asks for more tokens than there are: OpenAI's words for the model's most, vLLM's for its
     context."""
     bound = body.get("max_tokens") or body.get("max_completion_tokens")
@@ -271,7 +271,7 @@ def _refused_bound(
 
 def _events_of(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
     """The events of a stream that add up to an answer; the usage stands in the last one, where it is asked for."""
-    chunks: list[dict[str, Any]] = []
+    chunks: list[dict[str, object]] = []
     for choice in answer["choices"]:
         text = choice["message"]["content"] or ""
         pieces = [{"content": text[:3]}, {"content": text[3:]}, {"refusal": choice["message"].get("refusal")}]
@@ -286,7 +286,7 @@ def _events_of(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
     return [b": connected\n\n", *lines, b"data: [DONE]\n\n"]
 
 
-def _embed_reply(body: dict[str, Any]) -> dict[str, Any]:
+def _embed_reply(body: dict[str, Any]) -> dict[str, object]:
     """Vectors of the texts: how often each byte occurs, by its lower five bits."""
     texts = [text.encode() for text in body["input"]]
     rows = [
@@ -318,7 +318,7 @@ def _request(body: dict[str, Any]) -> Request:
 
 def _answer(
     model: str, request: Request, completions: Sequence[Completion], refusal: str | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The wire form of completions. Tokens are counted as words."""
     spent = sum(len(m.content.split()) for m in request.messages)
     written = sum(len(c.text.split()) for c in completions)
@@ -331,7 +331,7 @@ def _answer(
         }
         for i, c in enumerate(completions)
     ]
-    messages: list[Any] = [[m.role, m.content] for m in request.messages]
+    messages: list[object] = [[m.role, m.content] for m in request.messages]
     return {
         "id": f"chatcmpl-{content_hash(messages)[:12]}",
         "object": "chat.completion",

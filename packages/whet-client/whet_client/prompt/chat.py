@@ -74,7 +74,7 @@ def parse_messages(text: str, where: str = "prompt", *, json_only: bool = False)
     return messages
 
 
-def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, ...], Any]:
+def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, ...], object]:
     """The messages of a text, and the value of JSON that they were read from."""
     text = text.removeprefix("\ufeff")
     if (headed := _parse_headed_messages(text)) is not None:
@@ -166,7 +166,7 @@ def _read_messages(value: Any, where: str | Place) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _say_what_is_lost(value: Any, where: str) -> None:
+def _say_what_is_lost(value: object, where: str) -> None:
     """Log the options of a request that a prompt does not hold, where they belong, and a role that is read as another."""
     if not isinstance(value, Mapping):
         options, messages = [], value
@@ -291,7 +291,7 @@ def _role(role: Any, way: tuple[str | int, ...]) -> str:
     return known
 
 
-def _content(content: Any, way: tuple[str | int, ...]) -> str:
+def _content(content: object, way: tuple[str | int, ...]) -> str:
     """The text of a message; several parts of text stand on lines of their own."""
     if isinstance(content, str):
         return content
@@ -321,7 +321,7 @@ def _refuse_placeholder(name: str, way: tuple[str | int, ...]) -> NoReturn:
     )
 
 
-def _is_pair(item: Any) -> bool:
+def _is_pair(item: object) -> bool:
     """A role and a text, as LangChain takes them."""
     return (
         isinstance(item, list | tuple)
@@ -372,7 +372,7 @@ def _from_format(text: str, way: tuple[str | int, ...]) -> str:
     return made
 
 
-def _template(text: Any, kind: Any, way: tuple[str | int, ...]) -> str:
+def _template(text: Any, kind: object, way: tuple[str | int, ...]) -> str:
     """A template of LangChain as a text with slots."""
     if not isinstance(text, str):
         raise _Unreadable(way, f"a template must be text; this is {show_value(text)}.")

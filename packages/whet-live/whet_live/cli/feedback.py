@@ -171,7 +171,7 @@ def import_(
 
     stated = dict(_scale(text) for text in scales)
     batch = read_files(files, prompt, version, scales=stated)
-    summary: dict[str, Any] = {
+    summary: dict[str, object] = {
         "inferences": len(batch.inferences),
         "feedback": len(batch.feedback),
         "skipped": [{"where": where, "reason": reason} for where, reason in batch.skipped],

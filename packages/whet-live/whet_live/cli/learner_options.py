@@ -57,7 +57,7 @@ def learner_options() -> Callable[[Command], Command]:
     )
 
 
-def _read(context: click.Context, parameter: click.Parameter, file: str | None) -> Any:
+def _read(context: click.Context, parameter: click.Parameter, file: str | None) -> object:
     if file is None:
         return None
     try:

@@ -84,7 +84,7 @@ def diff(before: str, after: str) -> Difference:
 @click.argument("name")
 @click.option("--label", metavar="LABEL", help="Only moves of this label.")
 @output(show_history)
-def history(name: str, label: str | None) -> dict[str, Any]:
+def history(name: str, label: str | None) -> dict[str, object]:
     """The versions of a prompt and every move of its labels, the newest first."""
     with open_here() as live:
         registry = live.registry
@@ -236,7 +236,7 @@ def protect(name: str, label: str, off: bool, actor: str | None) -> None:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1)
 @output(lambda done: show_exported(done))
-def export(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
     """Write prompts (default: all) with all versions as files that can be read and compared."""
     with open_here() as live:
         return {"folder": str(folder), "prompts": live.registry.export(folder, names)}
@@ -266,7 +266,7 @@ def export(folder: Path, names: Sequence[str]) -> dict[str, Any]:
 @output(show_imported)
 def import_(
     path: Path, name: str | None, label: str | None, labels: bool, actor: str | None, reason: str
-) -> Version | dict[str, Any]:
+) -> Version | dict[str, object]:
     """Add a prompt file (with its ledger), the best prompt of a run, or what `export` wrote."""
     from whet_live.registry import slot_warnings
 
@@ -372,8 +372,8 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
 @by_options
 @output(show_learning)
 def learning(
-    name: str, mode: str | None, label: str | None, rules: Mapping[str, Any], **options: Any
-) -> Mapping[str, Any]:
+    name: str, mode: str | None, label: str | None, rules: Mapping[str, object], **options: Any
+) -> Mapping[str, object]:
     """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
     decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
     if name == "*" and (decided or options["texts"] or options["read_again"]):

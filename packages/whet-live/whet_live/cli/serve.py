@@ -180,7 +180,7 @@ _EXAMPLES = {
 }
 
 
-def _user_command(name: str, help_: str, *more: Callable[..., Any]) -> Callable[[Command], Command]:
+def _user_command(name: str, help_: str, *more: Callable[..., object]) -> Callable[[Command], Command]:
     def declare(command: Command) -> Command:
         example = examples(f"whet access {name} {_EXAMPLES[name]}".rstrip())
         return access.command(name, help=help_, epilog=example)(options(*more)(command))

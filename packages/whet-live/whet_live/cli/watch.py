@@ -43,7 +43,7 @@ _SHOWN = 300
 @learning_limit_option
 @json_option
 @learner_options()
-def learn(once: bool, as_json: bool, **options: Any) -> None:
+def learn(once: bool, as_json: bool, **options: object) -> None:
     """Learn from the feedback about live prompts until stopped: what it demands becomes proposals in the registry."""
     if click.get_current_context().args:
         raise UsageError(
@@ -60,7 +60,7 @@ def _watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     """
     from whet_live.learner import Learner
 
-    updates: list[dict[str, Any]] = []
+    updates: list[dict[str, object]] = []
 
     def tell(update: Any) -> None:
         updates.append(update.as_json())

@@ -45,6 +45,6 @@ class Json(TypeDecorator[Any]):
         """The value as text; None is NULL."""
         return None if value is None else orjson.dumps(value).decode("utf-8")
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+    def process_result_value(self, value: Any, dialect: Dialect) -> object:
         """The text as a value."""
         return None if value is None else orjson.loads(value)

@@ -75,7 +75,7 @@ class Database:
                 f"A PostgreSQL database needs {error.name}. Install it with: pip install 'whet[postgres]'"
             ) from error
         self._writer = self._engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
-        reading: dict[str, Any] = {_BEGIN: "BEGIN"}
+        reading: dict[str, object] = {_BEGIN: "BEGIN"}
         if self.dialect == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         self._reader = self._engine.execution_options(**reading)
@@ -310,7 +310,7 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
-def _prepare(raw: Any, record: Any) -> None:
+def _prepare(raw: Any, record: object) -> None:
     """Durable commits that readers do not wait for, foreign keys that hold, deleted bytes that are overwritten."""
     keep_log(raw, _WAIT_SECONDS)
     raw.execute("PRAGMA synchronous = FULL")
@@ -318,7 +318,7 @@ def _prepare(raw: Any, record: Any) -> None:
     raw.execute("PRAGMA secure_delete = ON")
 
 
-def _close(raw: Any, record: Any) -> None:
+def _close(raw: object, record: Any) -> None:
     record.invalidate()
 
 

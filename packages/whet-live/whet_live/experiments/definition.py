@@ -228,7 +228,7 @@ def _guard(value: Any) -> Guard:
     return guard
 
 
-def _read_guard_rail(values: dict[str, Any], named: Sequence[str]) -> dict[str, Any]:
+def _read_guard_rail(values: dict[str, Any], named: Sequence[str]) -> dict[str, object]:
     """A guard-rail whose margin is a limit against the control, or whose bound is one against a value."""
     both = [*named, *(["limit"] if "limit" in values else [])]
     if len(both) > 1:
@@ -257,7 +257,7 @@ def _mapping(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _list(value: Any, where: str) -> Sequence[Any]:
+def _list(value: Any, where: str) -> Sequence[object]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise UsageError(f"{where} of the experiment is {value!r:.60}; it must be a list.")
     return value
@@ -281,7 +281,7 @@ def _build(kind: type[T], value: Any, where: str) -> T:
 _LARGEST = 10**15 - 1
 
 
-def _check_type(value: Any, declared: str, where: str) -> Any:
+def _check_type(value: Any, declared: str, where: str) -> object:
     """A number, text or truth value of the declared type; other types were built before."""
     optional = declared.endswith("| None")
     if value is None and optional:

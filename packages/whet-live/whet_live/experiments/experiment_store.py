@@ -66,7 +66,7 @@ class Experiment:
         """Indexes of the arms that get units."""
         return [arm for arm, weight in enumerate(self.weights) if weight > 0]
 
-    def assignment(self) -> dict[str, Any]:
+    def assignment(self) -> dict[str, object]:
         """What an app needs to assign units by itself (`whet_client.assignment.version_for`). It logs `id` as the
         inference's experiment and `revision`, as a text, as its variant."""
         arms = zip(self.definition.versions, self.weights, strict=True)

@@ -63,11 +63,11 @@ def describe_experiment(
     if experiment.ended is not None:
         verdict = experiment.verdict or {**verdict, "state": experiment.state, "reason": experiment.reason}
     now = {**figured, "arms": rows, "verdict": verdict}
-    cleaned: dict[str, Any] = _replace_nan({**experiment.as_json(), "now": now})
+    cleaned: dict[str, object] = _replace_nan({**experiment.as_json(), "now": now})
     return cleaned
 
 
-def verdict_json(verdict: ExperimentVerdict) -> dict[str, Any]:
+def verdict_json(verdict: ExperimentVerdict) -> dict[str, object]:
     """A verdict as JSON values."""
     effects = [asdict(effect) | {"method": SEQUENCE} for effect in verdict.effects]
     guards = [asdict(check) | {"broken": check.broken, "method": SEQUENCE} for check in verdict.checks]
@@ -82,7 +82,7 @@ def verdict_json(verdict: ExperimentVerdict) -> dict[str, Any]:
     }
 
 
-def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTally]) -> dict[str, Any]:
+def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTally]) -> dict[str, object]:
     """Beta posteriors of the arms' means on one grid of values, for a plot: {"grid": [...], "arms": {version: [...]}}.
 
     Densities are per unit of the metric, uniform prior. They describe; the verdict rests on e-values.
@@ -103,7 +103,9 @@ def posterior(metric: Metric, versions: Sequence[int], tallies: Sequence[ArmTall
     }
 
 
-def _metric(snapshot: Snapshot, metric: Metric, arm: int, sequences: ConfidenceSequences) -> dict[str, Any]:
+def _metric(
+    snapshot: Snapshot, metric: Metric, arm: int, sequences: ConfidenceSequences
+) -> dict[str, object]:
     """Counts and mean of one metric of one arm.
 
     `mean_if_missing` are the means if every unit without an outcome had the worst or the best one.

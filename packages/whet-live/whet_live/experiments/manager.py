@@ -55,7 +55,7 @@ class Experiments:
         self._warned = set[str]()
         self._adding = threading.Lock()
 
-    def create(self, definition: Mapping[str, Any], *, author: str, message: str = "") -> Experiment:
+    def create(self, definition: Mapping[str, object], *, author: str, message: str = "") -> Experiment:
         """Start an experiment from a definition as JSON (docs/experiments.md).
 
         `author` is who starts it; a winner that needs an approval needs that of somebody else. Raises UsageError for
@@ -371,7 +371,7 @@ def _settle_time(now: int | None) -> int:
     return clock() - GRACE if now is None else now
 
 
-def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment: int) -> dict[str, Any]:
+def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment: int) -> dict[str, object]:
     """What is written down at an end; the verdict says what happened, beside the figures that it rests on."""
     winner = verdict.winner if verdict is not None and state == "winner" else None
     final_verdict = None if verdict is None else replace(verdict, state=state, reason=reason, winner=winner)

@@ -46,7 +46,7 @@ _ASKS: Mapping[str, Mapping[str, str]] = {
 }
 """Keys of a metric that only the caller can know, each with what to write."""
 
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "cost": {"direction": "min", "window": 0.0},
     "latency": {"direction": "min", "window": 0.0},
     "error": {"direction": "min", "window": 0.0},
@@ -61,7 +61,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """Others (thumb, external_check, choice, scores) are better when they are more, from 0 to 1, for an hour."""
 
 
-def defaults_of(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def defaults_of(name: str, settings: Mapping[str, object]) -> dict[str, object]:
     """The keys that follow from a metric's name; those in `settings` are set already.
 
     Things that people do are 0 where nobody did them; what an inference carries itself is known at once (window 0). Raises
@@ -92,7 +92,7 @@ class Signal:
     value: float
 
 
-def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, Any]:
+def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, object]:
     """A definition in JSON in which every metric named `behaviour` has its `reward`: the one given, or the one that the
     traffic of the prompt teaches now. Raises UsageError where there is too little to learn it from."""
 
@@ -111,7 +111,7 @@ def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, 
     return filled
 
 
-def _fill_in_reward(metric: Any, fitted: Callable[[], dict[str, Any]]) -> Any:
+def _fill_in_reward(metric: Any, fitted: Callable[[], dict[str, object]]) -> object:
     """A metric or a guard-rail as a definition writes it, with the reward where its metric needs one."""
     if metric == BEHAVIOUR:
         return {"name": BEHAVIOUR, "reward": fitted()}
@@ -141,7 +141,7 @@ def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
     return model
 
 
-def _numbers(model: BehaviourModel) -> Iterator[Any]:
+def _numbers(model: BehaviourModel) -> Iterator[object]:
     """Every number of a reward."""
     yield from (model.intercept, model.answers, model.rated, model.sources, model.explained, model.effective)
     yield from model.hidden

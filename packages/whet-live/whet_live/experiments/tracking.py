@@ -45,7 +45,7 @@ class Judgement:
     live: tuple[int, ...]
     snapshot: Snapshot
     verdict: ExperimentVerdict
-    figures: Mapping[str, Any]
+    figures: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _exposures(
                 yield (row.seq, 1), MetricOutcome(row.received, row.id, name, float(value))
 
 
-def _request(inputs: Any) -> str:
+def _request(inputs: object) -> str:
     """What tells requests with other inputs apart; empty for no inputs, which say nothing."""
     return (
         blake2b(orjson.dumps(inputs, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()

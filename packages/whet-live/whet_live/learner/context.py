@@ -158,7 +158,7 @@ class LearnerConfig:
     @property
     def reader(self) -> str:
         """The address of the model that reads feedback, empty where a person does."""
-        lm: Any = self.optimizer_lm
+        lm: object = self.optimizer_lm
         address = lm.get("address", "") if isinstance(lm, Mapping) else lm
         return "" if address in (None, NONE) else str(address)
 

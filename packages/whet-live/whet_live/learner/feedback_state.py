@@ -50,7 +50,7 @@ class PromptFeedback:
     rows: Mapping[str, Comment] = field(default_factory=dict)
     first: Mapping[str, int] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The state as JSON values."""
         fields = Comment.__dataclass_fields__
         rows = [[getattr(row, name) for name in fields] for row in self.rows.values()]

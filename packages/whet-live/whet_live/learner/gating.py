@@ -115,7 +115,7 @@ async def _compare(
     prompts: tuple[Prompt, Prompt],
     alpha: float,
     judge: str | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     examples = task.validation
     sides = (env, prompts[0]), (env, prompts[1])
     first, second = await evaluate_pairs(run.branch("pairs"), sides, examples)
@@ -166,7 +166,7 @@ def probes_of_task(
     examples: Sequence[Example],
     answered: Sequence[Sequence[Rollout]],
     first: Collection[int],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """What two prompts answered to the first `MOST_PROBES` examples, those at the places `first` before the others: for each its
     inputs, and the answers or errors `before` and `after`."""
     order = sorted(range(len(examples)), key=lambda place: (place not in first, place))[:MOST_PROBES]
@@ -183,7 +183,7 @@ def probes_of_task(
 
 async def probes_of_traffic(
     context: LearnerContext, update: PromptUpdate, before: Prompt, after: Prompt
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What the model of the learner answers to recent inputs, at most 2 `MOST_PROBES` calls: `model`, `simulated`, `rows` (each
     `about` an answer, whose inputs stay where they are), and the `reason` why there are none."""
     address = context.config.lm
@@ -252,5 +252,5 @@ def _answer(text: str, error: str | None) -> str:
     return text[:LONGEST_PROBE] if error is None else f"[{error}]"[:LONGEST_PROBE]
 
 
-def _none(reason: str) -> dict[str, Any]:
+def _none(reason: str) -> dict[str, object]:
     return {"rows": [], "reason": reason}

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whet.errors import UsageError, WhetError
 from whet.instructions.guard import visible
@@ -73,7 +73,7 @@ class Learner:
             database, registry, traffic, snapshot, config or LearnerConfig(), experiments
         )
         self.learns = learns
-        self._idle: dict[str, tuple[Any, ...]] = {}
+        self._idle: dict[str, tuple[object, ...]] = {}
         self._warned = set[str]()
         with database.read() as connection:
             self._faults = learner_store.names_of_faults(connection) if learns else set[str]()
@@ -158,7 +158,7 @@ class Learner:
                 learner_store.READER, ("", 0)
             )[0]
 
-    def status(self, name: str, *, wait: bool = True) -> dict[str, Any]:
+    def status(self, name: str, *, wait: bool = True) -> dict[str, object]:
         """What is known and waited for about a prompt, as JSON: settings, requirements, quarantine, newest updates.
 
         Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has. `reader` is the
@@ -269,7 +269,7 @@ class Learner:
                 self._idle[name] = mark
             return followed
 
-    def _mark(self, name: str) -> tuple[Any, ...]:
+    def _mark(self, name: str) -> tuple[object, ...]:
         """What a step for a prompt depends on: as long as it is the same, there is nothing new to do."""
         state = self.advance()
         with self.context.database.read() as connection:

@@ -158,7 +158,7 @@ class _QuoteErasure:
             self.connection.execute(updates.update().where(*mine).values(stale))
         self.connection.execute(proposals.update().where(proposals.c.id == row.id).values(changes))
 
-    def _change(self, row: Row[Any], base: Version) -> dict[str, Any]:
+    def _change(self, row: Row[Any], base: Version) -> dict[str, object]:
         """The events of a proposal and the text that they lead to."""
         approved: Collection[str] | None = ()
         if row.state == APPROVED:
@@ -176,19 +176,19 @@ class _QuoteErasure:
         requirements, flags = self._requirements(row.requirements), self._flags(row.flags, row.requirements)
         if (requirements, flags) == (row.requirements, row.flags):
             return
-        changes: dict[str, Any] = {"requirements": requirements, "flags": flags}
+        changes: dict[str, object] = {"requirements": requirements, "flags": flags}
         if row.outcome == learner_store.OPEN and self._rests({"requirements": row.requirements}):
             changes |= {"outcome": learner_store.STALE, "reason": WHY}
         self.connection.execute(updates.update().where(updates.c.id == row.id).values(changes))
 
     # What they quote
 
-    def _rests(self, evidence: Any) -> bool:
+    def _rests(self, evidence: object) -> bool:
         """Whether requirements rest on deleted rows."""
         requirements = _items(evidence.get("requirements")) if isinstance(evidence, Mapping) else []
         return any(not self.ids.isdisjoint(_behind(requirement)) for requirement in requirements)
 
-    def _evidence(self, evidence: Any) -> Any:
+    def _evidence(self, evidence: object) -> Any:
         """The evidence of the learner without what rests on deleted rows; any other stays as it is."""
         if not isinstance(evidence, Mapping):
             return evidence
@@ -207,7 +207,7 @@ class _QuoteErasure:
             kept[PROBES] = {**probes, "rows": rows}
         return kept
 
-    def _requirements(self, requirements: Sequence[Any]) -> list[Any]:
+    def _requirements(self, requirements: Sequence[object]) -> list[Any]:
         return [self._requirement(one) if isinstance(one, Mapping) else one for one in requirements]
 
     def _requirement(self, requirement: Json) -> Json:
@@ -237,7 +237,7 @@ class _QuoteErasure:
             behind[words] = [*behind.get(words, []), *rows]
         return {"against": counts, "opposing": behind}
 
-    def _flags(self, flags: Sequence[Any], requirements: Any) -> list[Any]:
+    def _flags(self, flags: Sequence[object], requirements: object) -> list[object]:
         """What was left out, and why: without words where it, or anything of the same update, rests on deleted rows."""
         all_of_them = self._rests({"requirements": requirements})
         cleaned = []
@@ -279,7 +279,7 @@ class _QuoteErasure:
         return cleaned[len(before) :]
 
 
-def _items(value: Any) -> list[Json]:
+def _items(value: object) -> list[Json]:
     """The objects of a list; evidence may be anything."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 

@@ -46,7 +46,7 @@ class LearnerSettings:
     mode: str = MODE_PROPOSE
     label: str = DEFAULT_LABEL
     region: str | None = None
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    rules: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def policy(self) -> LearningPolicy:
@@ -75,8 +75,8 @@ class PromptUpdate:
     requirements: tuple[LiveRequirement, ...]
     at: int
     reason: str = ""
-    flags: tuple[Mapping[str, Any], ...] = ()
-    gate: Mapping[str, Any] | None = None
+    flags: tuple[Mapping[str, object], ...] = ()
+    gate: Mapping[str, object] | None = None
     proposal: str | None = None
     version: int | None = None
     experiment: str | None = None
@@ -354,5 +354,5 @@ def open_update(connection: Connection, update: PromptUpdate) -> None:
 def close_update(connection: Connection, update: PromptUpdate, outcome: str, **values: Any) -> PromptUpdate:
     """Write down what became of an update."""
     connection.execute(updates.update().where(updates.c.id == update.id).values(outcome=outcome, **values))
-    flags: Sequence[Mapping[str, Any]] = values.pop("flags", update.flags)
+    flags: Sequence[Mapping[str, object]] = values.pop("flags", update.flags)
     return replace(update, outcome=outcome, flags=tuple(flags), **values)

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 from whet.engine.model_client import MAX_ATTEMPTS
 from whet.feedback.model_session import NONE, ModelSession, learning_run
@@ -110,7 +109,7 @@ def _store(
 
 @asynccontextmanager
 async def model_session(
-    config: LearnerConfig, name: str, step: str, identity: Mapping[str, Any], most: int | None = None
+    config: LearnerConfig, name: str, step: str, identity: Mapping[str, object], most: int | None = None
 ) -> AsyncIterator[ModelSession]:
     """A run of at most `most` calls (None: as many as an update may take) for a step of a prompt, the same one for the same
     identity. Nothing of it is cached. The caller discards its folder when the result is stored; what an earlier step of that kind

@@ -124,7 +124,7 @@ class _UpdateResult:
     probes: Mapping[str, Any] | None = None
 
     @property
-    def flags(self) -> list[dict[str, Any]]:
+    def flags(self) -> list[dict[str, object]]:
         """What was left out, and why."""
         return [
             {"text": f.text, "reasons": list(f.reasons), "rows": list(f.rests)} for f in self.candidate.flags
@@ -137,7 +137,7 @@ class _UpdateResult:
         return f"{quantity(len(requirements), 'requirement')} from {quantity(len(rows), 'row')} of feedback"
 
     @property
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> dict[str, object]:
         """What the change rests on."""
         requirements = [d.as_json() for d in self.update.requirements]
         return {"requirements": requirements, "left_out": self.flags, PROBES: self.probes}
@@ -177,7 +177,7 @@ async def run_update(
 
 async def _generate_events(
     context: LearnerContext, update: PromptUpdate, base: Version, region: str
-) -> tuple[Sequence[Event], dict[str, Any], str]:
+) -> tuple[Sequence[Event], dict[str, object], str]:
     """The events that meet the requirements, the model that wrote them, and the folder of its journal."""
     feedback = context.snapshot.advance().prompts.get(update.name, PromptFeedback())
     facts = context.facts(update.name, base, context.settings(update.name))
@@ -250,7 +250,7 @@ def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
     settings = learner_store.read_settings(connection, update.name)
     measured = None if verdict is None else dict(verdict)
 
-    def end(outcome: str, reason: str, **made: Any) -> PromptUpdate:
+    def end(outcome: str, reason: str, **made: object) -> PromptUpdate:
         values = {"reason": reason, "flags": result.flags, "gate": measured, **made}
         return learner_store.close_update(connection, update, outcome, **values)
 

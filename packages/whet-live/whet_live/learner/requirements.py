@@ -114,7 +114,7 @@ class LiveRequirement:
         """What the confirmed sources have to count against those who want the contrary."""
         return sum(self.against.values()) * _OVERWHELMING
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The requirement as JSON values."""
         return {**orjson.loads(orjson.dumps(self)), "state": self.state, "counted": self.counted}
 

@@ -63,7 +63,7 @@ class FileImport:
     labels: Mapping[str, int]
     warnings: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The row as JSON values."""
         return asdict(self)
 
@@ -94,7 +94,7 @@ def _names(version: Version) -> list[str]:
     return [f"@{version.version}.{n}-{role}.md" for n, role in enumerate(roles, 1)]
 
 
-def _side(version: Version) -> dict[str, Any]:
+def _side(version: Version) -> dict[str, object]:
     files = [
         {"role": message.role, "file": name}
         for name, message in zip(_names(version), version.prompt.messages, strict=True)
@@ -204,7 +204,7 @@ def _check_side(name: str, number: int, prompt: Prompt, side: Mapping[str, Any])
         raise UsageError(f"the parent of version {number} cannot be {side['parent']}.")
 
 
-def _read_message(home: Path, number: int, place: int, entry: Mapping[str, Any]) -> Message:
+def _read_message(home: Path, number: int, place: int, entry: Mapping[str, object]) -> Message:
     role = str(entry["role"])
     expected = f"@{number}.md" if role == AUTO else f"@{number}.{place}-{role}.md"
     if not ROLE.fullmatch(role) or entry["file"] != expected:
@@ -255,7 +255,7 @@ class LineageSource:
     prompt: Prompt
     run: Mapping[str, Any]
     ledgers: Ledgers = field(default_factory=dict)
-    evidence: Mapping[str, Any] | None = None
+    evidence: Mapping[str, object] | None = None
     based_on: str = ""
     refused: str = ""
 
@@ -297,7 +297,7 @@ def from_run(folder: Path) -> LineageSource:
     return LineageSource(prompt, run, _run_ledgers(folder, prompt, finished), evidence, baseline, refused)
 
 
-def _scores(part: Mapping[str, Any]) -> dict[str, Any]:
+def _scores(part: Mapping[str, Any]) -> dict[str, object]:
     return {key: part.get(key) for key in ("id", "validation", "test")}
 
 

@@ -35,7 +35,7 @@ class Grounds(TypedDict, total=False):
     """What a proposal rests on: measurements and statements, the gate's verdict, the run, who shaped it beside its author; and
     a config for the version."""
 
-    evidence: Mapping[str, Any] | None
+    evidence: Mapping[str, object] | None
     gate: Mapping[str, Any] | None
     run: Mapping[str, Any] | None
     config: Mapping[str, Any] | None
@@ -154,7 +154,7 @@ def make(
     )  # fmt: skip
 
 
-def _evidence(proposal: Proposal) -> Mapping[str, Any] | None:
+def _evidence(proposal: Proposal) -> Mapping[str, object] | None:
     """What the version rests on. Answers that the proposal shows stay there: they may quote users."""
     gate = {} if proposal.gate is None else {"gate": dict(proposal.gate)}
     return {
@@ -190,7 +190,7 @@ def ask_for_move(
     *,
     actor: str,
     reason: str = "",
-    evidence: Mapping[str, Any] | None = None,
+    evidence: Mapping[str, object] | None = None,
 ) -> Proposal:
     """File the request to put the label `where` on a version that exists. Raises UsageError where it stands there."""
     label = check_label(str(where.label))
@@ -281,7 +281,7 @@ def read_proposals(connection: Connection, rows: Sequence[Row[Any]]) -> list[Pro
     return [_value(row, ledgers.get((row.name, row.base), {}).get(row.region, ())) for row in rows]
 
 
-def _value(row: Row[Any], before: Sequence[Mapping[str, Any]]) -> Proposal:
+def _value(row: Row[Any], before: Sequence[Mapping[str, object]]) -> Proposal:
     columns = dict(row._mapping)
     events = tuple(from_json(event) for event in columns.pop("events"))
     kept = columns.pop("kept")

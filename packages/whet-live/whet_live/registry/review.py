@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 from sqlalchemy import Connection
 
@@ -77,7 +77,7 @@ class Registry(LabelledPrompts):
         *,
         actor: str,
         reason: str = "",
-        evidence: Mapping[str, Any] | None = None,
+        evidence: Mapping[str, object] | None = None,
     ) -> Proposal:
         """Ask somebody else to put a label on a version that exists: what a protected label needs. Raises UsageError."""
         with self.change() as connection:

@@ -85,7 +85,7 @@ def messages_json(prompt: Prompt) -> list[dict[str, str]]:
     return [{"role": m.role, "content": m.content} for m in prompt.messages]
 
 
-def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, Any]]]:
+def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, object]]]:
     """The events of each region as JSON values."""
     return {region: [event_to_json(event) for event in events] for region, events in ledgers.items()}
 
@@ -213,7 +213,7 @@ _PARTS = ("prompt", "region", "events", "units")
 """What a proposal is made of, which its instructions and messages say as JSON."""
 
 
-def _unit_json(unit: ProposalUnit) -> dict[str, Any]:
+def _unit_json(unit: ProposalUnit) -> dict[str, object]:
     change = unit.change
     return {
         "before": None if change is None else change.before,

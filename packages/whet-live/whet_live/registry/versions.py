@@ -40,8 +40,8 @@ class Origin(TypedDict, total=False):
     the proposal that brought it, and who else than its author shaped it."""
 
     parent: int | None
-    run: Mapping[str, Any] | None
-    evidence: Mapping[str, Any] | None
+    run: Mapping[str, object] | None
+    evidence: Mapping[str, object] | None
     ledgers: Ledgers | None
     proposal: str | None
     provenance: Provenance | None
@@ -142,7 +142,7 @@ def add_version(
     *,
     author: str,
     message: str = "",
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     **origin: Unpack[Origin],
 ) -> Version:
     """What `create` does, inside a transaction of `change`."""
@@ -186,7 +186,7 @@ def add_version(
 
 
 def _base(
-    connection: Connection, name: str, prompt: Prompt, config: Mapping[str, Any] | None, parent: int | None
+    connection: Connection, name: str, prompt: Prompt, config: Mapping[str, object] | None, parent: int | None
 ) -> Version | None:
     """The version that a new one is made from, None for a new prompt. Raises UsageError when nothing would be new."""
     last = registry_store.newest(connection, name)
@@ -215,7 +215,7 @@ def check_prompt(prompt: Prompt) -> None:
     Prompt.from_messages(prompt.messages)
 
 
-def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, Any] | None:
+def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, object] | None:
     """An object that can be stored as JSON; an empty one for no config. Raises UsageError."""
     if value is None:
         return {} if what == "config" else None

@@ -64,7 +64,7 @@ class User:
     disabled: int | None
     tokens: tuple[Token, ...]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The user as JSON values."""
         return {**asdict(self), "role": "app" if self.app else self.role.word}
 
@@ -282,7 +282,7 @@ class Access:
         self, connection: Connection, name: str, by: str, expires: int | None, scope: list[str] | None
     ) -> str:
         secret = PREFIX + secrets.token_urlsafe(32)
-        details: dict[str, Any] = {"token": secret[:HINT]} | ({} if scope is None else {"prompts": scope})
+        details: dict[str, object] = {"token": secret[:HINT]} | ({} if scope is None else {"prompts": scope})
         details |= {} if expires is None else {"expires": iso(expires)}
         self._note(connection, by, "access.token", name, details)
         connection.execute(
@@ -311,7 +311,7 @@ class Access:
             raise UsageError("This is the last token of the last admin. Make another admin first.")
 
 
-def _working(moment: int, *more: Any) -> Select[Any]:
+def _working(moment: int, *more: object) -> Select[Any]:
     """Tokens that work now, with their users."""
     key = more or (tokens.c.digest.label("key"),)
     return (

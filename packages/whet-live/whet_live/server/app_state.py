@@ -210,7 +210,7 @@ def address_of(scope: Scope) -> str:
     return str(client[0]) if client else "unknown"
 
 
-def client_of(scope: Scope, proxies: Collection[str]) -> Any:
+def client_of(scope: Scope, proxies: Collection[str]) -> object:
     """Who asks: where the connection is that of one of `proxies`, the last address in X-Forwarded-For that is not."""
     client: Any = scope.get("client")
     if client and client[0] in proxies:

@@ -48,9 +48,9 @@ class Spec:
     may answer with, `name` the operation's (by default that of the handler). A JSON schema may stand for a struct.
     """
 
-    query: Any = None
-    body: Any = None
-    answer: Any = None
+    query: object = None
+    body: object = None
+    answer: object = None
     status: int = 200
     kind: str = "application/json"
     takes: str = "application/json"

@@ -40,7 +40,7 @@ def build_router(others: Sequence[EndpointRouter]) -> EndpointRouter:
     router = EndpointRouter()
 
     @cache
-    def build() -> dict[str, Any]:
+    def build() -> dict[str, object]:
         return document(endpoint for one in (*others, router) for endpoint in one.endpoints)
 
     @router("GET", "/openapi.json", Role.VIEWER)
@@ -74,17 +74,17 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+def _object(properties: dict[str, Any]) -> dict[str, object]:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
-def _is_type(kind: Any) -> bool:
+def _is_type(kind: object) -> bool:
     return kind is not None and not isinstance(kind, dict)
 
 
 def _operation(endpoint: Endpoint, spec: Spec, schemas: dict[int, Any]) -> dict[str, Any]:
     text = (inspect.getdoc(endpoint.handle) or "").strip()
-    operation: dict[str, Any] = {
+    operation: dict[str, object] = {
         "operationId": endpoint.__name__ if spec.name is None else spec.name,
         "summary": text.partition("\n")[0],
         "description": f"{text}\n\n{_who(endpoint)}",
@@ -106,7 +106,7 @@ def _who(endpoint: Endpoint) -> str:
     return "Programs only." if needs is PROGRAMS else "Anybody."
 
 
-def _responses(endpoint: Endpoint, spec: Spec, schemas: dict[int, Any]) -> dict[str, Any]:
+def _responses(endpoint: Endpoint, spec: Spec, schemas: dict[int, object]) -> dict[str, object]:
     good: dict[str, Any] = {"description": "Done."}
     if spec.answer is not None:
         schema = schemas[id(spec.answer)] if _is_type(spec.answer) else spec.answer
@@ -116,16 +116,16 @@ def _responses(endpoint: Endpoint, spec: Spec, schemas: dict[int, Any]) -> dict[
     refusals = {400, 429, 503, *spec.refusals}
     refusals |= set() if endpoint.needs is PUBLIC else {401, 403}
     refusals |= set() if endpoint.method in SAFE else {408, 413, 415}
-    responses: dict[str, Any] = {str(spec.status): good}
+    responses: dict[str, object] = {str(spec.status): good}
     for status in sorted(refusals):
-        response: dict[str, Any] = {"description": _STATUS_TEXTS[status]}
+        response: dict[str, object] = {"description": _STATUS_TEXTS[status]}
         if status >= 400:
             response["content"] = {"application/json": {"schema": _REFUSAL}}
         responses[str(status)] = response
     return responses
 
 
-def _path_parameters(path: str) -> list[dict[str, Any]]:
+def _path_parameters(path: str) -> list[dict[str, object]]:
     return [
         {
             "name": name,
@@ -137,7 +137,7 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     ]
 
 
-def _query_parameters(kind: Any) -> list[dict[str, Any]]:
+def _query_parameters(kind: Any) -> list[dict[str, object]]:
     if kind is None:
         return []
     (reference,), components = msgspec.json.schema_components([kind])
@@ -149,7 +149,7 @@ def _query_parameters(kind: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _query_schema(part: dict[str, Any]) -> dict[str, Any]:
+def _query_schema(part: dict[str, Any]) -> dict[str, object]:
     """The schema of a value in a query string, which has no null: an absent parameter is left out."""
     (kind,) = [one for one in part.get("anyOf", [part]) if one.get("type") != "null"]
     schema = {key: value for key, value in kind.items() if key not in ("default", "description")}

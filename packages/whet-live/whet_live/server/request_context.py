@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, unquote_plus
 
 import msgspec
@@ -75,7 +75,7 @@ class RequestContext:
 
     def query(self, kind: type[T]) -> T:
         """The query string as a value of a struct. Raises Refused (400) for a name or value that does not fit."""
-        structure: Any = kind
+        structure: object = kind
         texts = _text_fields(structure)
         values = {k: v if k in texts else _simple(v) for k, v in self.query_params.items()}
         try:
@@ -125,7 +125,7 @@ def scope_error(who: Principal, prompt: str) -> str:
 
 
 @cache
-def _text_fields(kind: Any) -> frozenset[str]:
+def _text_fields(kind: object) -> frozenset[str]:
     """The fields of a struct whose values are texts: they are taken as they are, `null` and `1` too."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
@@ -138,7 +138,7 @@ def _is_text(kind: msgspec.inspect.Type) -> bool:
     return isinstance(kind, msgspec.inspect.StrType | msgspec.inspect.LiteralType)
 
 
-def _simple(value: str) -> Any:
+def _simple(value: str) -> object:
     """A whole number or a truth value where the text is one."""
     if value in ("true", "false"):
         return value == "true"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import orjson
 from starlette.requests import Request
@@ -61,7 +61,7 @@ def or_409(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         raise Refused(409, str(error)) from None
 
 
-def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON. No cache keeps it."""
     return Response(orjson.dumps(value), status, {**(headers or {}), "Cache-Control": "no-store"}, JSON)
 

@@ -65,7 +65,7 @@ def translate_row(row: Mapping[str, Any], where: str) -> list[RawFeedback]:
 
 
 def convert_content(
-    content: FeedbackRow, row: Mapping[str, Any], target: tuple[str, str], own: str = ""
+    content: FeedbackRow, row: Mapping[str, object], target: tuple[str, str], own: str = ""
 ) -> list[RawFeedback]:
     """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
 
@@ -117,7 +117,7 @@ def _parts(base: Feedback, content: FeedbackRow, worded: bool) -> list[Feedback]
 
 
 def read_evaluation(
-    fields: Mapping[str, Any], target: tuple[str, str], id: str, time: int
+    fields: Mapping[str, object], target: tuple[str, str], id: str, time: int
 ) -> RawFeedback | None:
     """The result of an evaluation as feedback: `name`, `score`, `label`, `explanation`, `source`, `user`, `scale`.
 
@@ -152,7 +152,7 @@ def read_evaluation(
     )
 
 
-def _field(fields: Mapping[str, Any], name: str, most: int) -> str | None:
+def _field(fields: Mapping[str, object], name: str, most: int) -> str | None:
     value = fields.get(name)
     return storable_text(str(value))[:most] or None if value not in (None, "") else None
 

@@ -122,7 +122,7 @@ class BehaviourModel:
                 odds += one.weight.value * (value - one.mean) / one.scale
         return 0.5 * (1.0 + math.tanh(0.5 * odds))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The model as JSON values; `from_json` reads it again."""
         return asdict(self)
 

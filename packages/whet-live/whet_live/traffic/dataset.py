@@ -66,8 +66,8 @@ def behaviour_of(
     return fit_behaviour(answers)
 
 
-def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Any]]:
-    by_answer: dict[int, list[Any]] = {}
+def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[int, list[object]]:
+    by_answer: dict[int, list[object]] = {}
     columns = (feedback.c.about, feedback.c.kind, feedback.c.value, feedback.c.source)
     for part in chunks(numbers):
         query = select(*columns).where(feedback.c.about.in_(part)).order_by(feedback.c.seq)

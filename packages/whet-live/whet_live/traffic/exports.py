@@ -71,7 +71,7 @@ def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
     return ExportedRow([inference], [one for one in scores if one is not None])
 
 
-def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
+def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     """A Langfuse observation or score, in the words of its interface or of its blob storage."""
     named = {snake_case(key): value for key, value in row.items()}
     if "trace_id" in named and "name" in named and named.keys() & {"data_type", "string_value"}:
@@ -92,7 +92,7 @@ def langfuse(row: Mapping[str, Any]) -> ExportedRow | None:
     return ExportedRow([inference], [one for one in feedback if one is not None], backwards)
 
 
-def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
+def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
     """A whole Langfuse trace: its generations, its own scores and theirs. Without a generation it is the answer itself."""
     named = {snake_case(key): value for key, value in row.items()}
     parts = parse_json_text(named.get("observations"))
@@ -117,11 +117,11 @@ def langfuse_trace(row: Mapping[str, Any]) -> ExportedRow | None:
     return ExportedRow(inferences, feedback, [one for exported in read for one in exported.backwards])
 
 
-def _plainly(value: Any) -> dict[str, Any]:
+def _plainly(value: Any) -> dict[str, object]:
     return {snake_case(key): inner for key, inner in _mapping(value).items()}
 
 
-def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
+def _langfuse_answer(named: Mapping[str, object]) -> Inference:
     usage = _mapping(named.get("usage_details")) or _mapping(named.get("usage"))
     costs = (
         named.get("total_cost"),
@@ -152,7 +152,7 @@ def _langfuse_answer(named: Mapping[str, Any]) -> Inference:
     )
 
 
-def _langfuse_score(named: Mapping[str, Any], target: tuple[str, str]) -> RawFeedback | None:
+def _langfuse_score(named: Mapping[str, object], target: tuple[str, str]) -> RawFeedback | None:
     if named.get("observation_id"):
         target = ("inference", str(named["observation_id"]))
     elif not target[1] and named.get("session_id"):
@@ -184,7 +184,7 @@ def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
     )
     if not isinstance(id, str) or "start_time" not in row:
         return None
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, object] = {}
     for key, value in row.items():
         if key == "attributes" or key.startswith("attributes."):
             _flatten(key[len("attributes.") :], parse_json_text(value), attributes)
@@ -222,7 +222,7 @@ def _phoenix_annotation(
     )
 
 
-def _flatten(prefix: str, value: Any, attributes: dict[str, Any]) -> None:
+def _flatten(prefix: str, value: Any, attributes: dict[str, object]) -> None:
     """Nested attributes under dotted names, the whole ones beside them."""
     if prefix:
         attributes[prefix] = value
@@ -233,12 +233,12 @@ def _flatten(prefix: str, value: Any, attributes: dict[str, Any]) -> None:
         _flatten(f"{prefix}.{key}" if prefix else str(key), parse_json_text(inner), attributes)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: Any) -> Mapping[str, object]:
     content = parse_json_text(value)
     return content if isinstance(content, Mapping) else {}
 
 
-def _items(value: Any) -> list[Mapping[str, Any]]:
+def _items(value: Any) -> list[Mapping[str, object]]:
     """The objects of a list, which may be written as a text; none where it is no list."""
     content = parse_json_text(value)
     return [_mapping(one) for one in content] if isinstance(content, list) else []
@@ -254,7 +254,7 @@ def short(value: Any, most: int) -> str | None:
     return storable_text(as_text(value))[:most] or None if value not in (None, "") else None
 
 
-def as_inputs(value: Any) -> dict[str, Any]:
+def as_inputs(value: Any) -> dict[str, object]:
     """An input as the values of slots: an object as it is, a list of messages as `messages`, a text as `input`."""
     content = parse_json_text(value)
     if isinstance(content, Mapping):

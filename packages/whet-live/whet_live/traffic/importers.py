@@ -186,7 +186,7 @@ class _Unusable(Exception):
     """A row that holds nothing."""
 
 
-def _read(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedRow:
+def _read(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
     for key, value in row.items():
         if snake_case(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
             raise UsageError(

@@ -43,7 +43,7 @@ class RefusedRow:
     id: str | None
     message: str
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The row as JSON values."""
         return asdict(self)
 
@@ -64,7 +64,7 @@ def read_inferences(body: object) -> list[Inference]:
     return [one for _, one in _read_each(body, "inferences", _read_inference)]
 
 
-def _read_inference(row: Mapping[str, Any], where: str) -> list[Inference]:
+def _read_inference(row: Mapping[str, object], where: str) -> list[Inference]:
     values = _fields(row, where, _INFERENCE)
     if "prompt" not in values:
         raise UsageError(f"{where}: prompt is missing. Name the prompt that answered.")
@@ -90,7 +90,7 @@ def parse_feedback(body: object) -> list[Feedback]:
     return [one for one in settled if isinstance(one, Feedback)]
 
 
-def _read_feedback(row: Mapping[str, Any], where: str) -> list[RawFeedback]:
+def _read_feedback(row: Mapping[str, object], where: str) -> list[RawFeedback]:
     if "kind" not in row and is_foreign(row):
         rows = translate_row(row, where)
         for one in rows:
@@ -110,7 +110,7 @@ def _read_feedback(row: Mapping[str, Any], where: str) -> list[RawFeedback]:
 
 
 def _read_each(
-    body: object, name: str, read: Callable[[Mapping[str, Any], str], list[T]]
+    body: object, name: str, read: Callable[[Mapping[str, object], str], list[T]]
 ) -> list[tuple[int, T]]:
     """What each row of a request holds, with the place of the row."""
     records: list[tuple[int, T]] = []
@@ -132,7 +132,7 @@ def _refuse_row(index: int, row: object, error: UsageError) -> RefusedRow:
     return RefusedRow(index, key if isinstance(key, str) else None, str(error))
 
 
-def _rows(body: object, name: str) -> list[Any]:
+def _rows(body: object, name: str) -> list[object]:
     """The rows of a request."""
     rows = body.get(name) if isinstance(body, Mapping) else None
     if not isinstance(rows, list):
@@ -142,7 +142,7 @@ def _rows(body: object, name: str) -> list[Any]:
     return rows
 
 
-def _with_target(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _with_target(row: Mapping[str, Any], where: str) -> dict[str, object]:
     named = dict(row)
     for kind in TARGETS:
         for spelling in (kind, f"{kind}_id"):
@@ -155,7 +155,7 @@ def _with_target(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _fields(row: Mapping[str, Any], where: str, known: frozenset[str]) -> dict[str, Any]:
     """Fields by our names, the time as a number; null is absent. Raises UsageError for a name that is none."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, value in row.items():
         name = key if key in known else _SAME.get(key, key)
         if name not in known:

@@ -233,7 +233,7 @@ def _by_number(connection: Connection, table: Table, numbers: Sequence[int]) -> 
     return hide_forgotten(connection, table, [rows[number] for number in numbers if number in rows])
 
 
-def hide_forgotten(connection: Connection, table: Table, rows: Sequence[Any]) -> list[Any]:
+def hide_forgotten(connection: Connection, table: Table, rows: Sequence[Any]) -> list[object]:
     """The rows without those of somebody who is being forgotten: they are erased already, and deleted soon."""
     what, gone = "inference" if table is inferences else "feedback", set[str]()
     for part in chunks(row.id for row in rows):

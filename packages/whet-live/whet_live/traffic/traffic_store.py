@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Any
 
 from sqlalchemy import ColumnElement, Table, select
 from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, StatementError
@@ -105,7 +104,7 @@ class Traffic:
         """All feedback that was joined to the inference with this number, in the order of arrival."""
         return [search.stored_feedback(row) for row in self._rows(feedback, feedback.c.about == seq)]
 
-    def _rows(self, table: Table, where: ColumnElement[bool]) -> list[Any]:
+    def _rows(self, table: Table, where: ColumnElement[bool]) -> list[object]:
         """Rows in the order of arrival, without those of somebody who is being forgotten."""
         with self.database.read() as connection:
             rows = connection.execute(select(table).where(where).order_by(table.c.seq)).all()

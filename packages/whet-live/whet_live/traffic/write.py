@@ -255,7 +255,7 @@ class _Writing:
             add_inference(self._tally, one, one.error is not None)
         self._connection.execute(inferences.insert(), rows)
 
-    def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, Any]:
+    def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, object]:
         known = self._known[type(one)][one.id]
         time = min(one.time, self._received)
         marks = {"seq": seq, "digest": known.mark, "received": self._received, "time": time}

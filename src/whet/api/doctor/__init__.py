@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from whet.api.doctor.checkup import BROKEN, NOT_INSTALLED, NOT_SET, OK, WARN, DoctorFinding, DoctorReport
 from whet.api.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
@@ -68,7 +68,7 @@ def endpoints_of(
     Raises UsageError for an address that cannot be used, and for a URL that only the task names and that gets no secret.
     """
     models = {} if task is None else dict(task.models)
-    specs: dict[Any, tuple[str, ModelSpec]] = {}
+    specs: dict[object, tuple[str, ModelSpec]] = {}
     first = changed_spec(models.get("task", ModelSpec()), lm, "task")
     if not first.named and task is not None and task.labels:
         first = replace(first, address="embedded/encoder")

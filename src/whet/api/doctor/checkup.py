@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 OK, WARN, BROKEN = "ok", "warn", "broken"
 NOT_INSTALLED, NOT_SET = "not installed", "not set"
@@ -57,6 +56,6 @@ class DoctorReport:
         """Whether nothing is broken."""
         return all(symptom.status != BROKEN for symptom in self.symptoms)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The findings as JSON values."""
         return {"healthy": self.healthy, "checks": [asdict(symptom) for symptom in self.symptoms]}

@@ -58,7 +58,7 @@ class PatientModel:
 
     async def probe(
         self, body: dict[str, Any]
-    ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
+    ) -> tuple[dict[str, object], ProviderError | None, frozenset[str]]:
         """As the model's own `probe`. Raises Busy when the endpoint stays busy."""
         for attempt in range(BUSY_TIMES + 1):
             answer, error, refused = await self._waited_for(body)
@@ -77,7 +77,7 @@ class PatientModel:
 
     async def _waited_for(
         self, body: dict[str, Any]
-    ) -> tuple[dict[str, Any], ProviderError | None, frozenset[str]]:
+    ) -> tuple[dict[str, object], ProviderError | None, frozenset[str]]:
         """One attempt; the time that it takes is said while it does."""
         call = asyncio.ensure_future(self._model.probe(body))
         waited = 0.0
@@ -157,8 +157,8 @@ def _remedy(model: PatientModel, error: ProviderError | None) -> str:
 
 
 async def _first_answer(
-    checkup: DoctorReport, model: PatientModel, body: dict[str, Any]
-) -> tuple[dict[str, Any], ProviderError | None, float, dict[str, Any]]:
+    checkup: DoctorReport, model: PatientModel, body: dict[str, object]
+) -> tuple[dict[str, object], ProviderError | None, float, dict[str, Any]]:
     """The answer to the first question or the error instead, the seconds that it took, and the body that got it: without what the
     server refuses, and with more tokens for a model that thinks."""
     started = time.monotonic()
@@ -185,14 +185,14 @@ async def _first_answer(
     return answer, error, seconds, body
 
 
-def _thinks(answer: dict[str, Any]) -> bool:
+def _thinks(answer: dict[str, object]) -> bool:
     """Whether an answer ended before its text began."""
     made = _first_completion(answer)
     thought = made is not None and not made.text.strip() and made.finish in ("length", "stop")
     return thought and "refused" not in str(made and made.error)
 
 
-def _problem(model: PatientModel, error: ProviderError | None, answer: dict[str, Any]) -> str:
+def _problem(model: PatientModel, error: ProviderError | None, answer: dict[str, object]) -> str:
     if error is None:
         made = _first_completion(answer)
         saw = "" if made is None or made.error is None else f": {made.error.partition(': ')[2]}"
@@ -200,7 +200,7 @@ def _problem(model: PatientModel, error: ProviderError | None, answer: dict[str,
     return str(error) if model.address in str(error) else f"{model.base_url}: {error}"
 
 
-def _first_completion(answer: dict[str, Any]) -> Completion | None:
+def _first_completion(answer: dict[str, object]) -> Completion | None:
     """The first completion, as a run reads it; None where there is none."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices:
@@ -209,13 +209,13 @@ def _first_completion(answer: dict[str, Any]) -> Completion | None:
     return made[0] if isinstance(made, list) else None
 
 
-def _text(answer: dict[str, Any]) -> str | None:
+def _text(answer: dict[str, object]) -> str | None:
     """The text of an answer; None where there is none, or where a run would not use it."""
     made = _first_completion(answer)
     return None if made is None or made.error is not None else made.text.strip() or None
 
 
-def _usage(checkup: DoctorReport, model: PatientModel, answer: dict[str, Any]) -> None:
+def _usage(checkup: DoctorReport, model: PatientModel, answer: dict[str, object]) -> None:
     if reported_usage(answer) is not None:
         checkup.ok(model.address, "usage: tokens are reported")
         return
@@ -227,7 +227,9 @@ def _usage(checkup: DoctorReport, model: PatientModel, answer: dict[str, Any]) -
     )
 
 
-def _limit(checkup: DoctorReport, model: PatientModel, answer: dict[str, Any], text: str, limit: int) -> None:
+def _limit(
+    checkup: DoctorReport, model: PatientModel, answer: dict[str, object], text: str, limit: int
+) -> None:
     usage = reported_usage(answer)
     written = None if usage is None else usage.output_tokens
     if (written is not None and written > limit + 1) or len(text.split()) > 2 * limit:
@@ -255,7 +257,7 @@ async def _greedy(checkup: DoctorReport, model: PatientModel, body: dict[str, An
         checkup.warn(model.address, words, remedy)
 
 
-async def _roles(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
+async def _roles(checkup: DoctorReport, model: PatientModel, body: dict[str, object]) -> None:
     """Whether a message of the system is taken, which most prompts begin with."""
     messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _COLOURS}]
     _, error, refused = await model.probe({**body, "messages": messages})
@@ -269,7 +271,7 @@ async def _roles(checkup: DoctorReport, model: PatientModel, body: dict[str, Any
         checkup.ok(model.address, "role system: taken")
 
 
-async def _several(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
+async def _several(checkup: DoctorReport, model: PatientModel, body: dict[str, object]) -> None:
     """Whether `n` gives so many answers, and whether an answer ends before a stop text."""
     both = {**body, "messages": [{"role": "user", "content": _COLOURS}], "n": 2, "stop": [_STOP]}
     answer, error, refused = await model.probe(both)
@@ -291,7 +293,7 @@ async def _several(checkup: DoctorReport, model: PatientModel, body: dict[str, A
             checkup.ok(model.address, f"{feature}: kept")
 
 
-async def _logprobs(checkup: DoctorReport, model: PatientModel, body: dict[str, Any]) -> None:
+async def _logprobs(checkup: DoctorReport, model: PatientModel, body: dict[str, object]) -> None:
     answer, error, _ = await model.probe({**body, "logprobs": True, "top_logprobs": 2})
     request = Request((Message("user", ""),), top_logprobs=2)
     made = completions(answer, request, len, None) if _text(answer) else []
@@ -338,5 +340,5 @@ def _keeps_schema(text: str | None) -> bool:
     return isinstance(value, dict) and isinstance(value.get("word"), str)
 
 
-def _excerpt(answer: dict[str, Any]) -> str:
+def _excerpt(answer: dict[str, object]) -> str:
     return repr((_text(answer) or "")[:60])

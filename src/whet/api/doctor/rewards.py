@@ -146,7 +146,7 @@ def _swap_arguments(reward: RewardFunction) -> ProgramReward | None:
         return next((one for _, part in reward.parts if (one := _swap_arguments(part)) is not None), None)
     if not isinstance(reward, ProgramReward):
         return None
-    function: Callable[..., Any] = reward.function
+    function: Callable[..., object] = reward.function
     return dataclasses.replace(reward, function=lambda example, output: function(output, example))
 
 

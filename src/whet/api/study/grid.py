@@ -20,10 +20,12 @@ from whet.engine.assemble import Assembly
 from whet.engine.budget import answer_calls, row_calls
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, usage
-from whet.engine.forecast import forecast_evaluation, measured_usage
+from whet.engine.forecast import forecast_evaluation, measured_usage, total_count, total_dollars
 from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import evaluate_grid, example_clusters, known_rewards, summary
+from whet.engine.plan_json import PlanJSON, PlannedStudyJSON
 from whet.engine.progress import Progress
+from whet.engine.result_json import MeanJSON
 from whet.engine.run_folder import (
     ENDED,
     RESULT,
@@ -141,7 +143,7 @@ class Grid:
         ]
         return np.asarray(columns, dtype=np.float64).T
 
-    def means(self) -> list[dict[str, Any]]:
+    def means(self) -> list[MeanJSON]:
         """Of each prompt the mean reward with its 95% interval, as in result.json."""
         return [summary(own, self.low, self.high, self.rows) for own in self.rollouts]
 
@@ -175,7 +177,7 @@ def calls_of_answer(assembly: Assembly) -> int:
     return row_calls(assembly.env, answer_calls(assembly.env, config))["calls"]
 
 
-def forecast_study(plan: StudyPlan) -> dict[str, Any]:
+def forecast_study(plan: StudyPlan) -> PlanJSON:
     """What a study will take: calls, tokens and dollars, each prompt by its own length."""
     assembly = plan.assembly
     known = measured_usage(Path(plan.options.root), plan.task.fingerprint, assembly.addresses)
@@ -188,25 +190,27 @@ def forecast_study(plan: StudyPlan) -> dict[str, Any]:
     ]
     first = each[0]
 
-    def total(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        ends = {end: [one[end] for one in values] for end in ("expected", "most")}
-        return {end: None if None in numbers else sum(numbers) for end, numbers in ends.items()}
-
-    about = {"prompts": len(plan.prompts), "rows": len(plan.rows), "split": plan.options.split}
-    return {
-        **first,
-        "study": about,
-        "models": dict(assembly.addresses),
-        "calls": {role: total([one["calls"][role] for one in each]) for role in first["calls"]},
-        "tokens": total([one["tokens"] for one in each]),
-        "cost_usd": total([one["cost_usd"] for one in each]),
-        **assembly.gaps,
+    about: PlannedStudyJSON = {
+        "prompts": len(plan.prompts),
+        "rows": len(plan.rows),
+        "split": plan.options.split,
     }
+    return (
+        first
+        | {
+            "study": about,
+            "models": dict(assembly.addresses),
+            "calls": {role: total_count([one["calls"][role] for one in each]) for role in first["calls"]},
+            "tokens": total_count([one["tokens"] for one in each]),
+            "cost_usd": total_dollars([one["cost_usd"] for one in each]),
+        }
+        | assembly.gaps
+    )
 
 
-def refuse_unpayable(foreseen: Mapping[str, Any], limits: Budget, remedy: str) -> None:
+def refuse_unpayable(foreseen: PlanJSON, limits: Budget, remedy: str) -> None:
     """Raise UsageError where the limits do not pay for all answers; nothing is paid by then."""
-    needs = {f"{role}_calls": ends["most"] for role, ends in foreseen["calls"].items()}
+    needs = {f"{role}_calls": ends["most"] or 0 for role, ends in foreseen["calls"].items()}
     needs = {"calls": sum(needs.values()), **needs}
     about = foreseen["study"]
     for name, need in needs.items():

@@ -58,7 +58,7 @@ class UnitEffect:
         return self.low > 0 or self.high < 0
 
 
-class ComponentsResult(JSONResult):
+class ComponentsResult(JSONResult[Mapping[str, Any]]):
     """The result of `whet.study_components`. `status` is completed, or planned (a dry run, without effects)."""
 
     @property
@@ -84,7 +84,7 @@ class ComponentsResult(JSONResult):
         return f"ComponentsResult({self['task']!r}, {self['design']['name']}, {effects or self['status']})"
 
 
-class SensitivityResult(JSONResult):
+class SensitivityResult(JSONResult[Mapping[str, Any]]):
     """The result of `whet.study_sensitivity`. `status` is completed, or planned (a dry run, without units)."""
 
     @property

@@ -145,7 +145,7 @@ def open_body(address: str, settings: LoraSettings, seed: int, device: str | Non
     return body
 
 
-def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) -> Any:
+def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) -> object:
     try:
         import peft
     except ImportError as error:

@@ -17,7 +17,7 @@ FORMAT = "whet-policy/1"
 WEIGHTS_FILE, CARD_FILE = "adapter.safetensors", "policy.json"
 
 
-def check_base(what: str, facts: Mapping[str, Any], address: str, fingerprint: str) -> None:
+def check_base(what: str, facts: Mapping[str, object], address: str, fingerprint: str) -> None:
     """Raise UsageError when a checkpoint was trained on another base model; both hashes are named."""
     if facts.get("base") != fingerprint:
         raise UsageError(
@@ -36,10 +36,10 @@ def write_folder(folder: Path, blob: bytes, card: Mapping[str, JSON]) -> str:
     return digest
 
 
-def read_folder(folder: Path) -> tuple[dict[str, Any], bytes]:
+def read_folder(folder: Path) -> tuple[dict[str, object], bytes]:
     """Card and weights of a checkpoint folder. Raises UsageError when it is damaged or of another format."""
     try:
-        card: dict[str, Any] = json.loads((folder / CARD_FILE).read_text("utf-8"))
+        card: dict[str, object] = json.loads((folder / CARD_FILE).read_text("utf-8"))
         blob = (folder / WEIGHTS_FILE).read_bytes()
     except (OSError, ValueError) as error:
         raise UsageError(f"{folder} is not the checkpoint of a policy: {error}") from error

@@ -164,8 +164,8 @@ def _network(body: Backbone, reference: bool) -> Iterator[Any]:
         yield model if anchor is None else lambda **inputs: functional_call(model, anchor, (), inputs)
 
 
-def _adapters_off(model: Any, off: bool) -> AbstractContextManager[Any]:
-    context: AbstractContextManager[Any] = model.disable_adapter() if off else nullcontext()
+def _adapters_off(model: Any, off: bool) -> AbstractContextManager[object]:
+    context: AbstractContextManager[object] = model.disable_adapter() if off else nullcontext()
     return context
 
 
@@ -196,7 +196,7 @@ class UpdateBatch:
             whole,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The batch as JSON, for another process."""
         plain = {part.name: getattr(self, part.name) for part in fields(UpdateBatch)}
         return {**plain, "samples": [sample.to_json() for sample in self.samples]}

@@ -87,7 +87,7 @@ def _scope(call: RequestContext) -> dict[str, Any]:
     names = [line.strip() for line in re.split(r"[\n,]", call.form.get("prompts", "")) if line.strip()]
     days = call.form.get("days", "").strip()
     expires = call.state.access.expiry(ui.whole_number(days, "The number of days") if days else None)
-    scope: dict[str, Any] = {"all_prompts": True} if names == [ANY_PROMPT] else {"prompts": names}
+    scope: dict[str, object] = {"all_prompts": True} if names == [ANY_PROMPT] else {"prompts": names}
     return {**scope, "expires": expires}
 
 

@@ -39,7 +39,7 @@ MOST_QUOTES = 50
 LONGEST_QUOTE = 2_000
 
 
-def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] | None) -> Html | None:
+def evidence_section(evidence: Mapping[str, object] | None, run: Mapping[str, Any] | None) -> Html | None:
     """The section of evidence; None where nothing is recorded."""
     if not evidence and not run:
         return None
@@ -65,7 +65,7 @@ def evidence_section(evidence: Mapping[str, Any] | None, run: Mapping[str, Any] 
     )
 
 
-def _show_sent_evidence(sent: Mapping[str, Any]) -> Html:
+def _show_sent_evidence(sent: Mapping[str, object]) -> Html:
     """What somebody sent as evidence: no part of it can pass for what was measured here."""
     evidence, by = sent.get("evidence"), clip(str(sent.get("by", "nobody named")), 200)
     shown = isinstance(evidence, Mapping) and tree(evidence)
@@ -79,7 +79,7 @@ def _is_experiment(value: Any) -> bool:
     return isinstance(value, str) and len(value) == LONG_ID
 
 
-def _requirements_in(value: Any) -> list[Mapping[str, Any]]:
+def _requirements_in(value: Any) -> list[Mapping[str, object]]:
     """The requirements, if this is what the learner writes about them: evidence may be anything."""
     rows = value if isinstance(value, list) else []
     keys = {"text", "sources", "needed", "against"}
@@ -106,7 +106,7 @@ def against(text: str, sources: str) -> Html:
     return prose(el("b", "Against it: "), clip(text, LONGEST), f" ({sources})")
 
 
-def _sources(count: Any) -> str:
+def _sources(count: object) -> str:
     """How many independent sources; a reviewer's weight may be a fraction of one."""
     sources = finite_number(count) or 0.0
     return f"{sources:g} independent source{'' if sources == 1 else 's'}"
@@ -135,7 +135,7 @@ def _difference(estimate: Mapping[str, Any]) -> Html | None:
     return interval_plot("Difference on the held-out examples", [row], "gate", 0.0)
 
 
-def _run(run: Mapping[str, Any]) -> Html:
+def _run(run: Mapping[str, object]) -> Html:
     name = run.get("name", run.get("run"))
     where = isinstance(name, str) and note("Run ", ui.link(name, ui.path_to("runs", name)))
     shown = {key: value for key, value in run.items() if (key, value) != ("simulated", False)}
@@ -185,12 +185,12 @@ def probes_section(call: RequestContext, proposal: Proposal) -> Html:
     return ui.section(title, summary, el("ol", rows, class_="probes"), id="probes")
 
 
-def _probe_rows(probes: Any) -> list[Mapping[str, Any]]:
+def _probe_rows(probes: object) -> list[Mapping[str, object]]:
     rows = probes.get("rows") if isinstance(probes, Mapping) else None
     return [row for row in rows if isinstance(row, Mapping)][:MOST_PROBES] if isinstance(rows, list) else []
 
 
-def _why_no_probes(proposal: Proposal, probes: Any) -> str:
+def _why_no_probes(proposal: Proposal, probes: object) -> str:
     reason = probes.get("reason") if isinstance(probes, Mapping) else None
     if reason is not None:
         return f"There are none. {reason}"
@@ -203,7 +203,7 @@ def _why_no_probes(proposal: Proposal, probes: Any) -> str:
     return "There are none: only the learner brings answers, when it has a task (--gate) or a model (--lm)."
 
 
-def _probe(call: RequestContext, row: Mapping[str, Any], proposal: Proposal) -> Html | None:
+def _probe(call: RequestContext, row: Mapping[str, object], proposal: Proposal) -> Html | None:
     """One question with both answers; None when the question is gone."""
     about, inputs = row.get("about"), row.get("inputs")
     if isinstance(about, str):

@@ -113,7 +113,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
     )
 
 
-def guard_rails(guards: Sequence[Mapping[str, Any]]) -> Html | None:
+def guard_rails(guards: Sequence[Mapping[str, object]]) -> Html | None:
     """What no version may do: the harm so far beside its limit."""
     if not guards:
         return None
@@ -162,12 +162,12 @@ def _show_extreme(row: Mapping[str, Any]) -> Html:
     )
 
 
-def _amount(value: float | None, say: Callable[[Any, int], str] = number_format.reward) -> str:
+def _amount(value: float | None, say: Callable[[object, int], str] = number_format.reward) -> str:
     """A value of any size."""
     return say(value, number_format.places(value))
 
 
-def _method(row: Mapping[str, Any]) -> str:
+def _method(row: Mapping[str, object]) -> str:
     """The method of an interval; a verdict that was stored before there were names of methods has none."""
     return str(row.get("method", "interval"))
 

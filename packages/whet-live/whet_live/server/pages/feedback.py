@@ -173,7 +173,7 @@ def feedback_line(row: StoredFeedback, *, with_target: bool) -> Html:
     )
 
 
-def inputs_of(inputs: Mapping[str, Any], level: int = 2) -> list[Html]:
+def inputs_of(inputs: Mapping[str, object], level: int = 2) -> list[Html]:
     """The values of the slots, each in a box under a heading of that level."""
     return [text_box(str(key), _text(value), level=level) for key, value in inputs.items()]
 

@@ -142,7 +142,7 @@ def _summary(status: Mapping[str, Any]) -> Html:
     return join(facts(pairs), bool(status["warning"]) and note(status["warning"]))
 
 
-def _requirements(call: RequestContext, name: str, requirements: list[Mapping[str, Any]]) -> Html:
+def _requirements(call: RequestContext, name: str, requirements: list[Mapping[str, object]]) -> Html:
     body = note("Nobody demands anything that is not learned yet.")
     if requirements:
         body = el("ol", [_requirement(call, name, one) for one in requirements[:MOST]], class_="instructions")
@@ -227,7 +227,7 @@ def _updates(updates: list[Mapping[str, Any]]) -> Html:
 
 
 def _rules(call: RequestContext, name: str, settings: Mapping[str, Any]) -> Html:
-    policy: Mapping[str, Any] = settings["policy"]
+    policy: Mapping[str, object] = settings["policy"]
     shown: list[tuple[str, Child]] = [
         ("Independent sources needed", f"{policy['quorum']:g}"),
         ("And this share of all", f"{policy['share']:.0%}"),

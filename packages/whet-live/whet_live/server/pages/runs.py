@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from starlette.responses import Response
 
+from whet.engine import RunRowJSON
 from whet.reporting import (
     Child,
     Html,
@@ -43,7 +43,7 @@ def show_all(call: RequestContext) -> Response:
     return ui.page(call, "Runs", "runs", rows, left > 0 and note(f"{left:,} more are not shown."))
 
 
-def _row(name: str, row: dict[str, Any]) -> Html:
+def _row(name: str, row: RunRowJSON) -> Html:
     return ui.row(
         ui.name_link(name, ui.path_to("runs", name)),
         ui.tags(_state(row), bool(row["promoted"]) and ui.tag("promoted", "good")),
@@ -56,7 +56,7 @@ def _row(name: str, row: dict[str, Any]) -> Html:
     )
 
 
-def _state(row: dict[str, Any]) -> Html:
+def _state(row: RunRowJSON) -> Html:
     return ui.tag(str(row["status"]).replace("_", " "), STATES.get(row["status"], ""))
 
 
@@ -81,14 +81,14 @@ def show(call: RequestContext) -> Response:
     return ui.page(call, name, "runs", changing, more, wide=True, above=[("Runs", "/runs")])
 
 
-def _changing(record: Record, row: dict[str, Any]) -> Html:
+def _changing(record: Record, row: RunRowJSON) -> Html:
     shown = sections(record, ["learning", "figures", "change"])
     empty = ui.nothing("Nothing is measured yet.", "The curve begins with the third score.")
     measured = len(record.validated) + len(record.trained) >= 3
     return join(_summary(record, row), None if measured else empty, shown)
 
 
-def _summary(record: Record, row: dict[str, Any]) -> Html:
+def _summary(record: Record, row: RunRowJSON) -> Html:
     reason = side(record.result, "improvement").get("reason")
     tests = (side(side(record.result, name), "test").get("mean") for name in ("baseline", "best"))
     baseline, best = (number_format.reward(mean, record.digits) for mean in tests)

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from whet import api
+from whet.engine import RunRowJSON
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.request_context import RequestContext
 from whet_live.server.responses import Refused, json_answer, not_found
@@ -53,14 +54,14 @@ class Runs(msgspec.Struct):
     runs: list[RunSchema]
 
 
-def all_runs(call: RequestContext) -> dict[str, dict[str, Any]]:
+def all_runs(call: RequestContext) -> dict[str, RunRowJSON]:
     """Every run by its id. A request never names a folder: what is not in here does not exist."""
     root = Path(call.state.settings.runs)
     rows = api.runs(root)
     return {Path(row["run"]).relative_to(root).as_posix(): row for row in rows}
 
 
-def find_run(call: RequestContext) -> tuple[str, dict[str, Any]]:
+def find_run(call: RequestContext) -> tuple[str, RunRowJSON]:
     """The run that the path names. Raises Refused (404)."""
     name = call.path("id")
     row = all_runs(call).get(name)

@@ -211,12 +211,12 @@ class ErasedSchema(Struct):
 router = EndpointRouter()
 
 
-def inference_json(stored: StoredInference) -> dict[str, Any]:
+def inference_json(stored: StoredInference) -> dict[str, object]:
     """An inference as JSON values."""
     return {**stored.inference.as_json(), "received": iso(stored.received)}
 
 
-def feedback_json(stored: StoredFeedback) -> dict[str, Any]:
+def feedback_json(stored: StoredFeedback) -> dict[str, object]:
     """Feedback as JSON values."""
     about = {"prompt": stored.prompt, "version": stored.version, "received": iso(stored.received)}
     return {**stored.feedback.as_json(), **about}

@@ -38,7 +38,7 @@ _INPUT_EVENT, _OUTPUT_EVENT = "gen_ai.content.prompt", "gen_ai.content.completio
 _CHOICE = "gen_ai.choice"
 
 
-def first_attribute(attributes: Mapping[str, Any], *names: str) -> Any:
+def first_attribute(attributes: Mapping[str, object], *names: str) -> object:
     """The value of the first name that is there."""
     for name in names:
         value = attributes.get(name)
@@ -47,13 +47,13 @@ def first_attribute(attributes: Mapping[str, Any], *names: str) -> Any:
     return None
 
 
-def text_of(attributes: Mapping[str, Any], *names: str) -> str | None:
+def text_of(attributes: Mapping[str, object], *names: str) -> str | None:
     """The first of these attributes as a text."""
     value = first_attribute(attributes, *names)
     return None if value is None else str(value) if isinstance(value, str | int | float) else as_text(value)
 
 
-def number_attribute(attributes: Mapping[str, Any], *names: str) -> float | None:
+def number_attribute(attributes: Mapping[str, object], *names: str) -> float | None:
     """The first of these attributes as a number; None when it is none."""
     return as_number(first_attribute(attributes, *names))
 
@@ -68,7 +68,7 @@ def as_text(value: Any) -> str:
         raise UsageError(f"An attribute cannot be written as JSON: {error}.") from None
 
 
-def parse_json_text(value: Any) -> Any:
+def parse_json_text(value: Any) -> object:
     """A text that is a JSON array or object as such; any other value as it is."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
@@ -78,7 +78,9 @@ def parse_json_text(value: Any) -> Any:
     return value
 
 
-def messages(side: str, attributes: Mapping[str, Any], events: Iterable[OtelEvent]) -> list[dict[str, str]]:
+def messages(
+    side: str, attributes: Mapping[str, object], events: Iterable[OtelEvent]
+) -> list[dict[str, str]]:
     """The messages of one side, `input` or `output`, as role and content; empty when there are none."""
     events = list(events)
     details = [event.attributes for event in events if event.name == _DETAILS]
@@ -96,19 +98,19 @@ def messages(side: str, attributes: Mapping[str, Any], events: Iterable[OtelEven
     return _from_events(side, events)
 
 
-def plain_text(side: str, attributes: Mapping[str, Any]) -> str | None:
+def plain_text(side: str, attributes: Mapping[str, object]) -> str | None:
     """The text of one side where it stands as one attribute."""
     return text_of(attributes, *_TEXTS[side])
 
 
-def _system(attributes: Mapping[str, Any]) -> list[dict[str, str]]:
+def _system(attributes: Mapping[str, object]) -> list[dict[str, str]]:
     instructions = parse_json_text(attributes.get("gen_ai.system_instructions"))
     if not instructions:
         return []
     return [{"role": "system", "content": _content(instructions)}]
 
 
-def _read_message_list(value: Any, role: str) -> list[dict[str, str]]:
+def _read_message_list(value: object, role: str) -> list[dict[str, str]]:
     """Messages from a list of them, from an object that holds one, or from one text."""
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
         value = value["messages"]
@@ -137,7 +139,7 @@ def _message(one: Any, role: str) -> dict[str, str]:
     }
 
 
-def _content(value: Any) -> str:
+def _content(value: object) -> str:
     """The text of message parts; parts that are no text (tool calls, images) as JSON."""
     if not isinstance(value, list):
         return as_text(value)
@@ -156,9 +158,9 @@ def _content(value: Any) -> str:
     return "\n".join(parts)
 
 
-def _read_flat_messages(attributes: Mapping[str, Any], prefix: str, role: str) -> list[dict[str, str]]:
+def _read_flat_messages(attributes: Mapping[str, object], prefix: str, role: str) -> list[dict[str, str]]:
     """Messages from keys such as `gen_ai.prompt.0.content` or `llm.input_messages.0.message.content`."""
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, dict[str, object]] = {}
     for key, value in attributes.items():
         match = _INDEXED.fullmatch(key.removeprefix(prefix)) if key.startswith(prefix) else None
         if match is not None:

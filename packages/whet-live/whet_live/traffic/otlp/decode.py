@@ -40,7 +40,7 @@ class OtelEvent:
 
     name: str
     time: int
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
     trace: str = ""
     span: str = ""
 
@@ -54,10 +54,10 @@ class OtlpSpan:
     name: str
     start: int
     end: int
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
     events: tuple[OtelEvent, ...] = ()
     error: str | None = None
-    resource: Mapping[str, Any] = field(default_factory=dict)
+    resource: Mapping[str, object] = field(default_factory=dict)
     parent: str = ""
 
 
@@ -95,7 +95,7 @@ def decode_request(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan],
 _Record = Mapping[str, Any]
 
 
-def _json_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, Any], _Record]]:
+def _json_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, object], _Record]]:
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -113,7 +113,7 @@ def _json_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, Any], _Re
         raise UsageError(f"The body is no OTLP request: {error}") from None
 
 
-def _protobuf_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, Any], _Record]]:
+def _protobuf_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, object], _Record]]:
     try:
         errors = import_module("google.protobuf.message")
         service = import_module(_SERVICES[signal])
@@ -157,11 +157,11 @@ def _plain(record: Any, signal: str) -> _Record:
     return common | times | names | {"events": events, "status": status}
 
 
-def _message_attributes(pairs: Iterable[Any]) -> dict[str, Any]:
+def _message_attributes(pairs: Iterable[Any]) -> dict[str, object]:
     return _Read((pair.key, _message_value(pair.value, 0)) for pair in pairs)
 
 
-def _message_value(value: Any, depth: int) -> Any:
+def _message_value(value: Any, depth: int) -> object:
     name = value.WhichOneof("value")
     if name is None or depth > _DEEPEST:
         return None
@@ -175,7 +175,7 @@ def _message_value(value: Any, depth: int) -> Any:
     return content
 
 
-def _span(record: _Record, resource: Mapping[str, Any]) -> OtlpSpan:
+def _span(record: _Record, resource: Mapping[str, object]) -> OtlpSpan:
     status = _object(record.get("status"), "status")
     failed = status.get("code") in (2, "STATUS_CODE_ERROR")
     return OtlpSpan(
@@ -214,7 +214,7 @@ def _log(record: _Record) -> OtelEvent:
     return OtelEvent(name, time, attributes, _hex(record.get("traceId"), 32), _hex(record.get("spanId"), 16))
 
 
-def _objects(value: object, name: str) -> list[Mapping[str, Any]]:
+def _objects(value: object, name: str) -> list[Mapping[str, object]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
@@ -228,14 +228,14 @@ def _object(value: object, name: str) -> Mapping[str, Any]:
     return value or {}
 
 
-def _attributes(value: object) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, object]:
     if isinstance(value, _Read):
         return value
     pairs = _objects(value, "attributes")
     return {_string(pair.get("key")): _value(pair.get("value"), 0) for pair in pairs}
 
 
-def _value(value: object, depth: int) -> Any:
+def _value(value: object, depth: int) -> object:
     """A value of the JSON form, `{"stringValue": "..."}`, as a plain one."""
     if not isinstance(value, Mapping) or depth > _DEEPEST:
         return None

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from whet_client.ids import now
 from whet_client.records import (
@@ -121,7 +120,7 @@ def _prompt(span: OtlpSpan) -> str:
     return name.replace("|", "/")
 
 
-def _inputs(span: OtlpSpan) -> dict[str, Any]:
+def _inputs(span: OtlpSpan) -> dict[str, object]:
     conversation = messages("input", span.attributes, span.events)
     if conversation:
         return {"messages": conversation}
@@ -136,7 +135,7 @@ def _output(span: OtlpSpan) -> str:
     return plain_text("output", span.attributes) or ""
 
 
-def _bound_inputs(inputs: Mapping[str, Any], cut: list[str]) -> dict[str, Any]:
+def _bound_inputs(inputs: Mapping[str, object], cut: list[str]) -> dict[str, object]:
     text = as_text(inputs)
     if len(text) <= LONGEST_INPUTS // 2:
         return dict(inputs)
@@ -150,7 +149,7 @@ def _cut_text(text: str, most: int, name: str, cut: list[str]) -> str:
     return storable_text(text)[:most]
 
 
-def _short(attributes: Mapping[str, Any], most: int, *names: str) -> str | None:
+def _short(attributes: Mapping[str, object], most: int, *names: str) -> str | None:
     text = text_of(attributes, *names)
     return None if text is None else storable_text(text)[:most] or None
 
@@ -159,7 +158,7 @@ def _amount(value: float | None, most: float) -> float | None:
     return value if value is not None and 0 <= value <= most else None
 
 
-def _tokens(attributes: Mapping[str, Any], *names: str) -> int | None:
+def _tokens(attributes: Mapping[str, object], *names: str) -> int | None:
     number = _amount(number_attribute(attributes, *names), LARGEST_VERSION)
     return None if number is None else int(number)
 
@@ -187,7 +186,7 @@ def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeed
 
 
 def evaluation(
-    event: OtelEvent, target: tuple[str, str], around: Mapping[str, Any], key: Iterable[str]
+    event: OtelEvent, target: tuple[str, str], around: Mapping[str, object], key: Iterable[str]
 ) -> RawFeedback | None:
     """A `gen_ai.evaluation.result` as feedback; None when it has neither score, label nor explanation.
 
@@ -214,8 +213,8 @@ def log_evaluation(event: OtelEvent) -> RawFeedback | None:
     return None if target is None else evaluation(event, target, {}, (*target, event.trace, event.span))
 
 
-def _annotations(attributes: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+def _annotations(attributes: Mapping[str, object]) -> dict[tuple[str, str], dict[str, object]]:
+    rows: dict[tuple[str, str], dict[str, object]] = {}
     for key, value in attributes.items():
         match = _ANNOTATION.fullmatch(key)
         if match is not None:
@@ -226,7 +225,7 @@ def _annotations(attributes: Mapping[str, Any]) -> dict[tuple[str, str], dict[st
 
 
 def _annotation(
-    span: OtlpSpan, fields: Mapping[str, Any], target: tuple[str, str], place: str
+    span: OtlpSpan, fields: Mapping[str, object], target: tuple[str, str], place: str
 ) -> RawFeedback | None:
     kind = SOURCE_OF.get(str(fields.get("annotator_kind", "")).casefold(), "model")
     user = text_of(span.attributes, *_USER) if kind == "user" else None

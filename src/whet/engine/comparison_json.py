@@ -1,0 +1,227 @@
+"""The types of what is said of several runs: comparisons, transfers, lists of runs, and advice."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from whet.engine.plan_json import PlanJSON
+from whet.engine.result_json import GainJSON, MeanJSON, PairJSON, RunJSON, UsageJSON
+
+
+class ObjectiveSummaryJSON(TypedDict):
+    """Means over the runs of a method of one objective, and how often the gate's verdict was which."""
+
+    goal: str
+    baseline: float
+    best: float
+    low: float
+    high: float
+    verdicts: dict[str, int]
+
+
+class ReasonsJSON(TypedDict, total=False):
+    """Why figures are missing, each reason once."""
+
+    reasons: list[str]
+
+
+class ReadabilitySummaryJSON(ReasonsJSON):
+    """The median perplexity of the texts of a method, over `runs` of them."""
+
+    perplexity: float | None
+    runs: int
+
+
+class TriedJSON(TypedDict, total=False):
+    """What is known where a prompt was tried with another model."""
+
+    test_low: float
+    test_high: float
+    gain_difference: float
+    gain_low: float
+    gain_high: float
+    calls: float
+    cost_usd: float | None
+    price_unknown: list[str]
+
+
+class TransferSummaryJSON(ReasonsJSON, TriedJSON):
+    """What the prompts of a method are worth with another model, means over `runs` of them."""
+
+    model: str
+    runs: int
+    unanswered: int
+    test_mean: float | None
+
+
+class MethodSummaryJSON(TypedDict):
+    """One method over its runs."""
+
+    method: str
+    runs: int
+    tested: int
+    unanswered: int
+    test_mean: float | None
+    test_low: float | None
+    test_high: float | None
+    test_min: float | None
+    test_max: float | None
+    baseline_test: float | None
+    promoted: int
+    calls: float
+    cost_usd: float | None
+    price_unknown: list[str]
+    objectives: NotRequired[dict[str, ObjectiveSummaryJSON]]
+    readability: ReadabilitySummaryJSON
+    transfer: NotRequired[TransferSummaryJSON]
+
+
+class WrittenJSON(TypedDict):
+    """The prompt as written with the other model of a comparison."""
+
+    model: str
+    test: MeanJSON | None
+    usage: UsageJSON | None
+
+
+class WrittenOfComparisonJSON(TypedDict, total=False):
+    """What a comparison says of the prompt as written; nothing without another model."""
+
+    transfer: WrittenJSON
+
+
+class OptionalComparisonJSON(WrittenOfComparisonJSON, total=False):
+    """What a comparison says where there is something to say."""
+
+    status: str
+    warnings: list[str]
+    pairs: list[PairJSON]
+    beside_start: list[PairJSON]
+    plan: PlanJSON | None
+    folder: str
+
+
+class ComparisonJSON(OptionalComparisonJSON):
+    """The result of a comparison."""
+
+    task: str
+    runs: list[RunJSON]
+    methods: list[MethodSummaryJSON]
+
+
+class RunRowJSON(TypedDict):
+    """A run folder in one row: what it is, how it stands, what it found."""
+
+    run: str
+    task: str | None
+    method: str | None
+    seed: int | None
+    status: str
+    split: str
+    mean: float | None
+    n: int | None
+    test: float | None
+    promoted: bool | None
+    calls: int
+    cost_usd: float | None
+    price_unknown: list[str]
+
+
+class HomeJSON(TypedDict):
+    """The means of both prompts with the model of the run; absent for training rows."""
+
+    model: str
+    baseline: NotRequired[MeanJSON | None]
+    best: NotRequired[MeanJSON | None]
+
+
+class AdvisedTestJSON(TypedDict):
+    """What the test rows of a task can show."""
+
+    rows: int
+    opening: int
+    alpha: float
+    needed: int
+    possible: bool
+    gain: dict[str, float | None]
+    power: str
+    minimum_effect: float
+    rows_for_worth: int | None
+    worth: float
+
+
+class AdvisedRewardJSON(TypedDict):
+    """Range, labels and critiques of a reward, and the problem that keeps it from guiding a search."""
+
+    name: str
+    low: float
+    high: float
+    labels: list[str]
+    label_like: list[str]
+    critiques: str
+    problem: str | None
+
+
+class AdvisedStartJSON(MeanJSON):
+    """The mean of the start prompt on some validation rows."""
+
+    simulated: bool
+
+
+class AdvisedPlanJSON(PlanJSON):
+    """The plan of a run with nothing else said, and which method it is."""
+
+    method: str
+
+
+class AdviceJSON(TypedDict):
+    """What a task has, and what that makes of a search."""
+
+    task: str
+    status: str
+    pays: bool | None
+    verdict: str
+    rows: dict[str, int]
+    test: AdvisedTestJSON
+    reward: AdvisedRewardJSON
+    model: str | None
+    model_note: str | None
+    start: AdvisedStartJSON | None
+    plan: AdvisedPlanJSON | None
+    plan_missing: str | None
+    methods: list[dict[str, str]]
+    unfit: list[dict[str, str]]
+    first: list[str]
+    warnings: list[str]
+
+
+class TransferJSON(TypedDict):
+    """The result of a transfer."""
+
+    task: str
+    method: str
+    run: str
+    split: str
+    home: HomeJSON
+    models: list[ModelTransferJSON]
+    usage: UsageJSON
+    warnings: list[str]
+    status: NotRequired[str]
+    plans: NotRequired[list[PlanJSON]]
+
+
+class AgainstHomeJSON(TypedDict, total=False):
+    """What both prompts gain with the run's own model over the start prompt with this one; nothing but on the sealed rows."""
+
+    home: dict[str, GainJSON]
+
+
+class ModelTransferJSON(AgainstHomeJSON):
+    """Start prompt and best prompt of a run with one model."""
+
+    model: str
+    simulated: bool
+    baseline: MeanJSON
+    best: MeanJSON
+    gain: GainJSON
+    usage: UsageJSON

@@ -1,0 +1,136 @@
+"""The types of the plan of a run: what is said before anything is paid."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+End = Literal["expected", "most"]
+ENDS: tuple[End, End] = ("expected", "most")
+
+
+class CountRangeJSON(TypedDict):
+    """A number that is expected, and the most; None where nothing bounds it."""
+
+    expected: int | None
+    most: int | None
+
+
+class DollarRangeJSON(TypedDict):
+    """US dollars that are expected, and the most; None where nothing bounds them, or where a price is not known."""
+
+    expected: float | None
+    most: float | None
+
+
+class PromotionJSON(TypedDict):
+    """Whether the sealed rows can promote anything, and which gain the opening that a run would be can show."""
+
+    possible: bool
+    rows: int
+    needed: int
+    opening: NotRequired[int]
+    alpha: NotRequired[float]
+    gain: NotRequired[float | None]
+    gain_some_worse: NotRequired[float | None]
+    hardly: NotRequired[bool]
+    scale: NotRequired[float]
+    rows_for_scale: NotRequired[int | None]
+    margins: NotRequired[dict[str, int]]
+
+
+class SearchSizeJSON(TypedDict):
+    """Steps of a search, prompts of a step, rows of a prompt, and task calls of them all."""
+
+    steps: int
+    prompts: int
+    rows: int
+    calls: int
+
+
+class FirstCallJSON(TypedDict):
+    """A limit that leaves less than a first call of the optimizer takes."""
+
+    limit: str
+    left: float
+    takes: float
+    bound: int
+
+
+class RowsUsedJSON(TypedDict):
+    """How many validation rows a run uses, of how many, and how many it should have at least."""
+
+    rows: int
+    of: int
+    least: NotRequired[int]
+
+
+class OutputLimitJSON(TypedDict):
+    """Bytes of the longest target, and a limit on the tokens of an answer that would do."""
+
+    longest_target: int
+    enough: int
+
+
+class LookJSON(TypedDict):
+    """The opening that an evaluation of the test rows is, and what it leaves to a later run."""
+
+    opening: int
+    alpha_without: float
+    alpha_after: float
+
+
+class PlannedControlJSON(TypedDict):
+    """The method of the control, and what is kept for it of the limits."""
+
+    method: str
+    kept: dict[str, float | None]
+
+
+class AddedJSON(TypedDict):
+    """Rows that would be added, and the answers that are asked for."""
+
+    rows: int
+    answers: int
+
+
+class PlannedStudyJSON(TypedDict):
+    """The prompts of a study, and the rows of a split that are answered under each."""
+
+    prompts: int
+    rows: int
+    split: str
+
+
+class PlanJSON(TypedDict, total=False):
+    """What a run will take, said before anything is paid."""
+
+    calls: dict[str, CountRangeJSON]
+    tokens: CountRangeJSON
+    cost_usd: DollarRangeJSON
+    price_unknown: dict[str, str]
+    limits: dict[str, float]
+    default_limit: bool
+    output_limit: OutputLimitJSON | None
+    tokens_by_characters: bool
+    tokens_counted: bool
+    tokens_measured: bool
+    promotion: PromotionJSON
+    first_call: FirstCallJSON
+    search: SearchSizeJSON
+    validation: RowsUsedJSON
+    no_labels: str
+    ablation: int
+    control: PlannedControlJSON
+    methods: list[str]
+    models: dict[str, str]
+    default_policy: bool
+    default_model: str
+    missing_keys: list[str]
+    look: LookJSON
+    added: AddedJSON
+    aggregate: str
+    cases: list[dict[str, Any]]
+    study: PlannedStudyJSON
+    runs: int
+    all_calls: int | None
+    model: str
