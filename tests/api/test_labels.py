@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import whet
@@ -39,6 +40,24 @@ def answer(messages: Any) -> str:
 def words(tmp_path: Path) -> dict[str, Any]:
     data = {name: split(name) for name in ("train", "validation", "test")}
     return {"data": data, "reward": "exact_match", "lm": answer, "root": tmp_path}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0, 1], ["0", "1"], np.unique([0, 1]), [False, True], [0.0, 1.0]],
+    ids=["numbers", "texts", "numpy", "truth values", "floats"],
+)
+def test_labels_are_numbers_and_truth_values_too(tmp_path: Path, labels: Any) -> None:
+    kind = bool if labels is not None and isinstance(labels[0], bool) else int
+    rows = [{"input": f"dish {i} {i % 2}", "target": kind(i % 2)} for i in range(20)]
+
+    def lm(messages: Any) -> str:
+        return str(kind(messages[-1].content[-1] == "1"))
+
+    done = whet.evaluate(
+        "Sort: {{input}}", data=rows, labels=labels, reward="exact_match", lm=lm, root=tmp_path
+    )
+    assert done.score.mean == 1.0
 
 
 @pytest.mark.parametrize("labels", [list(ANSWERS), None], ids=["labels", "targets that are labels"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
+import gzip
 import json
 import sys
 from collections.abc import Mapping
@@ -186,6 +187,64 @@ def test_conversations_for_fine_tuning() -> None:
     Path("tuning.jsonl").write_text("".join(said(n, f"Be {n}.") for n in range(12)))
     init("--from", "tuning.jsonl", folder="other")
     assert whet.Task.load("other").train[0].row["system"].startswith("Be ")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda text, team: {
+            "conversations": [{"from": "human", "value": text}, {"from": "gpt", "value": team}]
+        },
+        lambda text, team: {"input": [{"role": "user", "content": text}], "ideal": team},
+    ],
+    ids=["ShareGPT", "OpenAI evals"],
+)
+def test_conversations_in_the_forms_of_others(form: Any) -> None:
+    rows = [form(f"ticket {n}", "ab"[n % 2]) for n in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init("--from", "rows.jsonl")
+    task = whet.Task.load("mytask")
+    assert task.labels.keys() == {"a", "b"} and task.train[0].values["input"].startswith("ticket ")
+    assert (
+        answers(task, lambda messages: "ab"[int(messages[-1].content.split("ticket ")[1].split()[0]) % 2])
+        == 1.0
+    )
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl.gz", "rows.csv.gz", "rows.jsonl", "rows.csv"])
+def test_packed_files_and_utf_16_without_a_mark(name: str) -> None:
+    rows = [{"input": f"ticket {n}", "target": "ab"[n % 2]} for n in range(12)]
+    lines = [json.dumps(row) for row in rows]
+    if ".csv" in name:
+        lines = ["input,target", *(f"{row['input']},{row['target']}" for row in rows)]
+    text = "\n".join(lines) + "\n"
+    data = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode("utf-16-le")
+    Path(name).write_bytes(data)
+    init("--from", name)
+    assert len(whet.Task.load("mytask").train) and set(whet.Task.load("mytask").labels) == {"a", "b"}
+    Path("broken.jsonl.gz").write_bytes(gzip.compress(b"{}")[:-5])
+    done = CliRunner().invoke(cli, ["init", "other", "--from", "broken.jsonl.gz"])
+    assert isinstance(done.exception, UsageError) and "cannot be unpacked" in str(done.exception)
+
+
+def test_rows_that_list_no_answer_are_left_out_and_counted() -> None:
+    rows = [
+        {
+            "context": f"At w{i}.",
+            "question": f"Where is {i}?",
+            "answers": {"text": [f"w{i}"], "answer_start": [3]}
+            if i % 3
+            else {"text": [], "answer_start": []},
+        }
+        for i in range(18)
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert any("6 rows of 18 have no answer" in line for line in init("--from", "rows.jsonl")["chosen"])
+    task = whet.Task.load("mytask")
+    every = [*task.train, *task.validation, *task.test]
+    assert len(every) == 12 and all(
+        example.target == [f"w{example.values['question'][9:-1]}"] for example in every
+    )
 
 
 def test_many_different_numbers_are_no_labels() -> None:

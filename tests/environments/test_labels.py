@@ -16,6 +16,22 @@ NAMES = {name: name for name in ("refund", "technical", "other")}
 
 
 @pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("Priority: refund / Confidence: other", None),
+        ('{"team": "refund", "sure": "other"}', None),
+        ("Team: refund\nSecond: other", None),
+        ("Team: refund, Second: refund", "refund"),
+        ("Team: refund\n\nI looked again.\nTeam: other", "other"),
+        ("Option 1: refund\nOption 2: other\nAnswer: refund", "refund"),
+        ("Team: refund, sure: 0.9", "refund"),
+    ],
+)
+def test_fields_with_different_labels_name_none(text: str, label: str | None) -> None:
+    assert find_label(text, NAMES) == label
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "refund",

@@ -35,6 +35,44 @@ TRICKY = st.one_of(
 PLAIN = TRICKY.filter(lambda t: "whet:" not in t and "\x00" not in t and not slots(t))
 
 
+FRONT = "---\nname: Triage\nmodel:\n  temperature: 0\ninputs:\n- input\n---\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["Sort it.", "Sort it.\n\n{{input}}", "<!-- whet:begin -->\nSort it.\n<!-- whet:end -->\n{{input}}"],
+)
+def test_front_matter_stays_and_no_model_gets_it(body: str) -> None:
+    prompt = Prompt.parse(FRONT + body)
+    shown = prompt.render(Example("1", {"input": "x"}))
+    assert all("Triage" not in message.content for message in shown) and "Triage" not in prompt.text
+    edited = prompt.edit("Name the team.")
+    assert edited.source == FRONT + body.replace("Sort it.", "Name the team.")
+    assert edited.text == body.replace("Sort it.", "Name the team.").replace(
+        "<!-- whet:begin -->\n", ""
+    ).replace("<!-- whet:end -->\n", "")
+    if "{{" in body and not prompt.fenced:
+        assert prompt.edit("Read {{input}}.").source == FRONT + "Read {{input}}."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nAnswer briefly.\n---\nSort it.",
+        "---\nRole: judge\n---\nSort it.",
+        "---\ntext: {{input}}\n---\n",
+        "---\nname: x\n",
+    ],
+)
+def test_lines_between_dashes_that_are_no_front_matter_are_prompt(text: str) -> None:
+    assert Prompt.parse(text).text == text
+
+
+def test_an_edit_makes_no_front_matter() -> None:
+    with pytest.raises(EditRejected, match="front matter"):
+        Prompt.parse("Sort it.").edit("---\nname: x\n---\nSort it well.")
+
+
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), TRICKY), st.lists(TRICKY))
 def test_filling_is_one_literal_pass(values: dict[str, str], pieces: list[str]) -> None:
     """Values are inserted as they are, also when a value looks like a slot or a template."""

@@ -16,11 +16,15 @@ from whet._util.words import JOINT, fold, mentions, trim
 from whet.replies.marked import marked_results
 
 _FIELD = regex.compile(r"[:\uff1a]")
+_FIELD_END = regex.compile(r"[,;/|\uff0c\uff1b\u3001}]|\s{2,}|\.\s")
+"""What may end the value of a field before the name of the next one on its line."""
 _QUOTES = frozenset("\"'`*_“”‘’„«»‹›「」『』【】《》")
 _SLASH = regex.compile(r"\s*/\s*")
 _SMALL_WORD = regex.compile(r"(?<!\w)\p{Ll}(?=\s+\w)")
 _BEGINS = regex.compile(r"(?:\A|\n|[:\uff1a>{]|\*\*)[(\[*_ ]*\Z")
 _OPTION = regex.compile(r"[.):*_]{1,4}\s|\s-\s")
+_SEVERAL = "\x00"
+"""In the place of a label, where there are several: no label holds a NUL character."""
 _BETWEEN_LETTERS = regex.compile(r"(?<=\p{L}) (?=\p{L})")
 
 
@@ -40,6 +44,7 @@ def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     the only label counts that is mentioned as a word of its own: in the whole answer, in quotes or bold, as an option
     (`C. A girl`), on the last line. In scripts without blanks between words it may stand anywhere. Parts of a label may be
     joined in another way (`not spam` for not_spam), and a label that is one capital letter is no small word in a sentence.
+    Fields beside each other that hold different labels (`Priority: high, confidence: low`) name several.
 
     >>> labels = {"refund": "refund", "other": "other"}
     >>> read_label("**Refund**.", labels), read_label("It is not a refund.", labels)
@@ -47,6 +52,8 @@ def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     """
     folded, forms = fold(text), _forms(labels)
     alone = _alone(folded, forms)
+    if alone == _SEVERAL:
+        return None
     if alone is not None:
         return LabelReading(alone, True)
     mentioned = _find_mentioned_label(text, labels, forms)
@@ -73,6 +80,7 @@ def _forms(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
+    """The label that stands alone; `_SEVERAL` where fields beside each other hold different ones."""
     lines = [line for line in folded.splitlines() if line.strip()]
     whole = _match_label(folded, forms) or (_match_label(lines[-1], forms) if lines else None)
     if whole is not None:
@@ -82,9 +90,18 @@ def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
         return tagged.pop()
     fields = [_match_label(_FIELD.split(line)[-1], forms) for line in lines if _FIELD.search(line)]
     if fields and _FIELD.search(lines[-1]) and fields[-1] is not None:
-        return fields[-1]
+        return _SEVERAL if _is_record(lines, fields, forms) else fields[-1]
     named = {*(_match_label(line, forms) for line in lines), *fields} - {None}
     return named.pop() if len(named) == 1 else None
+
+
+def _is_record(lines: Sequence[str], fields: Sequence[str | None], forms: Mapping[str, str]) -> bool:
+    """Whether a label on the last line is one of several things that are said of the input: another field of that line holds
+    another label, or all lines are fields with labels and only the last one says what it says."""
+    before = [_match_label(_FIELD_END.split(part)[0], forms) for part in _FIELD.split(lines[-1])[1:-1]]
+    if {*before} - {None, fields[-1]}:
+        return True
+    return 1 < len(fields) == len(lines) and None not in fields and fields[-1] not in fields[:-1]
 
 
 def _match_label(text: str, forms: Mapping[str, str]) -> str | None:

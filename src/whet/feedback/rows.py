@@ -19,6 +19,7 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.task.delimited import MISSING, read_delimited
+from whet.task.files import kind_of
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, is_missing, read_rows
 from whet.types import content_hash
 from whet_client.storable import show_value
@@ -37,7 +38,7 @@ class FeedbackRow:
     a grader's, `source` is human, model, program or what the row says. `about` names what was rated (a span,
     a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
     somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters. `column` is the column of
-    the rating, and `out_of` the best rating where the row says it, as in 4/5.
+    the rating, and `out_of` the best rating where the row says it, as in 4/5 and 4 out of 5.
     """
 
     id: str
@@ -129,7 +130,12 @@ _BAD = frozenset(
 )  # fmt: skip
 
 
-_NUMBER = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?:\s*/\s*(\d{1,6}))?")
+_NUMBER = re.compile(
+    r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)"
+    r"(?:\s*/\s*(\d{1,6})|(?:\s+[^\W\d_]+){1,2}\s+(5|10|100)(?!\d))?"
+    r"(?:\s*[★⭐]|(?:\s+|-)[^\W\d_]+|\s*[-\u2013:(]\s*[^\W\d_]+(?:\s+[^\W\d_]+){0,4}\)?)?"
+)
+"""A rating with the best one (4/5, 4 out of 5), the word for what is counted (4 stars), or what it means (4 - Good)."""
 _REMARK = re.compile(r"_*\([^()]*\)\Z")
 """What stands in brackets behind the name of a column, as in `Rating (1-5)`."""
 _INFINITE = ("inf", "infinity")
@@ -161,10 +167,10 @@ def read_feedback(
 def table_rows(path: Path, notes: list[str] | None = None) -> list[SourceRow]:
     """Rows of a feedback file (.jsonl, .json, .csv), each with its place; what had to be decided to read a table is added to
     `notes`. Raises UsageError with file and line."""
-    if path.suffix.lower() not in _KINDS:
+    if kind_of(path) not in _KINDS:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
     good = '{"output": "...", "comment": "..."}'
-    if path.suffix.lower() not in TABLES:
+    if kind_of(path) not in TABLES:
         return read_rows(path, "feedback", example=good)
     return _csv(path, [] if notes is None else notes)
 
@@ -358,8 +364,9 @@ def _best_of(value: Any) -> float | None:
     """The best rating where a text says it: 5 for 4/5 and for stars that are drawn."""
     text = value.strip() if isinstance(value, str) else ""
     match = _NUMBER.fullmatch(text)
-    if match is not None and match[2] is not None:
-        return float(match[2])
+    best = None if match is None else match[2] or match[3]
+    if best is not None:
+        return float(best)
     return 5.0 if text and set(text) in ({"★"}, {"⭐"}) and len(text) <= 5 else None
 
 

@@ -45,6 +45,9 @@ _LATEX = regex.compile(
 )
 _RAISED = regex.compile(r"(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _VULGAR = regex.compile(r"(?<=([0-9])?)[ ]?([\p{DT=Fraction}])")
+_MULTIPLIER = regex.compile(r"(?<!\p{L}[0-9.,]*)(?<=[0-9])[kKMB](?![\w^])")
+_POWERS = {"k": 3, "K": 3, "M": 6, "B": 9}
+"""Signs directly behind a number that multiply it, as in $1.5M."""
 _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
 
@@ -255,7 +258,7 @@ class Number:
     or by the share `relative` of the target; unless a share is given, a whole target is exact, and another one may differ by
     rounding (1e-9).
     `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18% is 0.18; without, the
-    sign is left aside.
+    sign is left aside. A k, K, M or B directly behind a number multiplies it ($1.5M is 1500000) unless it is the `unit`.
     """
 
     last: bool = False
@@ -287,8 +290,15 @@ class Number:
                     "reward: exact_match."
                 )
 
+    def _multiplied(self, text: str) -> str:
+        """A text with powers of ten in the place of signs that multiply the number before them."""
+        own = fold(self.unit).strip()
+        return str(
+            _MULTIPLIER.sub(lambda m: m[0] if fold(m[0]) == own else f"\u00d710^{_POWERS[m[0]]}", text)
+        )
+
     def _read(self, text: str) -> Decimal | None:
-        number = parse_number(text, self.decimal, self.unit)
+        number = parse_number(self._multiplied(text), self.decimal, self.unit)
         if number is not None and self.percent and "%" in fold(text):
             return number / 100
         return number
@@ -304,7 +314,7 @@ class Number:
         marked = {one for piece in marked_results(text) if (one := self._read(piece)) is not None}
         if len(marked) == 1:
             return list(marked)
-        folded = _fold_number(_NARROW.sub("'", text))
+        folded = _fold_number(_NARROW.sub("'", self._multiplied(text)))
         for match in reversed(list(_NUMBER.finditer(folded))):
             grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())
             part = _WHOLE_PART.search(folded, 0, match.start()) if "/" in match.group() else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import gzip
 import os
+import zlib
 from pathlib import Path
 
 from whet._util.storable import read_file
@@ -17,6 +19,20 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 """Byte-order marks, those that begin like another one first, and what they mark."""
+_UNMARKED = (
+    ("utf-32-le", (False, True, True, True)),
+    ("utf-32-be", (True, True, True, False)),
+    ("utf-16-le", (False, True, False, True)),
+    ("utf-16-be", (True, False, True, False)),
+)
+"""Which of the first four bytes are zero where a text without a mark begins with two letters of ASCII (RFC 4627, section 3)."""
+_PACKED = ".gz"
+
+
+def kind_of(path: Path) -> str:
+    """The ending that says what a file holds, in lower case: `.jsonl` for `rows.jsonl` and for `rows.jsonl.gz`."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == _PACKED else suffix
 
 
 def read_text(path: Path, named_by: str = "") -> str:
@@ -32,10 +48,14 @@ def read_text(path: Path, named_by: str = "") -> str:
 
 
 def read_bytes(path: Path, named_by: str = "") -> bytes:
-    """The bytes of a file. Raises UsageError when there is no such file, or it cannot be read."""
+    """The bytes of a file, unpacked where its name ends in .gz. Raises UsageError when there is no such file, or it cannot be
+    read."""
     prefix = f"{named_by}: " if named_by else ""
     try:
-        return read_file(path)
+        data = read_file(path)
+        return gzip.decompress(data) if path.suffix.lower() == _PACKED else data
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{prefix}{path} cannot be unpacked: {error}. Write the file again.") from None
     except FileNotFoundError:
         raise UsageError(f"{prefix}there is no file {path}.{_nearest(path)}") from None
     except OSError as error:
@@ -44,8 +64,11 @@ def read_bytes(path: Path, named_by: str = "") -> bytes:
 
 
 def decode_marked(path: Path, data: bytes) -> str | None:
-    """The text of a file that begins with the byte-order mark of UTF-16 or UTF-32; None without one. Raises UsageError."""
+    """The text of a file in UTF-16 or UTF-32, as its byte-order mark or the zeros among its first bytes show; None for any other.
+    Raises UsageError."""
+    zeros = tuple(byte == 0 for byte in data[:4])
     name = next((name for mark, name in _MARKS if data.startswith(mark)), None)
+    name = name or next((name for name, shape in _UNMARKED if zeros == shape), None)
     if name is None:
         return None
     try:

@@ -15,7 +15,8 @@ class TaskKeywords(TypedDict, total=False):
       `target` are the input. A column `split` that says train, validation or test of each row counts.
     reward: a name, a value as in task.yaml, or a function (example, output) -> number, dict or Reward, sync or async. A reward
       between other bounds than 0 and 1 is {"program": {"function": f, "low": -1, "high": 1}}. `objectives` may replace it.
-    labels, verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, objectives: as in
+    labels: texts, whole numbers or truth values; a number or truth value of a row names the label of its text ("0", "true").
+    verbalizer, description, splits, environment, second_opinion, name, group, reward_timeout, objectives: as in
       task.yaml.
     program: an async function (lm, prompts, example); the first argument is then a dict of its prompts by name
       (docs/programs.md).
@@ -25,7 +26,7 @@ class TaskKeywords(TypedDict, total=False):
 
     data: Any
     reward: Any
-    labels: Sequence[str] | None
+    labels: Sequence[Any] | None
     verbalizer: Mapping[str, str] | None
     description: str | None
     splits: Mapping[str, float | str] | None

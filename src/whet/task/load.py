@@ -35,7 +35,7 @@ from whet.task.decode import decode_field, field_names
 from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
 from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
-from whet.task.prompts import check_braced_names, foreign_slots, load_prompt, slot_line
+from whet.task.prompts import check_braced_names, foreign_slots, front_matter_note, load_prompt, slot_line
 from whet.task.rows import INPUT_NAMES
 from whet.task.several import combine, share_prompt
 from whet.task.sources import split_nodes
@@ -202,6 +202,7 @@ def make_task(
     place = folder / (keys["prompt"].raw if "prompt" in keys else "")
     fields = frozenset[str]().union(*(e.values.keys() for e in splits["train"]))
     check_braced_names(prompt, fields, str(place) if place.is_file() else "prompt")
+    warnings += front_matter_note(prompt, str(place) if place.is_file() else "prompt")
     warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
     if program is None and environment is None:
         warnings += _without_slots(prompt, splits["train"][0])

@@ -9,15 +9,23 @@ from typing import Any
 from whet._util.arguments import check_path
 from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
-from whet.task.files import read_bytes
+from whet.task.files import kind_of, read_bytes
 from whet.task.imported_data import ImportedData, read_table
 from whet.task.promptfoo import read_promptfoo
-from whet.task.rows import LINES, TABLES, SourceRow, read_rows, row_of
+from whet.task.rows import LINES, TABLES, TARGET_NAMES, SourceRow, read_rows, row_of
 from whet.task.sources import load_split
 from whet.task.table import clean_row, tidy_columns
 from whet_client.storable import show_value
 
 DATASETS = "datasets:"
+_ANSWER = "the assistant's message"
+_TURNS = ("messages", "conversations", "conversation", "input")
+"""Columns that may hold the messages of a conversation."""
+_ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "model", "ai"), "assistant"),
+}
 _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "test"}
 
 
@@ -41,12 +49,12 @@ def read_material(source: str) -> ImportedData:
         ".yml": read_promptfoo,
         ".py": _program,
     }
-    if path.suffix.lower() not in readers:
+    if kind_of(path) not in readers:
         read_bytes(path, "")  # a file that is not there is said first
         raise UsageError(
             f"{source}: rows come from {', '.join(readers)}, {DATASETS}NAME or example. Convert the file."
         )
-    return readers[path.suffix.lower()](path)
+    return readers[kind_of(path)](path)
 
 
 def example() -> ImportedData:
@@ -70,8 +78,9 @@ def _table(path: Path) -> ImportedData:
 
 def _objects(path: Path) -> ImportedData:
     rows = read_rows(path, str(path))
-    if all(isinstance(row.value.get("messages"), list) for row in rows):
-        return _conversations(rows)
+    key = next((k for k in _TURNS if all(_are_turns(row.value.get(k)) for row in rows)), None)
+    if key is not None:
+        return _conversations(rows, key)
     return ImportedData({"": [row.value for row in rows]}, places=_places(rows))
 
 
@@ -79,29 +88,67 @@ def _places(rows: Sequence[SourceRow]) -> dict[str, list[str]]:
     return {"": [row.where for row in rows]}
 
 
-def _conversations(rows: Sequence[SourceRow]) -> ImportedData:
-    """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt."""
-    made, systems = [], set()
+def _are_turns(value: Any) -> bool:
+    """Whether a value is a list of messages: of `role` and `content`, or of `from` and `value`."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, dict) and ({"role"} <= one.keys() or {"from", "value"} <= one.keys())
+            for one in value
+        )
+    )
+
+
+def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
+    """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt.
+
+    Where every conversation ends with the user, the target stands beside it, in the column of that name.
+    """
+    made, systems, beside = [], set(), _column_beside(rows, key)
     for row in rows:
-        messages = [one if isinstance(one, dict) else {} for one in row.value["messages"]]
-        roles = [one.get("role") for one in messages]
-        texts = [one.get("content") for one in messages]
-        system = {"system": texts.pop(0)} if roles[:1] in (["system"], ["developer"]) else {}
-        whole = all(isinstance(one, str) for one in (*texts, *system.values()))
-        if roles[-2:] != ["user", "assistant"] or len(texts) != 2 or not whole:
+        turns = [
+            (_ROLES.get(said, said), text)
+            for one in row.value[key]
+            for said, text in [(one.get("role", one.get("from")), one.get("content", one.get("value")))]
+        ]
+        roles, texts = [role for role, _ in turns], [text for _, text in turns]
+        rest = {name: value for name, value in row.value.items() if name != key}
+        system = {"system": texts.pop(0)} if roles[:1] == ["system"] else {}
+        if beside is not None:
+            roles, texts = [*roles, "assistant"], [*texts, rest.pop(beside)]
+        whole = all(isinstance(one, str) for one in (*texts[:-1], *system.values()))
+        if (
+            roles[-2:] != ["user", "assistant"]
+            or len(texts) != 2
+            or not whole
+            or (beside is None and type(texts[1]) is not str)
+        ):
             raise UsageError(
                 f"{row.where}: a conversation must be one text of the user and one answer, perhaps after a system message; "
-                f"this has the roles {show_value(roles)}. Write input and target instead."
+                f"this has the roles {show_value([one.get('role', one.get('from')) for one in row.value[key]])}. Write input "
+                "and target instead."
             )
         systems.add(system.get("system"))
-        rest = {key: value for key, value in row.value.items() if key != "messages"}
         made.append({**rest, "input": texts[0], "target": texts[1], **system})
-    notes = ["input: the user's message", "target: the assistant's message"]
+    notes = ["input: the user's message", f"target: {beside or _ANSWER}"]
     (prompt,) = systems if len(systems) == 1 else (None,)
     if prompt:
         notes.append("prompt: the system message")
         made = [{key: value for key, value in one.items() if key != "system"} for one in made]
     return ImportedData({"": made}, prompt or None, notes=notes, columns=False, places=_places(rows))
+
+
+def _column_beside(rows: Sequence[SourceRow], key: str) -> str | None:
+    """The column of the right answers of conversations that all end with the user; None where one ends with an answer, or where
+    there is no such column."""
+    last = {row.value[key][-1].get("role", row.value[key][-1].get("from")) for row in rows}
+    names = [
+        name
+        for name in ("target", "ideal", *TARGET_NAMES)
+        if all(row.value.get(name) not in (None, "") for row in rows)
+    ]
+    return names[0] if names and {_ROLES.get(one) for one in last} == {"user"} else None
 
 
 def _program(path: Path) -> ImportedData:

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.rewards.targets import show_target
 from whet.task.environment import read_environment
 from whet.task.keywords import TaskKeywords
 from whet.task.load import make_several, make_task, read_folder
 from whet.task.prompts import load_prompt
 from whet.task.sources import DATASETS, FILE
 from whet.task.spec import ALIASES, SPLITS, TaskContent
-from whet.task.table import table_of
+from whet.task.table import plain_number, table_of
 from whet.task.tree import Node
 from whet_client.prompt.chat import looks_like_chat
 from whet_client.storable import show_value
@@ -119,6 +120,8 @@ def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequen
     if "tasks" in document:
         return _build_several(kind, prompt, document, needs)
     data = document.pop("data", None)
+    if words.get("labels") is not None:
+        document["labels"] = [_label(label) for label in words["labels"]]
     keys = {key: Node.of(value, key) for key, value in document.items()}
     environment = read_environment(keys, Path())
     if data is None and not (environment is not None and environment.brings("data")):
@@ -139,6 +142,12 @@ def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequen
         keys["data"] = _data(data)
     slots = {} if prompt.parts else dict.fromkeys(prompt.slots, "prompt")
     return make_task(kind, keys, Path(), prompt, slots, environment, needs)
+
+
+def _label(label: Any) -> Any:
+    """A label as its text; whatever can be none is left to the reader of labels."""
+    plain = plain_number(label)
+    return show_target(plain) if isinstance(plain, str | int | float) else plain
 
 
 def _build_several(kind: type[T], prompt: Prompt, document: dict[str, Any], needs: Sequence[str]) -> T:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.prompt import Prompt
 from whet.task.files import read_text
 from whet.task.tree import Node, parse_yaml, write_yaml
 from whet_client.prompt import chat
-from whet_client.prompt.fence import regions_of
+from whet_client.prompt.fence import front_matter_of, regions_of
 from whet_client.prompt.slots import SLOT, canonical_name, name_slot
 
 YAML = (".yaml", ".yml")
@@ -82,6 +82,15 @@ def check_braced_names(prompt: Prompt, fields: Collection[str], where: str) -> N
                 )
 
 
+def front_matter_note(prompt: Prompt, place: str) -> list[str]:
+    """That front matter stands above the prompt and no model gets it, where there is any; `place` names the prompt."""
+    front = front_matter_of(prompt.messages[0].content).rstrip()
+    if not front:
+        return []
+    lines = quantity(front.count("\n") + 1, "line")
+    return [f"{place}: {lines} of front matter above the prompt stay in the file; no model gets them."]
+
+
 def foreign_slots(
     prompt: Prompt, path: Path, fields: Collection[str], usual: Collection[str] = ()
 ) -> list[str]:
@@ -89,6 +98,8 @@ def foreign_slots(
     brace, or in braces that are not closed, only `fields` and `usual` names are meant."""
     names = {name.casefold(): name for name in (*usual, *fields)}
     text = read_text(path) if path.is_file() else "\n".join(m.content for m in prompt.messages)
+    front = front_matter_of(text.removeprefix("\ufeff"))
+    text = "\n" * front.count("\n") + text.removeprefix("\ufeff").removeprefix(front)
     for match in _MARKER.finditer(text):
         if not text[: match.start()].rstrip().endswith("<!--"):
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"

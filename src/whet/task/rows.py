@@ -23,7 +23,7 @@ from whet._util.user_code import OutOfTime, run_file
 from whet.errors import UsageError
 from whet.rewards.program import importing, load_module, place_of
 from whet.task.delimited import read_delimited
-from whet.task.files import read_text
+from whet.task.files import kind_of, read_text
 from whet_client.prompt.slots import canonical_name
 from whet_client.storable import show_value
 
@@ -71,7 +71,7 @@ def read_rows(
     Raises UsageError with file and line for anything that is no row.
     """
     remarks: list[str] = [] if notes is None else notes
-    suffix = path.suffix.lower() if delimiter is None else ".csv"
+    suffix = kind_of(path) if delimiter is None else ".csv"
     if suffix in TABLES:
         rows = list(_csv(path, named_by, slots, delimiter, remarks))
     elif suffix in LINES:

@@ -9,6 +9,7 @@ from typing import Any
 
 from whet.errors import UsageError, did_you_mean
 from whet.task.decode import decode, set_fields
+from whet.task.files import kind_of
 from whet.task.rows import KINDS, SourceRow, read_rows
 from whet.task.spec import ALIASES, SPLITS, by_split
 from whet.task.table import Table, as_typed, clean_row, tidy_columns
@@ -49,7 +50,7 @@ def source_rows(node: Node, folder: Path, slots: frozenset[str]) -> list[SourceR
     if FILE in node.value:
         path = folder / decode(node, FileEntry, "`data`").file
         mark = node.value.get("delimiter")
-        delimiter = "," if mark is None and path.suffix not in KINDS else _delimiter(mark)
+        delimiter = "," if mark is None and kind_of(path) not in KINDS else _delimiter(mark)
         return read_rows(path, node.value[FILE].where, slots, delimiter=delimiter)
     source = set_fields(decode(node, DatasetEntry, "`data`"))
     if "seed" in source and "rows" not in source:

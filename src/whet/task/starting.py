@@ -8,7 +8,8 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     chosen, warnings = list(material.notes), list[str]()
     files = dict(material.files)
     prompt = starting_prompt(choices.prompt, material)
-    rows = _rows(folder, material, choices, prompt, chosen, warnings)
+    rows, material = _rows(folder, material, choices, prompt, chosen, warnings)
     every = [row for part in rows.values() for row in part]
     if choices.labels is None:
         _unify_spelling(every, chosen)
@@ -288,14 +289,14 @@ def _rows(
     prompt: Prompt | None,
     chosen: list[str],
     warnings: list[str],
-) -> dict[str, list[dict[str, Any]]]:
-    """Rows as a task has them: input, target, and everything else as it is."""
+) -> tuple[dict[str, list[dict[str, Any]]], ImportedData]:
+    """Rows as a task has them, with input, target and everything else as it is, and what they were made of."""
     if not material.columns:
         if choices.input or choices.target:
             raise UsageError(
                 "These rows say themselves what input and target are. Leave --input and --target out."
             )
-        return dict(material.rows)
+        return dict(material.rows), material
     names = columns_of(material)
     for name in (*choices.input, *filter(None, [choices.target])):
         if name not in names:
@@ -332,10 +333,39 @@ def _rows(
         if slot != canonical_name(name)
     ]
     keep_names = bool(filled - {"input", MASK}) or len(inputs) > 1
-    return {
+    answered = _answered(material, target, chosen)
+    made = {
         split: [_row(row, slot_of, target, keep_names) for row in rows]
-        for split, rows in material.rows.items()
+        for split, rows in answered.rows.items()
     }
+    return made, answered
+
+
+def _answered(material: ImportedData, target: str | None, chosen: list[str]) -> ImportedData:
+    """The rows, without those that list no answer where others list some with their places (SQuAD 2): no answer could be right."""
+    answers = {split: [row.get(target or "") for row in rows] for split, rows in material.rows.items()}
+    spans = any(
+        isinstance(answer, Mapping) and isinstance(_spans(answer, row), list)
+        for split, rows in material.rows.items()
+        for answer, row in zip(answers[split], rows, strict=True)
+    )
+    kept = {
+        split: [not (spans and _lists_nothing(answer)) for answer in part] for split, part in answers.items()
+    }
+    every = [one for part in kept.values() for one in part]
+    if all(every):
+        return material
+    chosen.append(
+        f"{quantity(every.count(False), 'row')} of {len(every)} have no answer in {target} and are left out; to keep them, write "
+        "a target that says so"
+    )
+    rows = {split: [*compress(rows, kept[split])] for split, rows in material.rows.items()}
+    places = {split: [*compress(lines, kept[split])] for split, lines in material.places.items()}
+    return replace(material, rows=rows, places=places)
+
+
+def _lists_nothing(answer: Any) -> bool:
+    return isinstance(answer, Mapping) and bool(answer) and all(value == [] for value in answer.values())
 
 
 def _several_targets(

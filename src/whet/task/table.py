@@ -113,7 +113,7 @@ def clean_row(row: object) -> Any:
     """A row of a table without its missing cells (None, NaN), numbers of other libraries as plain ones."""
     if not isinstance(row, Mapping):
         return row
-    cells = {str(key): _plain(value) for key, value in row.items()}
+    cells = {str(key): plain_number(value) for key, value in row.items()}
     return {key: value for key, value in cells.items() if not _is_missing(value)}
 
 
@@ -158,7 +158,8 @@ def tidy_columns(rows: Sequence[object]) -> tuple[Any, ...]:
     return tuple(made)
 
 
-def _plain(value: Any) -> object:
+def plain_number(value: Any) -> object:
+    """A number or truth value of numpy or its kin as that of Python; anything else as it is."""
     item = getattr(value, "item", None)
     if not callable(item) or getattr(value, "ndim", None) != 0:
         return value

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from whet_client.errors import UsageError, did_you_mean
+from whet_client.prompt.fence import front_matter_of
 from whet_client.prompt.slots import is_slot_name, slot_names
 from whet_client.storable import show_value
 from whet_client.types import Message
@@ -30,6 +31,7 @@ _ROLES = {
     **dict.fromkeys(("assistant", "ai", "model"), "assistant"),
 }
 _HEADING = re.compile(rf"(?:\A|\r?\n\r?\n)\[({'|'.join(CHAT_ROLES)})\](?:\r?\n|\Z)")
+_PROMPTY_HEADING = re.compile(rf"(?:\A|(?:\r?\n)+)({'|'.join(_ROLES)}):[ \t]*(?:\r?\n|\Z)")
 _MEANT_AS_JSON = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|content|messages|lc|_type)["']\s*:|\s*\[\s*[\[(]\s*["'](?:system|human|user|ai|assistant)["']\s*,"""
 )
@@ -79,6 +81,8 @@ def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, .
     text = text.removeprefix("\ufeff")
     if (headed := _parse_headed_messages(text)) is not None:
         return headed, None
+    if (below := _parse_below_front_matter(text, where)) is not None:
+        return below, None
     if text.lstrip()[:1] in ("[", "{") or json_only:
         try:
             value = json.loads(text)
@@ -205,15 +209,28 @@ def _way_in_words(way: tuple[str | int, ...]) -> str:
     return "" if number is None else f", message {number + 1}"
 
 
-def _parse_headed_messages(text: str) -> tuple[Message, ...] | None:
+def _parse_headed_messages(text: str, heading: re.Pattern[str] = _HEADING) -> tuple[Message, ...] | None:
     """The messages of a text whose first line is `[system]`, `[user]` or `[assistant]`; None for any other text."""
-    headings = list(_HEADING.finditer(text))
+    headings = list(heading.finditer(text))
     if not headings or headings[0].start():
         return None
     stops = [*(following.start() for following in headings[1:]), len(text)]
     return tuple(
-        Message(match[1], text[match.end() : stop]) for match, stop in zip(headings, stops, strict=True)
+        Message(_ROLES[match[1]], text[match.end() : stop])
+        for match, stop in zip(headings, stops, strict=True)
     )
+
+
+def _parse_below_front_matter(text: str, where: str) -> tuple[Message, ...] | None:
+    """The messages below front matter, headed as whet or Prompty (`system:`) heads them; None for any other text."""
+    front = front_matter_of(text)
+    body = text[len(front) :]
+    messages = (
+        _parse_headed_messages(body) or _parse_headed_messages(body, _PROMPTY_HEADING) if front else None
+    )
+    if messages is not None:
+        _log.warning("%s: a prompt holds messages only; the front matter above them is left out.", where)
+    return messages
 
 
 def _messages(value: Any, way: tuple[str | int, ...]) -> list[Message]:

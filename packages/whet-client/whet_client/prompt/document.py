@@ -22,6 +22,7 @@ from whet_client.prompt.fence import (
     LOOKS_LIKE_MARKER,
     MARKER,
     Region,
+    front_matter_of,
     regions_of,
     without_markers,
 )
@@ -213,7 +214,7 @@ class Prompt:
         self._check_text(text)
         new = old[: region.start] + text + old[region.stop :]
         if not self.fenced and slots(old) and slots(text):
-            new = text
+            new = front_matter_of(old) + text
         messages = list(self.messages)
         messages[region.message] = Message(messages[region.message].role, new)
         edited = Prompt(tuple(messages), self.focus, self.limit)
@@ -223,6 +224,10 @@ class Prompt:
         if edited.messages[0].role == AUTO and reads_as_chat(new) and not reads_as_chat(old):
             raise EditRejected(
                 "The edit turns the text into a list of messages with roles. Keep it one text."
+            )
+        if front_matter_of(new).rstrip() != front_matter_of(old).rstrip():
+            raise EditRejected(
+                "The edit changes what stands above the prompt as front matter. Keep it as it is."
             )
         return self._within(edited)
 
@@ -314,12 +319,12 @@ class Prompt:
 
     @cached_property
     def clean(self) -> tuple[Message, ...]:
-        """The messages without fence markers, slots as they are."""
+        """The messages without front matter and fence markers, slots as they are."""
         return tuple(Message(m.role, without_markers(m.content)) for m in self.messages)
 
     @cached_property
     def text(self) -> str:
-        """The document without fence markers, slots as they are: the prompt to copy."""
+        """The document without front matter and fence markers, slots as they are: the prompt to copy."""
         return self._join(self.clean)
 
     @cached_property
@@ -340,11 +345,13 @@ class Prompt:
 
 
 def _free_block(text: str) -> tuple[int, int]:
-    """The largest run of lines without a slot, trimmed of blank edges; the whole text when every line has one."""
+    """The largest run of lines without a slot below the front matter, trimmed of blank edges; all of them when every line has
+    one."""
+    first = len(front_matter_of(text))
     if not SLOT.search(text):
-        return 0, len(text)
-    best, start, at = (0, 0), 0, 0
-    for line in text.splitlines(keepends=True):
+        return first, len(text)
+    best, start, at = (first, first), first, first
+    for line in text[first:].splitlines(keepends=True):
         if SLOT.search(line):
             best = max(best, (start, at), key=lambda s: len(text[s[0] : s[1]].strip()))
             start = at + len(line)
@@ -352,7 +359,7 @@ def _free_block(text: str) -> tuple[int, int]:
     best = max(best, (start, at), key=lambda s: len(text[s[0] : s[1]].strip()))
     block = text[best[0] : best[1]]
     if not block.strip():
-        return 0, len(text)
+        return first, len(text)
     head = len(block) - len(block.lstrip())
     tail = len(block) - len(block.rstrip())
     return best[0] + head, best[1] - tail

@@ -1,7 +1,8 @@
 """The fence: named editable regions of a text, found by a parser and checked after every edit.
 
 A region stands between `<!-- whet:begin -->` (or `<!-- whet:begin NAME -->`) and `<!-- whet:end -->`.
-Markers never reach a model. A marker that stands on a line of its own disappears with its line.
+Markers never reach a model. A marker that stands on a line of its own disappears with its line. Front matter, which tools
+write above a text for themselves, never reaches a model either.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from whet_client.errors import UsageError
 MARKER = re.compile(r"<!--[ \t]*whet:(begin|end)(?:[ \t]+([A-Za-z0-9_.-]+))?[ \t]*-->")
 LOOKS_LIKE_MARKER = re.compile(r"<!--\s*whet:", re.IGNORECASE)
 DEFAULT_REGION = "instructions"
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n((?:.*\r?\n)*?)(?:---|\.\.\.)[ \t]*(?:\r?\n(?:[ \t]*\r?\n)*|\Z)")
+_ENTRY = re.compile(r"[a-z][\w.-]*[ \t]*:(?:[ \t]|\Z)")
+_BELOW = re.compile(r"[ \t]|#|-(?:[ \t]|\Z)|[\]}]")
+"""What a line of YAML begins with that is no entry: one of an entry above it, or a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,25 @@ def _eats_line(text: str, start: int, stop: int) -> int:
         return stop
     rest = re.compile(r"[ \t]*(?:\r\n|\n|\Z)").match(text, stop)
     return rest.end() if rest else stop
+
+
+def front_matter_of(text: str) -> str:
+    """The front matter with which a text begins, its lines `---` and the blank lines below it included; empty where there is none.
+
+    Front matter is YAML with an entry `name: value` at least, all names in lower case. Lines between `---` that hold a slot or
+    a marker are a part of the prompt.
+
+    >>> front_matter_of("---\\nmodel: small\\n---\\nAnswer."), front_matter_of("---\\nAnswer briefly.\\n---\\n")
+    ('---\\nmodel: small\\n---\\n', '')
+    """
+    match = _FRONT_MATTER.match(text)
+    if match is None or "{{" in match[1] or LOOKS_LIKE_MARKER.search(match[1]):
+        return ""
+    lines = [line for line in match[1].splitlines() if line.strip()]
+    entries = [line for line in lines if _ENTRY.match(line)]
+    if not entries or not all(_ENTRY.match(line) or _BELOW.match(line) for line in lines):
+        return ""
+    return match[0]
 
 
 def regions_of(text: str, where: str = "prompt", message: int = 0) -> tuple[Region, ...]:
@@ -92,9 +116,9 @@ def _inner(text: str, begin: re.Match[str], end: re.Match[str]) -> tuple[int, in
 
 
 def without_markers(text: str) -> str:
-    """The text that a model sees: no markers, and no empty lines where markers stood alone."""
+    """The text that a model sees: no front matter, no markers, and no empty lines where markers stood alone."""
     pieces: list[str] = []
-    at = 0
+    at = len(front_matter_of(text))
     for match in MARKER.finditer(text):
         begins_line = text.rfind("\n", 0, match.start()) + 1
         after = _eats_line(text, match.start(), match.end())

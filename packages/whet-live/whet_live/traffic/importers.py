@@ -160,7 +160,7 @@ def read_files(
             f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
             f"there {'is 1 such answer' if len(backwards) == 1 else f'are {len(backwards)} such answers'}."
         )
-    if inferences and not feedback and all(Path(path).suffix.lower() in TABLES for path in paths):
+    if inferences and not feedback and all(kind_of(Path(path)) in TABLES for path in paths):
         notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
     settled, more = settle(kept_rows, stated)
     return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
@@ -168,7 +168,7 @@ def read_files(
 
 def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
     """The rows of a file, or of the page that it holds."""
-    if path.suffix == ".json":
+    if kind_of(path) == ".json":
         text = read_text(path, "").removeprefix("\ufeff").lstrip()
         try:
             page = orjson.loads(text) if text.startswith("{") else None
