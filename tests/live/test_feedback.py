@@ -218,7 +218,7 @@ def test_numbers_of_tables_are_read_as_programs_write_them(tmp_path: Path, colum
     assert [(row.rating, row.label) for row in found] == [(number, None) for number in NUMBERS.values()]
 
 
-@pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity", "1e999", "0,5", "50%", "1,000.5", "5★", "3-4"])
+@pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity", "1e999", "0,5", "50%", "1,000.5", "3-4"])
 @pytest.mark.parametrize("name", ["f.csv", "f.jsonl"])
 def test_numbers_that_are_none_or_may_be_two_are_refused(tmp_path: Path, name: str, cell: str) -> None:
     table = f'question,answer,score\nq,a,0.5\nq,a,"{cell}"\n'
@@ -230,7 +230,7 @@ def test_numbers_that_are_none_or_may_be_two_are_refused(tmp_path: Path, name: s
 
 
 def test_words_in_a_column_of_scores_are_labels_still() -> None:
-    assert read_row({"score": "4 stars"}).label == "4 stars" and read_row({"score": "info"}).label == "info"
+    assert read_row({"score": "4th"}).label == "4th" and read_row({"score": "info"}).label == "info"
 
 
 def test_cells_that_programs_write_for_no_value_are_empty_and_said(tmp_path: Path) -> None:

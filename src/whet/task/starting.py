@@ -342,7 +342,7 @@ def _rows(
 
 
 def _answered(material: ImportedData, target: str | None, chosen: list[str]) -> ImportedData:
-    """The rows, without those that list no answer where others list some with their places (SQuAD 2): no answer could be right."""
+    """The rows without those that list no answer where others list some with their places (SQuAD 2)."""
     answers = {split: [row.get(target or "") for row in rows] for split, rows in material.rows.items()}
     spans = any(
         isinstance(answer, Mapping) and isinstance(_spans(answer, row), list)

@@ -45,7 +45,7 @@ def _eats_line(text: str, start: int, stop: int) -> int:
 
 
 def front_matter_of(text: str) -> str:
-    """The front matter with which a text begins, its lines `---` and the blank lines below it included; empty where there is none.
+    """The front matter with which a text begins, lines `---` and blank lines below included; empty where there is none.
 
     Front matter is YAML with an entry `name: value` at least, all names in lower case. Lines between `---` that hold a slot or
     a marker are a part of the prompt.

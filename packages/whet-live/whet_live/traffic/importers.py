@@ -17,7 +17,7 @@ from sqlalchemy import select
 from whet.errors import UsageError
 from whet.feedback.rows import LONGEST, FeedbackRow, read_row, snake_case, table_rows
 from whet.instructions.guard import visible
-from whet.task.files import read_text
+from whet.task.files import kind_of, read_text
 from whet.task.rows import TABLES, SourceRow
 from whet.types import content_hash
 from whet_client.records import (
