@@ -120,8 +120,8 @@ def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequen
     if "tasks" in document:
         return _build_several(kind, prompt, document, needs)
     data = document.pop("data", None)
-    if words.get("labels") is not None:
-        document["labels"] = [_label(label) for label in words["labels"]]
+    if (labels := words.get("labels")) is not None:
+        document["labels"] = [_label(label) for label in labels]
     keys = {key: Node.of(value, key) for key, value in document.items()}
     environment = read_environment(keys, Path())
     if data is None and not (environment is not None and environment.brings("data")):
@@ -144,7 +144,7 @@ def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequen
     return make_task(kind, keys, Path(), prompt, slots, environment, needs)
 
 
-def _label(label: Any) -> Any:
+def _label(label: object) -> object:
     """A label as its text; whatever can be none is left to the reader of labels."""
     plain = plain_number(label)
     return show_target(plain) if isinstance(plain, str | int | float) else plain
