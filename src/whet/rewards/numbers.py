@@ -290,7 +290,7 @@ class Number:
                     "reward: exact_match."
                 )
 
-    def _multiplied(self, text: str) -> str:
+    def _multiply_signs(self, text: str) -> str:
         """A text with powers of ten in the place of signs that multiply the number before them."""
         own = fold(self.unit).strip()
         return str(
@@ -298,7 +298,7 @@ class Number:
         )
 
     def _read(self, text: str) -> Decimal | None:
-        number = parse_number(self._multiplied(text), self.decimal, self.unit)
+        number = parse_number(self._multiply_signs(text), self.decimal, self.unit)
         if number is not None and self.percent and "%" in fold(text):
             return number / 100
         return number
@@ -314,7 +314,7 @@ class Number:
         marked = {one for piece in marked_results(text) if (one := self._read(piece)) is not None}
         if len(marked) == 1:
             return list(marked)
-        folded = _fold_number(_NARROW.sub("'", self._multiplied(text)))
+        folded = _fold_number(_NARROW.sub("'", self._multiply_signs(text)))
         for match in reversed(list(_NUMBER.finditer(folded))):
             grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())
             part = _WHOLE_PART.search(folded, 0, match.start()) if "/" in match.group() else None

@@ -50,7 +50,7 @@ def read_material(source: str) -> ImportedData:
         ".py": _program,
     }
     if kind_of(path) not in readers:
-        read_bytes(path, "")  # a file that is not there is said first
+        read_bytes(path, "")  # a file that is not there is speaker first
         raise UsageError(
             f"{source}: rows come from {', '.join(readers)}, {DATASETS}NAME or example. Convert the file."
         )
@@ -108,9 +108,9 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
     made, systems, beside = [], set(), _column_beside(rows, key)
     for row in rows:
         turns = [
-            (_ROLES.get(said, said), text)
+            (_ROLES.get(speaker, speaker), text)
             for one in row.value[key]
-            for said, text in [(one.get("role", one.get("from")), one.get("content", one.get("value")))]
+            for speaker, text in [(one.get("role", one.get("from")), one.get("content", one.get("value")))]
         ]
         roles, texts = [role for role, _ in turns], [text for _, text in turns]
         rest = {name: value for name, value in row.value.items() if name != key}

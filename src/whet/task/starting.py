@@ -333,15 +333,15 @@ def _rows(
         if slot != canonical_name(name)
     ]
     keep_names = bool(filled - {"input", MASK}) or len(inputs) > 1
-    answered = _answered(material, target, chosen)
+    kept_material = _leave_out_unanswered(material, target, chosen)
     made = {
         split: [_row(row, slot_of, target, keep_names) for row in rows]
-        for split, rows in answered.rows.items()
+        for split, rows in kept_material.rows.items()
     }
-    return made, answered
+    return made, kept_material
 
 
-def _answered(material: ImportedData, target: str | None, chosen: list[str]) -> ImportedData:
+def _leave_out_unanswered(material: ImportedData, target: str | None, chosen: list[str]) -> ImportedData:
     """The rows without those that list no answer where others list some with their places (SQuAD 2)."""
     answers = {split: [row.get(target or "") for row in rows] for split, rows in material.rows.items()}
     spans = any(
