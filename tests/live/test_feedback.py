@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whet import learn
 from whet.errors import UsageError
 from whet.feedback.rows import LONGEST, FeedbackRow, read_feedback, read_row
 
@@ -41,7 +42,7 @@ def said(row: dict[str, Any]) -> dict[str, Any]:
     names = [
         n
         for n in FeedbackRow.__dataclass_fields__
-        if n not in ("id", "metadata", "where", "cut", "liked", "column", "out_of")
+        if n not in ("id", "metadata", "where", "cut", "liked", "column", "out_of", "word")
     ]
     return {n: getattr(found, n) for n in names if getattr(found, n) is not None}
 
@@ -127,6 +128,55 @@ def test_ids_are_given_or_made_from_the_content() -> None:
 def test_what_a_rating_means_follows_from_the_scale_of_the_file(ratings: list[Any], liked: list[Any]) -> None:
     rows = [{"id": n, "rating": rating} for n, rating in enumerate(ratings)]
     assert [row.liked for row in read_feedback(rows)] == liked
+
+
+@pytest.mark.parametrize(
+    ("ratings", "good", "bad", "liked"),
+    [
+        (["hilfreich", "unnütz"], ["Hilfreich"], [], [True, False]),
+        (["hilfreich", "unnütz"], [], ["unnütz"], [True, False]),
+        (["positive", "neutral", "negative"], ["positive"], ["negative"], [True, None, False]),
+        (["no", "yes"], ["no"], [], [True, False]),
+        (["dislike", "like", "THUMBS_UP", "thumbs-down"], [], [], [False, True, True, False]),
+        (["so so", "odd", "fair"], [], [], [None, None, None]),
+    ],
+)
+def test_words_are_ordered_by_formats_and_by_the_user(
+    ratings: list[str], good: list[str], bad: list[str], liked: list[Any]
+) -> None:
+    rows = [{"id": n, "rating": rating} for n, rating in enumerate(ratings)]
+    assert [row.liked for row in read_feedback(rows, good=good, bad=bad)] == liked
+
+
+@pytest.mark.parametrize(
+    ("ratings", "good", "bad", "said"),
+    [
+        (
+            ["top", "flop"],
+            [],
+            [],
+            "The values of 'rating' are 'top' and 'flop', and nothing says which one is good.",
+        ),
+        (["top", "flop", "so so"], ["top"], [], "'top', 'flop', 'so so': more than two"),
+        (["top", "flop"], ["topp"], [], "is no value of a rating. Its words: 'flop', 'top'"),
+        (["top", "flop"], ["top"], ["top"], "both name 'top'"),
+    ],
+)
+def test_two_words_that_nothing_orders_are_refused(
+    ratings: list[str], good: list[str], bad: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        read_feedback([{"rating": rating} for rating in ratings], good=good, bad=bad)
+    assert said in str(error.value)
+
+
+def test_an_explanation_of_a_value_that_the_user_calls_good_is_no_critique(tmp_path: Path) -> None:
+    (tmp_path / "p.md").write_text("Answer: {q}\n")
+    rows = [{"rating": "top", "explanation": "Short."}, {"rating": "flop", "explanation": "Too long."}]
+    learned = learn(tmp_path / "p.md", rows, good="top", dry_run=True)
+    assert [group["texts"] for group in learned["groups"]] == [["Too long."]]
+    with pytest.raises(UsageError, match="good=top or good=flop"):
+        learn(tmp_path / "p.md", rows, dry_run=True)
 
 
 def test_metrics_have_scales_of_their_own() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.rewards.judging import FakeJudge, built
 
+from whet.errors import UsageError
 from whet.rewards.agreement import (
     Labelled,
     agreement,
@@ -148,7 +149,7 @@ def test_what_cannot_be_told_is_said(pairs: list[tuple[float, float]], said: str
         (["8/10", 6, "1/10"], [4, 3, 0.5]),
         (["8/10", "4/5", 4], [4, 4, None]),
         (["good", "4/5"], [5, 4]),
-        (["very good", "👍", "perhaps", "inf", "4/0", "4/5/2024", "4/", [1], float("nan")], [None] * 9),
+        (["very good", "splendid", "perhaps", "inf", "4/0", "4/5/2024", "4/", [1], float("nan")], [None] * 9),
     ],
 )
 def test_scores_of_people_are_read_as_one_column(values: list[Any], scores: list[float | None]) -> None:
@@ -156,9 +157,29 @@ def test_scores_of_people_are_read_as_one_column(values: list[Any], scores: list
     assert human_scores(values, 1.0, 5.0) == [None if s is None else pytest.approx(s) for s in scores]
 
 
+def _select(values: list[Any], **options: str) -> list[float]:
+    reward = built({"judge": {"rubric": "r", "human": "score", **options}})
+    rows = [{"output": "an answer", "score": value} for value in values]
+    examples = [Example(str(n), {}, None, row, "q") for n, row in enumerate(rows)]
+    return [score for _, _, score in select_labelled(reward, examples).rows]
+
+
+def test_two_words_are_ordered_by_human_good_or_refused() -> None:
+    assert _select(["top", "flop", "Top"], human_good="top") == [1, 0, 1]
+    assert _select(["no", "yes"], human_good="no") == [1, 0]
+    with pytest.raises(
+        UsageError, match=r"are 'top' and 'flop', and nothing says which one is good. Write `human_good: top`"
+    ):
+        _select(["top", "flop", "top"])
+    with pytest.raises(
+        UsageError, match=r"human_good: 'tip' is no value of the column 'score'. It holds 'top', 'flop'"
+    ):
+        _select(["top", "flop"], human_good="tip")
+
+
 def test_scores_that_cannot_be_read_are_counted() -> None:
     reward = built({"judge": {"rubric": "r", "human": "score"}})
-    given = ["4/5", "very good", 3, "👍", "", None]
+    given = ["4/5", "very good", 3, "splendid", "", None]
     rows: list[dict[str, Any]] = [{"output": "an answer", "score": value} for value in given]
     rows += [{"score": "unread, but of no answer"}, {"output": "an answer that nobody scored"}]
     found = select_labelled(reward, [Example(str(n), {}, None, row, "q") for n, row in enumerate(rows)])

@@ -187,6 +187,8 @@ async def alearn(
     region: str | None = None,
     accepted: Sequence[str] | frozenset[str] = (),
     most_calls: int = MOST_CALLS,
+    good: str | Sequence[str] = (),
+    bad: str | Sequence[str] = (),
     out: str | Path | None = None,
     undo: bool = False,
     dry_run: bool = False,
@@ -202,7 +204,8 @@ async def alearn(
     `most_calls` calls; without one nothing is invented: `write` is called with each group of comments (`feedback`: ids of
     rows, `texts`) and returns an instruction, or an empty text for none. `confirm` sees the proposal and decides whether it
     is written; `accepted` are ids of flagged rows or instructions that a person accepts; `region` names the fence; `root` is
-    where journals of paid calls go. `undo` takes the last step back instead. `progress`: as in `whet.optimize`.
+    where journals of paid calls go. `good` and `bad` say what words in a column of ratings are worth: of
+    two values one is enough. `undo` takes the last step back instead. `progress`: as in `whet.optimize`.
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
@@ -218,7 +221,8 @@ async def alearn(
         if path is None or path.is_dir():
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
         return LearnResult(one_call.unlearn(path))
-    words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root))
+    sides = [[side] if isinstance(side, str) else side for side in (good, bad)]
+    words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root), *sides)
     how: Any = {"out": target, "dry_run": dry_run}
     with ExitStack() as stack:  # nothing moves on the terminal while a person is asked
         how["progress"] = stack.enter_context(display_progress(progress))

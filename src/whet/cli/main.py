@@ -245,6 +245,12 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     metavar="ID",
     help="Apply a flagged row or instruction all the same, by its id (repeatable).",
 )
+@click.option(
+    "--good", multiple=True, metavar="VALUE", help="This word in a rating is good; of two, the other is bad."
+)
+@click.option(
+    "--bad", multiple=True, metavar="VALUE", help="This word in a rating is bad; of two, the other is good."
+)
 @click.option("--undo", is_flag=True, help="Take the last learned step back.")
 @click.option("--out", metavar="FILE", help="Write the new prompt here (default: in place).")
 @learning_limit_option

@@ -9,6 +9,7 @@ from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
 from whet.errors import UsageError, parameter
 from whet.rewards import ProgramReward
+from whet.rewards.agreement import parts_with_humans, select_labelled
 from whet.rewards.asking import UNREAD
 from whet.rewards.program import STATE_RANGE, programs_of, try_rewards
 from whet.task import Task
@@ -24,6 +25,8 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
     tasks = list({id(case.task): case.task for case in task.cases}.values()) or [task]
     warnings: list[str] = []
     for one in tasks:
+        for judge in parts_with_humans(one.reward):
+            select_labelled(judge, (*one.train, *one.validation))
         programs = [program for program in programs_of(one.reward) if not program.needs_trace]
         if one.world is None and programs:
             warnings += await _try_programs(run, one, programs)

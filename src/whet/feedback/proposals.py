@@ -62,7 +62,7 @@ Write: TypeAlias = Callable[[dict[str, Any]], str]
 class LearnRequest:
     """What to learn from and with. `feedback` are files or rows; `accepted` the ids of flagged rows or
     instructions that a person accepts; `most_calls` bounds the optimizer's calls; `root` is where journals of
-    paid calls go."""
+    paid calls go; `good` and `bad` order values of ratings that are words."""
 
     prompt: Path
     feedback: Sequence[str | Path | Mapping[str, object]]
@@ -72,6 +72,8 @@ class LearnRequest:
     accepted: frozenset[str] = frozenset()
     most_calls: int = MOST_CALLS
     root: Path = Path("runs")
+    good: Sequence[str] = ()
+    bad: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class _Intake:
 def _read_intake(request: LearnRequest, steps: Sequence[LearnStep]) -> _Intake:
     """Read the feedback; leave out what was learned before and what needs a person first."""
     notes: list[str] = []
-    rows = read_feedback(request.feedback, notes)
+    rows = read_feedback(request.feedback, notes, request.good, request.bad)
     done = {key for n in standing(steps) for key in steps[n - 1].feedback}
     instructed: list[FeedbackRow] = []
     critiques: list[Critique] = []

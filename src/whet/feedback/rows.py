@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from whet._util.verdicts import Verdicts, order_values
 from whet.errors import UsageError
 from whet.task.delimited import MISSING, read_delimited
 from whet.task.files import kind_of
@@ -38,7 +39,8 @@ class FeedbackRow:
     a grader's, `source` is human, model, program or what the row says. `about` names what was rated (a span,
     a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
     somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters. `column` is the column of
-    the rating, and `out_of` the best rating where the row says it, as in 4/5 and 4 out of 5.
+    the rating, and `out_of` the best rating where the row says it, as in 4/5 and 4 out of 5. `word` is what stands in the
+    place of the rating where that is a short text and no number.
     """
 
     id: str
@@ -60,6 +62,7 @@ class FeedbackRow:
     instruction: str | None = None
     column: str | None = None
     out_of: float | None = None
+    word: str | None = None
 
     @property
     def key(self) -> str:
@@ -116,19 +119,6 @@ _SAYS = ("comment", "corrected", "label", "explanation")
 _GRADERS = ("grader_results", "graders", "results")
 _PREFIXES = ("attributes_", "annotation_", "result_")
 _NESTED = ("result", "annotation", "sample", "item")
-_GOOD = frozenset(
-    ("good", "great", "correct", "right", "yes", "true", "pass", "passed", "up", "thumbs_up", 
-     "thumb_up", "like",
-     "liked", "positive", "helpful", "accept", "accepted", "approved", "ok", "👍", "+1")
-)  # fmt: skip
-_BAD = frozenset(
-    ("bad", "poor", "incorrect", "wrong", "no", "false", "fail", "failed", "down", "thumbs_down", 
-     "thumb_down",
-     "dislike", "disliked", "negative", "unhelpful", "not_helpful", "reject", "rejected", 
-     "hallucinated", "toxic",
-     "👎", "-1")
-)  # fmt: skip
-
 
 _NUMBER = re.compile(
     r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -139,29 +129,57 @@ _NUMBER = re.compile(
 _REMARK = re.compile(r"_*\([^()]*\)\Z")
 """What stands in brackets behind the name of a column, as in `Rating (1-5)`."""
 _INFINITE = ("inf", "infinity")
+_WORDS = 2
+"""A rating of more words is a comment."""
 
 
 def read_feedback(
-    sources: Sequence[str | Path | Mapping[str, object]], notes: list[str] | None = None
+    sources: Sequence[str | Path | Mapping[str, object]],
+    notes: list[str] | None = None,
+    good: Sequence[str] = (),
+    bad: Sequence[str] = (),
 ) -> list[FeedbackRow]:
     """All rows of feedback files (.jsonl, .json, .csv) or of mappings, in order, equal ones once.
 
     Rows about the same answer lend each other input and output. What had to be decided to read a table is added to `notes`.
-    Raises UsageError with file and line for a row that cannot be used.
+    `good` and `bad` are values of ratings that are words, as the user orders them. Raises UsageError with file and line for a row
+    that cannot be used, and for a rating of two words that nothing orders.
     """
-    rows: list[FeedbackRow] = []
+    sourced: list[SourceRow] = []
     for number, source in enumerate(sources, 1):
         if isinstance(source, Mapping):
-            rows.append(read_row(source, f"row {number}", instructed=True))
+            sourced.append(SourceRow(dict(source), f"row {number}"))
         else:
-            rows += [
-                read_row(row.value, row.where, instructed=True) for row in table_rows(Path(source), notes)
-            ]
+            sourced += table_rows(Path(source), notes)
+    rows = [read_row(row.value, row.where, instructed=True) for row in sourced]
+    verdicts = order_ratings(rows, good, bad)
+    if verdicts.stated:
+        rows = [read_row(row.value, row.where, instructed=True, verdicts=verdicts) for row in sourced]
     if len(rows) > MOST_ROWS:
         raise UsageError(
             f"There are {len(rows)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
         )
-    return _unique(_complete_rows(_with_likes(rows)))
+    return _unique(_complete_rows(_with_likes(rows, verdicts)))
+
+
+def order_ratings(rows: Iterable[FeedbackRow], good: Sequence[str] = (), bad: Sequence[str] = ()) -> Verdicts:
+    """What the words in the columns of ratings say, and those in the column of labels where `good` or `bad` name one of them.
+    Raises UsageError as `order_values` does."""
+    columns: dict[str, dict[str, None]] = {}
+    numbered, labels = set(), dict[str, None]()
+    stated = {value.strip().casefold() for value in (*good, *bad)}
+    for row in rows:
+        name = _metric_of(row) or row.column or "rating"
+        if row.word is not None:
+            columns.setdefault(name, {})[row.word] = None
+        elif row.rating is not None:
+            numbered.add(name)
+        elif row.label is not None:
+            labels[row.label] = None
+    if any(label.strip().casefold() in stated for label in labels):
+        columns["label"] = {**columns.get("label", {}), **labels}
+    alone = {name: [*words] for name, words in columns.items() if stated or name not in numbered}
+    return order_values(alone, good, bad)
 
 
 def table_rows(path: Path, notes: list[str] | None = None) -> list[SourceRow]:
@@ -194,9 +212,16 @@ def _csv(path: Path, notes: list[str]) -> list[SourceRow]:
     return rows
 
 
-def read_row(row: Mapping[str, object], where: str = "row 1", *, instructed: bool = False) -> FeedbackRow:
-    """One row as Feedback. Raises UsageError (`where` first) for a value of the wrong kind, and for a row without a
-    rating, a comment, a correction, a label or an explanation; with `instructed` an instruction alone is enough."""
+def read_row(
+    row: Mapping[str, object],
+    where: str = "row 1",
+    *,
+    instructed: bool = False,
+    verdicts: Verdicts = Verdicts(),  # noqa: B008
+) -> FeedbackRow:
+    """One row as Feedback; `verdicts` say which words are good. Raises UsageError (`where` first) for a value of the wrong kind,
+    and for a row without a rating, a comment, a correction, a label or an explanation; with `instructed` an instruction alone is
+    enough."""
     left = _flat(row)
     metric = _metric(left, where)
     values: dict[str, Any] = {}
@@ -207,11 +232,14 @@ def read_row(row: Mapping[str, object], where: str = "row 1", *, instructed: boo
             values[name], columns[name] = left.pop(key), key
     values = {**_graders(left), **values, **metric}
     texts = {name: _text(values.get(name), name, where) for name in _TEXTS}
-    rating = _rating(values.get("rating"), where)
-    liked = _verdict(values.get("rating"))
-    if rating is None and isinstance(values.get("rating"), str):
-        kind = "comment" if len(values["rating"].split()) > 2 else "label"
-        texts[kind] = texts[kind] or values["rating"].strip()
+    rating = _rating(values.get("rating"), where, verdicts)
+    liked = verdicts.of(values.get("rating"))
+    text, word = values.get("rating"), None
+    if isinstance(text, str) and (rating is None or liked is not None):
+        word = text.strip() if len(text.split()) <= _WORDS else None
+    if rating is None and isinstance(text, str):
+        kind = "comment" if word is None else "label"
+        texts[kind] = texts[kind] or text.strip()
     own = left.get("instruction")
     instruction = own.strip()[: LONGEST + 1] if isinstance(own, str) else ""
     if rating is None and not (instructed and instruction) and not any(texts[name] for name in _SAYS):
@@ -227,7 +255,9 @@ def read_row(row: Mapping[str, object], where: str = "row 1", *, instructed: boo
     fields["instruction"] = instruction[:LONGEST] or None
     fields["column"] = columns.get("rating")
     fields["out_of"] = _best_of(values.get("rating"))
-    return FeedbackRow(name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, **fields)
+    return FeedbackRow(
+        name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, word=word, **fields
+    )
 
 
 def snake_case(name: object) -> str:
@@ -328,14 +358,14 @@ def _text(value: Any, name: str, where: str) -> str | None:
         raise UsageError(f"{where}: {name} must be a text; this is {show_value(value)}.") from None
 
 
-def _rating(value: Any, where: str) -> float | None:
-    """A number; Good and Bad, thumbs, true and false are 1 and 0; another word is no rating but a label.
+def _rating(value: Any, where: str, verdicts: Verdicts) -> float | None:
+    """A number; a value that `verdicts` know is 1 or 0; another word is no rating but a label.
 
     Raises UsageError for a text that is meant as a number and is not written as one: `0,5`, `50%`, `inf`.
     """
     if value is None:
         return None
-    verdict = _verdict(value)
+    verdict = verdicts.of(value)
     if verdict is not None:
         return float(verdict)
     if isinstance(value, int | float):
@@ -370,21 +400,7 @@ def _best_of(value: Any) -> float | None:
     return 5.0 if text and set(text) in ({"★"}, {"⭐"}) and len(text) <= 5 else None
 
 
-def _verdict(value: Any) -> bool | None:
-    """What true, false or a word such as Good says; None for a number and for any other text."""
-    if isinstance(value, bool):
-        return value
-    word = _word(value) if isinstance(value, str) else ""
-    return word in _GOOD if word in _GOOD | _BAD else None
-
-
-def _word(text: str) -> str:
-    return (
-        re.sub(r"[\s-]+", "_", text.strip().casefold()) if text.strip() not in ("-1", "+1") else text.strip()
-    )
-
-
-def _with_likes(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
+def _with_likes(rows: Sequence[FeedbackRow], verdicts: Verdicts) -> list[FeedbackRow]:
     """`liked` from the rating, on the scale that all rows of one metric use together, else from the label."""
     spans: dict[str, list[float]] = {}
     for row in rows:
@@ -399,7 +415,7 @@ def _with_likes(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
             ratings = spans[_metric_of(row)]
             liked = _likes(row.rating, min(ratings), max(ratings))
         elif liked is None:
-            liked = _verdict(row.label)
+            liked = verdicts.of(row.label)
         rated.append(replace(row, liked=liked))
     return rated
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.errors import quantity, show_reward
+from whet._util.verdicts import Verdicts
+from whet.errors import UsageError, quantity, show_reward
 from whet.rewards.composite import Weighted
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import RewardFunction
@@ -24,14 +25,6 @@ from whet_client.storable import show_value
 POOR = 0.4
 LEAST = 5
 _Z = 1.959963984540054
-_GOOD = {
-    *("good", "yes", "true", "correct", "right", "pass", "passed", "up", "thumbs_up", "ok"),
-    *("acceptable", "accepted"),
-}
-_BAD = {
-    *("bad", "no", "false", "incorrect", "wrong", "fail", "failed", "down", "thumbs_down"),
-    *("unacceptable", "rejected"),
-}
 
 SPEARMAN, KAPPA, UNDEFINED = "spearman", "kappa", "undefined"
 
@@ -153,14 +146,19 @@ def parts_with_humans(reward: RewardFunction) -> list[RewardFunction]:
     return [reward] if getattr(reward, "human", None) else []
 
 
-def human_scores(values: Sequence[object], low: float, high: float) -> list[float | None]:
+def human_scores(
+    values: Sequence[object],
+    low: float,
+    high: float,
+    verdicts: Verdicts = Verdicts(),  # noqa: B008
+) -> list[float | None]:
     """The scores of people in one column as numbers on one scale; None for what is not read.
 
     `4/5` and `8/10` are the same share of `high`; plain numbers beside them have the one denominator of the column, and are not
-    read where there are several. A word such as good, bad, yes, no, pass or fail is an end of the scale from `low` to
+    read where there are several. A value that `verdicts` know is an end of the scale from `low` to
     `high`; alone, or beside plain numbers that are all 0 or 1, it is 1 or 0.
     """
-    read = [_parts_of_score(value) for value in values]
+    read = [_parts_of_score(value, verdicts) for value in values]
     plain = [score for score, of in read if score is not None and of is None]
     denominators = {of for _, of in read if of}
     binary = not denominators and all(score in (0.0, 1.0) for score in plain)
@@ -183,18 +181,16 @@ def human_scores(values: Sequence[object], low: float, high: float) -> list[floa
 _WORD = 0.0
 
 
-def _parts_of_score(value: object) -> tuple[float | None, float | None]:
+def _parts_of_score(value: object, verdicts: Verdicts) -> tuple[float | None, float | None]:
     """A score and its denominator: `_WORD` of a word that is good (1) or bad (0), None of a plain number. The score is None where
     nothing is read."""
-    if isinstance(value, bool):
-        return float(value), _WORD
+    verdict = verdicts.of(value)
+    if verdict is not None:
+        return float(verdict), _WORD
     if isinstance(value, int | float):
         return (float(value) if math.isfinite(value) else None), None
     if not isinstance(value, str):
         return None, None
-    word = value.strip().casefold().replace(" ", "_")
-    if word in _GOOD | _BAD:
-        return float(word in _GOOD), _WORD
     number, slash, of = value.partition("/")
     try:
         score, denominator = float(number), float(of) if slash else None
@@ -219,12 +215,14 @@ class Labelled:
         return (
             f"{n} of {quantity(n + len(self.rows), 'human score')} in the column {show_value(column)} cannot be read, such as "
             f"{show_value(self.unread[0])}; the agreement of {reward.name} with people is measured without them. Write a number, "
-            "a number with what it is out of (4/5), or a word such as good, bad, yes, no."
+            "a number with what it is out of (4/5), or two values, of which `human_good: VALUE` names the good one."
         )
 
 
 def select_labelled(reward: RewardFunction, examples: Sequence[Example]) -> Labelled:
-    """The examples with an answer that a person scored. Scores that are empty are none."""
+    """The examples with an answer that a person scored. Scores that are empty are none.
+
+    Raises UsageError where the scores are two words and nothing says which one is good."""
     column, output = str(getattr(reward, "human", "")), str(getattr(reward, "human_output", "output"))
     scored = [
         (e, e.row[output])
@@ -232,11 +230,38 @@ def select_labelled(reward: RewardFunction, examples: Sequence[Example]) -> Labe
         if isinstance(e.row.get(output), str) and e.row.get(column) not in (None, "")
     ]
     values = [example.row[column] for example, _ in scored]
-    scores = human_scores(values, *_scale_of(reward))
+    scores = human_scores(values, *_scale_of(reward), _order_scores(reward, values))
     return Labelled(
         [(*row, score) for row, score in zip(scored, scores, strict=True) if score is not None],
         [value for value, score in zip(values, scores, strict=True) if score is None],
     )
+
+
+def _order_scores(reward: RewardFunction, values: Sequence[object]) -> Verdicts:
+    """What the words among people's scores say: the constants of other tools, and `human_good` with its opposite."""
+    words = list(dict.fromkeys(value.strip().casefold() for value in values if isinstance(value, str)))
+    good, column = getattr(reward, "human_good", None), getattr(reward, "human", "")
+    if good is not None:
+        key = str(good).strip().casefold()
+        if values and key not in words:
+            raise UsageError(
+                f"human_good: {show_value(good)} is no value of the column {show_value(column)}. It holds "
+                f"{', '.join(map(show_value, words[:8])) or 'no words'}."
+            )
+        others = [word for word in words if word != key and _is_word(word)]
+        return Verdicts({key: True} | ({others[0]: False} if len(others) == 1 else {}))
+    unread = [word for word in words if _parts_of_score(word, Verdicts())[0] is None]
+    if len(unread) == len({*map(str, values)}) == 2:
+        raise UsageError(
+            f"The human scores in the column {show_value(column)} are {show_value(unread[0])} and {show_value(unread[1])}, and "
+            f"nothing says which one is good. Write `human_good: {unread[0]}` or `human_good: {unread[1]}` beside `human`."
+        )
+    return Verdicts()
+
+
+def _is_word(text: str) -> bool:
+    score, of = _parts_of_score(text, Verdicts())
+    return score is None or of == _WORD
 
 
 def _scale_of(reward: RewardFunction) -> tuple[float, float]:

@@ -169,7 +169,7 @@ def first_of(values: Mapping[str, Any], *names: str) -> object:
     return next((values[name] for name in names if values.get(name) is not None), None)
 
 
-OF_EVERY_JUDGE = ("human", "human_output", "part")
+OF_EVERY_JUDGE = ("human", "human_output", "human_good", "part")
 """Options of every reward that asks a judge."""
 REASONS = ("explanation", "reason", "reasoning", "critique", "rationale", "justification", "comment")
 
@@ -228,6 +228,7 @@ class RewardOptions:
         return {
             "human": self.text("human") if "human" in self.values else None,
             "human_output": self.text("human_output", "output"),
+            "human_good": self.text("human_good") if "human_good" in self.values else None,
             "name": self.text("part", self.name),
         }
 

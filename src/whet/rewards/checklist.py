@@ -78,6 +78,7 @@ class Checklist:
     samples: int = 1
     human: str | None = None
     human_output: str = "output"
+    human_good: str | None = None
     files: tuple[Path, ...] = ()
     name: str = "checklist"
     low: float = 0.0

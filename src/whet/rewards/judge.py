@@ -48,7 +48,7 @@ class Judge:
     cancels a liking for the first or the second place. `show` gives the target as a known good answer,
     `ignore` leaves it out. The explanation of the lowest score is the critique of an answer below the full
     score. `human` and `human_output` name the columns that hold a person's score and the answer that it was
-    given for.
+    given for, `human_good` is the better one of two values that are words.
     """
 
     rubric: str
@@ -57,6 +57,7 @@ class Judge:
     reference: str = COMPARE
     human: str | None = None
     human_output: str = "output"
+    human_good: str | None = None
     files: tuple[Path, ...] = ()
     name: str = "judge"
     low: float = 0.0

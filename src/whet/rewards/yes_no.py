@@ -49,6 +49,7 @@ class YesNo:
     critique: str = ""
     human: str | None = None
     human_output: str = "output"
+    human_good: str | None = None
     name: str = "yes_no"
     low: float = 0.0
     high: float = 1.0

@@ -113,6 +113,17 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
     assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
 
 
+def test_import_takes_words_as_thumbs_once_they_are_ordered(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("question,answer,rating\nq,a,top\nr,b,flop\n")
+    command = ["import", str(path), "--prompt", "words"]
+    with pytest.raises(WhetError, match="'top' and 'flop', and nothing says which one is good"):
+        run(*command)
+    assert "4 are new" in run(*command, "--good", "top")
+    listed = json.loads(run("list", "--prompt", "words", "--json"))
+    assert sorted(row["value"] for row in listed["feedback"]) == [0, 1]
+
+
 def test_import_says_the_scale_of_ratings_before_it_stores_any(
     run: Any, traffic: Traffic, tmp_path: Path
 ) -> None:

@@ -160,17 +160,27 @@ def _scale(text: str) -> tuple[str, str]:
     click.option("--version", type=click.IntRange(min=0), default=0, metavar="N", help="The version of that prompt."),
     click.option("--scale", "scales", multiple=True, metavar="NAME=SCALE",
                  help="What the numbers of a column or metric are: WORST..BEST, thumbs, stars or score (rating=1..10)."),
+    click.option("--good", multiple=True, metavar="VALUE",
+                 help="This word in a rating is good; of two, the other is bad."),
+    click.option("--bad", multiple=True, metavar="VALUE",
+                 help="This word in a rating is bad; of two, the other is good."),
     click.option("--dry-run", is_flag=True, help="Read and check everything, store nothing."),
     output(_show_import),
 )  # fmt: skip
 def import_(
-    files: tuple[str, ...], prompt: str | None, version: int, scales: tuple[str, ...], dry_run: bool
+    files: tuple[str, ...],
+    prompt: str | None,
+    version: int,
+    scales: tuple[str, ...],
+    good: tuple[str, ...],
+    bad: tuple[str, ...],
+    dry_run: bool,
 ) -> dict[str, Any]:
     """Store the answers and the feedback of FILES (.jsonl, .json, .csv)."""
     from whet_live.traffic import earlier_ids, read_files, store_imported
 
     stated = dict(_scale(text) for text in scales)
-    batch = read_files(files, prompt, version, scales=stated)
+    batch = read_files(files, prompt, version, scales=stated, good=good, bad=bad)
     summary: dict[str, object] = {
         "inferences": len(batch.inferences),
         "feedback": len(batch.feedback),
@@ -181,7 +191,7 @@ def import_(
         return summary
     with open_here() as live:
         if earlier := earlier_ids(live.traffic):
-            batch = read_files(files, prompt, version, earlier, stated)
+            batch = read_files(files, prompt, version, earlier, stated, good, bad)
         outcome = store_imported(live.traffic, batch)
     clashes = [{"id": c.id, "stored": c.stored, "given": c.sent} for c in outcome.conflicts]
     return {

@@ -6,6 +6,7 @@ twice. Text in a row is data from strangers: it is bounded, and nothing in it is
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import select
 
+from whet._util.verdicts import Verdicts
 from whet.errors import UsageError
-from whet.feedback.rows import LONGEST, FeedbackRow, read_row, snake_case, table_rows
+from whet.feedback.rows import LONGEST, FeedbackRow, order_ratings, read_row, snake_case, table_rows
 from whet.instructions.guard import visible
 from whet.task.files import kind_of, read_text
 from whet.task.rows import TABLES, SourceRow
@@ -84,6 +86,7 @@ class _Naming(NamedTuple):
     prompt: str | None
     version: int
     earlier: EarlierIds
+    verdicts: Verdicts
 
 
 def earlier_ids(traffic: Traffic) -> EarlierIds:
@@ -106,15 +109,18 @@ def read_files(
     version: int = 0,
     earlier: EarlierIds | None = None,
     scales: Mapping[str, str] | None = None,
+    good: Sequence[str] = (),
+    bad: Sequence[str] = (),
 ) -> ParsedFiles:
     """Rows of .jsonl, .json and .csv files. `prompt` and `version` are for rows that name no prompt, `earlier` are the
     `earlier_ids` of the database that the rows are for, `scales` say what the numbers of a column or metric are:
     `{"rating": "1..10"}`, `thumbs`, `stars` or `score`. Of thumbs and stars without one, all numbers decide it, and `notes` say
-    what was read.
+    what was read. `good` and `bad` order values of ratings that are words, as in `whet.learn`.
 
     A .json file may also be a page as the interfaces of other tools answer it, with the rows under `data`, or one trace of
     Langfuse. Raises UsageError with file and line for a file that cannot be read, for a time that is none, when a row with an
-    answer names no prompt and none is given, when the numbers of a column leave their scale open, and when no row of any
+    answer names no prompt and none is given, when the numbers of a column leave their scale open, when nothing orders the two
+    words of one, and when no row of any
     file can be used. A row that says nothing is skipped with its reason.
     """
     paths = list(paths)
@@ -122,26 +128,26 @@ def read_files(
     stated = {snake_case(name): parse_scale(text, f"--scale {name}") for name, text in (scales or {}).items()}
     feedback: list[tuple[str, RawFeedback]] = []
     backwards: list[tuple[str, str]] = []
-    naming = _Naming(prompt, version, earlier or {})
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
+    rows = [row for path in paths for row in _rows(Path(path), notes)]
+    naming = _Naming(prompt, version, earlier or {}, _order(rows, good, bad))
     columns = ""
-    for path in paths:
-        for row in _rows(Path(path), notes):
-            columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
-            try:
-                exported = _read(row.value, row.where, naming)
-                named = [_name_inference(one, naming, row.where) for one in exported.inferences]
-                kept = [checked_inference(one, row.where) for one in named]
-                for raw in exported.feedback:
-                    checked_feedback(raw.feedback, row.where)
-            except _Unusable as error:
-                skipped.append((row.where, str(error)))
-                continue
-            for one in kept:
-                inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
-            feedback += [(row.where, one) for one in exported.feedback]
-            backwards += [(row.where, id) for id in exported.backwards]
+    for row in rows:
+        columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
+        try:
+            exported = _read(row.value, row.where, naming)
+            named = [_name_inference(one, naming, row.where) for one in exported.inferences]
+            kept = [checked_inference(one, row.where) for one in named]
+            for raw in exported.feedback:
+                checked_feedback(raw.feedback, row.where)
+        except _Unusable as error:
+            skipped.append((row.where, str(error)))
+            continue
+        for one in kept:
+            inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
+        feedback += [(row.where, one) for one in exported.feedback]
+        backwards += [(row.where, id) for id in exported.backwards]
     if skipped and not inferences and not feedback:
         where, reason = skipped[0]
         raise UsageError(
@@ -202,6 +208,16 @@ def _read(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow
     return _plain_row(row, where, naming)
 
 
+def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -> Verdicts:
+    """What words in the ratings of plain tables say."""
+    contents = []
+    for row in rows:
+        with contextlib.suppress(UsageError):
+            if all(reader(row.value) is None for reader in _READERS):
+                contents.append(read_row(row.value, row.where))
+    return order_ratings(contents, good, bad)
+
+
 def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
     if one.prompt != UNNAMED:
         return one
@@ -214,9 +230,9 @@ def _plain_row(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedR
     """A row of a plain table, or of feedback in another tool's words."""
     target = target_of(row)
     try:
-        content = read_row(row, where)
+        content = read_row(row, where, verdicts=naming.verdicts)
     except UsageError:
-        content = read_row({**row, "comment": _EMPTY}, where)
+        content = read_row({**row, "comment": _EMPTY}, where, verdicts=naming.verdicts)
     nothing = content.comment == _EMPTY
     if nothing and content.input is None and content.output is None:
         raise _Unusable("it holds no answer and says nothing about one")
