@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python $(INSTALL)
 INTEGRATIONS := .venv-integrations
 
-.PHONY: help demo train-demo live-demo test test-long test-models test-integrations lint types layers docs embedded lock bench real-field train-real clean
+.PHONY: help demo train-demo live-demo test test-long test-models test-integrations lint types layers docs embedded lock bench field field-short real-field train-real clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -116,6 +116,13 @@ embedded: $(VENV)/.demo ## Rebuild the masked-LM weights from a folder of text: 
 
 bench: $(VENV)/.test ## Benchmarks, each printing ratios
 	@for file in $(filter-out benchmarks/real_field.py benchmarks/train_real.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
+
+field: $(VENV)/.test ## The whole field, all methods on all tasks: an hour or two, goes on where it was stopped [LM=openai/NAME] [SHARD=0/2]
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.field $(if $(LM),--lm $(LM)) $(if $(BASE_URL),--base-url $(BASE_URL)) \
+		$(if $(SHARD),--shard $(SHARD)) $(ARGS)
+
+field-short: $(VENV)/.test ## Some methods of the field on four tasks: two or three minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.field --short $(ARGS)
 
 real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_LM=...] [BASE_URL=...], rows in WHET_DATA
 	@$(BIN)/python benchmarks/real_field.py $(if $(LM),--lm $(LM)) $(if $(OPTIMIZER_LM),--optimizer-lm $(OPTIMIZER_LM)) \

@@ -17,6 +17,8 @@ SIMULATORS = {
     "scorer": ("scorer", "Scorer"),
     "rules-generator": ("generator", "RulesGenerator"),
     "rules-optimizer": ("optimizer", "RulesOptimizer"),
+    "lesson-task": ("lessons", "LessonTask"),
+    "lesson-writer": ("lesson_writer", "LessonWriter"),
 }
 """Module and class by name."""
 
