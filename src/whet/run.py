@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from whet.errors import UsageError, named_fields
+from whet.prompt import Prompt
 from whet.replies import separate_thought
 from whet.types import JSON, Completion, Request
 
@@ -92,6 +93,13 @@ class Run(Protocol):
         Completion with `error`; only a failure that concerns every request raises ProviderError."""
         ...
 
+    async def recall_answers(
+        self, folder: str, ask: Callable[[Prompt], Sequence[Request]]
+    ) -> list[tuple[Prompt, dict[int, Completion]]]:
+        """The prompts that the run in another folder measured, each with the task model's answers that its journal holds to the
+        requests which `ask` makes of it, by their place. No call is made. Raises UsageError for a folder without a run."""
+        ...
+
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """Run `fn(branch, item)` for all items concurrently; results in the order of the items."""
         ...
@@ -161,6 +169,11 @@ class MemoryRun:
             raise UsageError(f"This run has no {role} model.")
         self._next()
         return [separate_thought(answer) for answer in await self.models[role].generate(request)]
+
+    async def recall_answers(
+        self, folder: str, ask: Callable[[Prompt], Sequence[Request]]
+    ) -> list[tuple[Prompt, dict[int, Completion]]]:
+        raise UsageError(f"{folder}: a run in memory reads no journal of another run.")
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         position = self._next()

@@ -117,10 +117,11 @@ class CallExecutor:
         """Whether a simulator answers in any role."""
         return any(client.model.simulated for client in self.clients.values())
 
-    def prepare(self, role: str, request: Request) -> tuple[Request, str]:
-        """The request as it will be sent and its content digest. Sampling gets a seed of its own per run."""
+    def prepare(self, role: str, request: Request, seed: int | None = None) -> tuple[Request, str]:
+        """The request as it will be sent and its content digest. Sampling gets a seed of its own per run, of which `seed` is
+        another one's."""
         if request.temperature > 0 and request.seed is None:
-            text = f"{self.seed}|{request.sample}".encode()
+            text = f"{self.seed if seed is None else seed}|{request.sample}".encode()
             request = replace(request, seed=int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1)
         client = self.client(role)
         address = f"{client.model.address}{getattr(client.model, 'variant', '')}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -20,9 +21,11 @@ from whet.engine.cache import decode
 from whet.engine.calls import INTERRUPT_SECONDS, CallExecutor
 from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row
 from whet.engine.model_client import Reservation
+from whet.engine.recorded_answers import read_matching
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
+from whet.prompt import Prompt
 from whet.run import Budget, Run, Trainable
-from whet.types import JSON, Completion, Request, Usage, content_hash
+from whet.types import JSON, Completion, Message, Request, Usage, content_hash
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -270,6 +273,25 @@ class DurableRun:
             return decode(value)
         finally:
             self._busy = None
+
+    async def recall_answers(
+        self, folder: str, ask: Callable[[Prompt], Sequence[Request]]
+    ) -> list[tuple[Prompt, dict[int, Completion]]]:
+        caller = self._core.caller
+
+        async def read() -> JSON:
+            return read_matching(
+                Path(folder), ask, lambda request, seed: caller.prepare("task", request, seed)[1]
+            )
+
+        found: Any = await self.effect("recall", read, folder)
+        return [
+            (
+                Prompt(tuple(Message(*message) for message in messages)),
+                {int(place): decode(value.encode())[0] for place, value in known.items()},
+            )
+            for messages, known in found
+        ]
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         with self._step("map") as key:

@@ -33,12 +33,12 @@ from whet.engine.journal import (
     checksum,
     connect,
     damaged_journal,
-    has_sums,
     read_rows,
     state_values,
 )
 from whet.engine.model_client import ModelClient
 from whet.engine.plan_json import PlanJSON
+from whet.engine.recorded_answers import read_answers
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, StorageError, UsageError, WhetError, parameter
 from whet.methods import BLOCKS, Method
@@ -455,12 +455,7 @@ def _has_answer_of(journal: Journal, role: str) -> bool:
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
     """The answers of another run, which become those of this one. Raises StorageError for one that has changed."""
-    path, answers = fork / "journal.sqlite", {}
-    sums = has_sums(path, "results")
-    sql = "SELECT digest, value, sum FROM results" if sums else "SELECT digest, value, NULL FROM results"
-    for digest, value, row_sum in read_rows(path, sql):
-        check_row(path, "results", row_sum, digest, value)
-        answers[digest] = bytes(value)
+    answers = read_answers(fork)
     row = "INSERT OR IGNORE INTO results VALUES (?,?,?)"
     journal.append([(row, (digest, value, checksum(digest, value))) for digest, value in answers.items()])
     return answers

@@ -119,13 +119,11 @@ class Environment:
             return await run.map(lambda branch, pair: self.rollout(branch, *pair, sample), pairs)
         answers = await self._answers(run, pairs, sample)
 
-        async def grade(branch: Run, item: tuple[tuple[Prompt, Example], Completion]) -> Rollout:
+        async def one(branch: Run, item: tuple[tuple[Prompt, Example], Completion]) -> Rollout:
             (prompt, example), completion = item
-            if completion.error is None and self.labels:
-                completion = self._parse_label(completion)
-            return await self._grade(branch, prompt, example, completion, sample)
+            return await self.grade_answer(branch, prompt, example, completion, sample)
 
-        return await run.map(grade, list(zip(pairs, answers, strict=True)))
+        return await run.map(one, list(zip(pairs, answers, strict=True)))
 
     @property
     def supports_batching(self) -> bool:
@@ -138,7 +136,8 @@ class Environment:
         """What the model receives for one example under a prompt."""
         return prompt.render(example)
 
-    def _request(self, prompt: Prompt, example: Example, sample: int) -> Request:
+    def request(self, prompt: Prompt, example: Example, sample: int = 0) -> Request:
+        """What the task model is asked about one example under a prompt."""
         g = self.generation
         return Request(
             prompt.render(example), g.temperature, g.max_tokens, stop=g.stop, schema=g.schema, sample=sample
@@ -154,7 +153,7 @@ class Environment:
 
         async def compute() -> Any:
             assert isinstance(model, BatchModel)
-            batch = await model.generate_batch([self._request(p, e, sample) for p, e in pairs])
+            batch = await model.generate_batch([self.request(p, e, sample) for p, e in pairs])
             return [_texts_of(separate_thought(completions[0])) for completions in batch]
 
         ids = [[p.id, e.id] for p, e in pairs]
@@ -190,17 +189,23 @@ class Environment:
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Ask the task model once about one example and grade the answer."""
         EXAMPLE.set(example)
-        completion = await self.ask(run, self._request(prompt, example, sample))
+        completion = await self.ask(run, self.request(prompt, example, sample))
         if completion.error is None and TARGET_SCORE in self.reward.needs:
             (score,) = await self._target_scores(run, [(prompt, example)])
             completion = replace(completion, target_score=score)
-        if completion.error is None and self.labels:
-            completion = self._parse_label(completion)
-        return await self._grade(run, prompt, example, completion, sample)
+        return await self.grade_answer(run, prompt, example, completion, sample)
 
     async def ask(self, run: Run, request: Request) -> Completion:
         """One answer of the task model. A system that is more than that model answers in another way."""
         return self.generation.answer((await run.generate("task", request))[0])
+
+    async def grade_answer(
+        self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
+    ) -> Rollout:
+        """The rollout of an answer to one example: its label is read where there are labels, then it is graded."""
+        if completion.error is None and self.labels:
+            completion = self._parse_label(completion)
+        return await self._grade(run, prompt, example, completion, sample)
 
     async def _grade(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0

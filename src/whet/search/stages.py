@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
+from whet.prompt import Prompt
 from whet.run import Budget, Run, Trainable
 from whet.search.archive import INCUMBENTS
 from whet.types import JSON, Completion, Request
@@ -55,6 +56,12 @@ class Stage:
         """That of the run, counted."""
         self.spent[role] += 1
         return await self.run.generate(role, request)
+
+    async def recall_answers(
+        self, folder: str, ask: Callable[[Prompt], Sequence[Request]]
+    ) -> list[tuple[Prompt, dict[int, Completion]]]:
+        """That of the run."""
+        return await self.run.recall_answers(folder, ask)
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """That of the run, in branches that belong to the stage."""
