@@ -284,13 +284,13 @@ class DurableRun:
                 Path(folder), ask, lambda request, seed: caller.prepare("task", request, seed)[1]
             )
 
-        found: Any = await self.effect("recall", read, folder)
+        recorded: Any = await self.effect("recall", read, folder)
         return [
             (
                 Prompt(tuple(Message(*message) for message in messages)),
                 {int(place): decode(value.encode())[0] for place, value in known.items()},
             )
-            for messages, known in found
+            for messages, known in recorded
         ]
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:

@@ -48,10 +48,10 @@ def read_matching(
 
     `digest` names the content of a request of a run with a seed. Prompts without an answer are left out.
     """
-    seed, answers, found = read_seed(folder), read_answers(folder), list[JSON]()
+    seed, answers, matching = read_seed(folder), read_answers(folder), list[JSON]()
     for prompt in read_prompts(folder):
         digests = [digest(request, seed) for request in ask(prompt)]
         known: JSON = {str(i): answers[one].decode() for i, one in enumerate(digests) if one in answers}
         if known:
-            found.append([[[m.role, m.content] for m in prompt.messages], known])
-    return found
+            matching.append([[[m.role, m.content] for m in prompt.messages], known])
+    return matching

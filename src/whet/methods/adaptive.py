@@ -43,8 +43,8 @@ from whet.models.embeddings import NONE
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.prompt_router import (
-    Learning,
     RewardModel,
+    RouterTraining,
     check_routing,
     deploy_router,
     validate_router,
@@ -122,7 +122,7 @@ async def adaptive(
     rows = rest[: plan.payable(min(config.rows, len(rest)), len(pool))]
     await fill(run, plan.env, notes, pool, rows)
     table, shuffled = notes.table(pool, rows), config.features == "shuffled"
-    how = Learning(clusters, NUMBERS, config.folds, config.alpha, config.embedding, shuffled)
+    how = RouterTraining(clusters, NUMBERS, config.folds, config.alpha, config.embedding, shuffled)
     router = await how.learn(run, env, pool, rows, await how.features(run, rows), table)
     return await validate_router(
         run, plan, archive, router, pool[int(mean_rewards(table).argmax())], "adaptive"
@@ -165,15 +165,15 @@ def compositions(
         for _ in range(20 * most):
             yield tuple(run.rng.random() < 0.5 for _ in range(number))
 
-    found = {start.id: start}
+    prompts = {start.id: start}
     for subset in subsets():
         chosen = [part for part, used in zip(parts, subset, strict=False) if used]
         prompt = replace_region(start, "\n".join([base, *chosen]) + "\n") if chosen else start
         if prompt is not None and shown and subset[-1]:
             prompt = with_demonstrations(prompt, shown)
-        if prompt is not None and len(found) < most:
-            found.setdefault(prompt.id, prompt)
-    return list(found.values())
+        if prompt is not None and len(prompts) < most:
+            prompts.setdefault(prompt.id, prompt)
+    return list(prompts.values())
 
 
 def clusters(features: Array, table: Array, strength: float) -> RewardModel:

@@ -43,8 +43,8 @@ from whet.models.embeddings import NONE
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.rl.prompt_router import (
-    Learning,
     RewardModel,
+    RouterTraining,
     check_routing,
     deploy_router,
     prompt_kernel,
@@ -136,7 +136,7 @@ async def oirl(
     else:
         kept = len(rows) * config.prompts
         await search_first(run, plan, notes, policy, start, config.method, methods, kept)
-    how = Learning(
+    how = RouterTraining(
         ridge, STRENGTHS, config.folds, config.alpha, config.embedding, config.features == "shuffled"
     )
     features = await how.features(run, rows)
@@ -194,8 +194,8 @@ def ridge(features: Array, table: Array, strength: float, kernel: Array | None =
     row, prompt = np.nonzero(~np.isnan(table))
     design = (x[row][:, :, None] * root[prompt][:, None, :]).reshape(len(row), -1)
     normal = design.T @ design + strength * np.eye(design.shape[1])
-    found = np.linalg.solve(normal, design.T @ (table[row, prompt] - means[prompt]))
-    weights = root @ found.reshape(x.shape[1], -1).T
+    coefficients = np.linalg.solve(normal, design.T @ (table[row, prompt] - means[prompt]))
+    weights = root @ coefficients.reshape(x.shape[1], -1).T
     slopes = weights[:, 1:] @ kept * scale
     offsets = means + weights[:, 0] - slopes @ centre
     return RewardModel(np.hstack([offsets[:, None], slopes]), np.eye(len(means)))

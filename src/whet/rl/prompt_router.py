@@ -219,11 +219,11 @@ class Routed(Environment):
         chosen = await self._chosen(run, prompt, examples)
         if not self.scores:
             return await self._plain.rollouts(run, list(zip(chosen, examples, strict=True)), sample)
-        found: dict[str, Rollout] = {}
+        rollouts: dict[str, Rollout] = {}
         for one in {p.id: p for p in chosen}.values():
             rows = [e for p, e in zip(chosen, examples, strict=True) if p.id == one.id]
-            found |= {r.example_id: r for r in await self._plain.evaluate(run, one, rows, sample)}
-        return [found[example.id] for example in examples]
+            rollouts |= {r.example_id: r for r in await self._plain.evaluate(run, one, rows, sample)}
+        return [rollouts[example.id] for example in examples]
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
         """Mean reward over the rows, once for each prompt."""
@@ -264,8 +264,8 @@ def deploy_router(env: Environment, blob: bytes) -> Routed:
 
 
 @dataclass(frozen=True)
-class Learning:
-    """How a router is learned: a fit and the strengths to choose from, the folds of the cross-validation and the level of its test.
+class RouterTraining:
+    """How a router is learned: a fit and the strengths to choose from, the folds of the cross-validation, a level.
 
     0 folds: no check and no margin. `shuffled`: features are dealt out anew among the rows, the control.
     """
@@ -279,8 +279,8 @@ class Learning:
 
     async def features(self, run: Run, rows: Sequence[Example]) -> Array:
         """The features of rows (rows, width)."""
-        found = await features_of(run, [row.user_text for row in rows], self.embedding)
-        return found[run.rng.sample(range(len(rows)), len(rows))] if self.shuffled else found
+        vectors = await features_of(run, [row.user_text for row in rows], self.embedding)
+        return vectors[run.rng.sample(range(len(rows)), len(rows))] if self.shuffled else vectors
 
     async def learn(
         self,
@@ -297,7 +297,7 @@ class Learning:
         if len(prompts) < 2 or len(rows) < 2 or len(folds) == 1:
             return None
 
-        async def fitted() -> JSON:
+        async def fit() -> JSON:
             single, span = int(mean_rewards(table).argmax()), (env.reward.high - env.reward.low) or 1.0
             strength, margin, gains = self.strengths[len(self.strengths) // 2], 0.0, None
             if folds:
@@ -314,14 +314,14 @@ class Learning:
                 "router": router.save().decode(),
             }
 
-        found: Any = await run.effect(
-            "router", fitted, content_hash([[p.id for p in prompts], [r.id for r in rows]])
+        learned: Any = await run.effect(
+            "router", fit, content_hash([[p.id for p in prompts], [r.id for r in rows]])
         )
         run.log(
             "router",
-            {key: value for key, value in found.items() if key != "router"} | {"prompts": len(prompts)},
+            {key: value for key, value in learned.items() if key != "router"} | {"prompts": len(prompts)},
         )
-        return None if found["router"] is None else read_router(found["router"].encode())
+        return None if learned["router"] is None else read_router(learned["router"].encode())
 
 
 async def validate_router(

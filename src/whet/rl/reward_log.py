@@ -137,13 +137,13 @@ async def read_runs(
     for name in names:
         for prompt, answers in await run.recall_answers(name, ask):
 
-            async def graded(
+            async def grade(
                 branch: Run, place: int, prompt: Prompt = prompt, answers: Any = answers
             ) -> Rollout:
                 answer = env.generation.answer(answers[place])
                 return await env.grade_answer(branch, prompt, env.train[place], answer)
 
-            for rollout in await run.map(graded, sorted(answers)):
+            for rollout in await run.map(grade, sorted(answers)):
                 notes.add(prompt, rollout)
     if not notes.rewards:
         raise UsageError(
