@@ -9,6 +9,7 @@ Code: github.com/ace-agent/ace.
         the reflector says what went wrong, what was right, and which lessons helped or did harm;  counters += its verdicts
         the curator reads the reflection and the playbook, and adds lessons: deltas, merged by rule
     now and then: validate;  return the best playbook
+    online: the samples come once, in windows; each window is answered with the playbook of the ones before, and then learned from
 
 Differences from the paper:
 1. The start and the playbooks are validated alike. The published code compares with 0, so that its best playbook may be worse
@@ -25,6 +26,9 @@ Differences from the paper:
    input, or hold private data, are dropped.
 8. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
 9. Within a limit on calls, steps, batches and reflections are cut to what the limit pays (`whet.search.plan`).
+
+10. Online, counters are halved before each window, so that a lesson which stopped being true goes after few verdicts. The code's
+   are never used. Rows come in the order of the training split; the last playbook and the start are compared on validation rows.
 
 Run it:  whet optimize TASK --method ace --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -83,10 +87,14 @@ class Config:
     """Whether the curator adds single lessons, or writes the whole list anew."""
     finalists: PositiveInt = 3
     """Playbooks measured on validation examples at the end."""
+    online: bool = False
+    """Whether the training rows are a stream: each is answered once, in windows of `batch`, and then learned from."""
 
 
 async def ace(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> Candidate:
     """A playbook that grows by additions; see the module."""
+    if config.online:
+        return await adapt_online(run, env, policy, start, config)
     plan = fit(run, env, config.steps, 1, config.batch, finalists=config.finalists, asks=2.0)
     archive, rows = Archive(), infinite_batches(run.rng, env.train)
     plan, current, playbook = await begin_lessons(run, plan, archive, start, config.most, secrets)
@@ -99,18 +107,59 @@ async def ace(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
         if step < plan.rounds:
             policy = policy.adapt()
             groups = shared_out(rollouts, env.reward.high, config.shown, number_of_reflections(plan, config))
-            replies = await reflect(run, env, policy, playbook, batch, groups, step)
-            insights = [insight for reply in replies for insight in reply.insights]
-            for reply in replies:
-                playbook = playbook.count_verdicts(reply.helped, reply.harmed)
-            if config.removal:
-                playbook = playbook.without([one.key for one in playbook.lessons if one.harms])
-            playbook = await curate(run, env, policy, playbook, insights, config.merge, step)
-            prompt = playbook.prompt or current.prompt
-            current = (
-                current if prompt == current.prompt else Candidate(prompt, (current.id,), f"step {step + 1}")
-            )
+            playbook = await learn(run, env, policy, playbook, batch, groups, config, step)
+            current = next_candidate(current, playbook, step)
     return await validate_finalists(run, plan, archive, [current, *archive.top(plan.finalists)])
+
+
+async def adapt_online(
+    run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
+) -> Candidate:
+    """Answer the training rows once, window by window, with what was learned from the windows before; log the reward so far."""
+    plan = fit(run, env, -(-len(env.train) // config.batch), 1, config.batch, finalists=1, asks=2.0)
+    archive = Archive()
+    plan, current, playbook = await begin_lessons(run, plan, archive, start, config.most, secrets)
+    stream, earned = env.train[: plan.payable(len(env.train), 1)], list[float]()
+    size = -(-len(stream) // max(1, plan.rounds))
+    for step, first in enumerate(range(0, len(stream), max(1, size))):
+        window = stream[first : first + size]
+        rollouts = await env.evaluate(run, current.prompt, window)
+        earned += [rollout.reward for rollout in rollouts]
+        figures = {"reward": mean_score(rollouts).mean, "cumulative": sum(earned), "answered": len(earned)}
+        run.log("step", {"step": step, **figures, "lessons": len(playbook.lessons)})
+        if step < plan.rounds:
+            policy = policy.adapt()
+            groups = shared_out(rollouts, env.reward.high, config.shown, number_of_reflections(plan, config))
+            playbook = await learn(run, env, policy, playbook.halve_counts(), window, groups, config, step)
+            current = next_candidate(current, playbook, step)
+    archive.add(run, current)
+    return await validate_finalists(run, plan, archive, [current])
+
+
+async def learn(
+    run: Run,
+    env: Environment,
+    policy: LanguagePolicy,
+    playbook: LessonList,
+    batch: Sequence[Example],
+    groups: Sequence[Sequence[Rollout]],
+    config: Config,
+    step: int,
+) -> LessonList:
+    """The playbook after reflections on groups of answers to a batch, their verdicts, and the curator."""
+    replies = await reflect(run, env, policy, playbook, batch, groups, step)
+    insights = [insight for reply in replies for insight in reply.insights]
+    for reply in replies:
+        playbook = playbook.count_verdicts(reply.helped, reply.harmed)
+    if config.removal:
+        playbook = playbook.without([one.key for one in playbook.lessons if one.harms])
+    return await curate(run, env, policy, playbook, insights, config.merge, step)
+
+
+def next_candidate(current: Candidate, playbook: LessonList, step: int) -> Candidate:
+    """The candidate with a playbook; the current one where that makes no other prompt."""
+    prompt = playbook.prompt or current.prompt
+    return current if prompt == current.prompt else Candidate(prompt, (current.id,), f"step {step + 1}")
 
 
 def number_of_reflections(plan: SearchPlan, config: Config) -> int:

@@ -103,6 +103,11 @@ class LessonList:
         )
         return replace(self, lessons=tuple(lessons))
 
+    def halve_counts(self) -> LessonList:
+        """The list with half of each count, rounded down: what was said long ago counts little."""
+        lessons = (replace(one, helpful=one.helpful // 2, harmful=one.harmful // 2) for one in self.lessons)
+        return replace(self, lessons=tuple(lessons))
+
     def apply_operations(self, operations: Sequence[Mapping[str, object]]) -> tuple[LessonList, int]:
         """The list after typed operations, and how many of them changed nothing.
 
