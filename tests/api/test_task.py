@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,6 +35,41 @@ def test_rows_of_every_kind_are_the_same_task(tmp_path: Path) -> None:
     tasks = [whet.Task.of(PROMPT, data=kind, reward="exact_match") for kind in kinds]
     assert len({task.fingerprint for task in tasks}) == 1
     assert [len(tasks[0].train), len(tasks[0].validation), len(tasks[0].test)] == [32, 24, 24]
+
+
+@dataclass
+class Row:
+    input: str
+    target: str
+
+
+class NamedRow(NamedTuple):
+    input: str
+    target: str
+
+
+class Target(enum.Enum):
+    RIGHT = "right"
+
+
+def test_rows_may_be_objects(tmp_path: Path) -> None:
+    pydantic, pandas = pytest.importorskip("pydantic"), pytest.importorskip("pandas")
+    model = pydantic.create_model("Model", input=(str, ...), target=(str, ...))
+    frame = pandas.DataFrame(rows())
+    kinds = [
+        rows(),
+        [Row(**row) for row in rows()],
+        [NamedRow(**row) for row in rows()],
+        [model(**row) for row in rows()],
+        [SimpleNamespace(**row) for row in rows()],
+        [row for _, row in frame.iterrows()],
+        list(frame.itertuples(index=False)),
+    ]
+    tasks = [whet.Task.of(PROMPT, data=kind, reward="exact_match") for kind in kinds]
+    assert len({task.fingerprint for task in tasks}) == 1
+    inner = [{"input": {"q": Row(f"q{n}", "x")}, "target": Target.RIGHT} for n in range(12)]
+    example = whet.Task.of("{{q}}", data=inner, reward="exact_match").train[0]
+    assert '"target": "x"' in example.values["q"] and example.target == "right"
 
 
 def test_columns_of_a_frame_fill_slots_and_missing_cells_are_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 
 import whet
 from whet.cli import show
-from whet.cli.common import show_table, warn
-from whet.cli.main import main
+from whet.cli.common import show_table, wants_color, warn
+from whet.cli.main import cli, main
 from whet.reporting.progress_display import ProgressScreen
 
 REWARD = """import io, sys
@@ -70,6 +71,53 @@ def test_control_characters_of_a_model_or_a_user_are_shown_by_their_code_point(
     out, err = capsys.readouterr()
     assert not any(character in out + err for character in ("\x00", "\x1b", "\u202e"))
     assert out.count(SHOWN) == 6 and err.count(SHOWN) == 2
+
+
+@pytest.mark.parametrize(
+    ("variables", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colors_are_for_terminals_that_want_them(
+    variables: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    with cli.make_context("whet", ["methods"], color=wants_color()):
+        warn("Look.")
+    assert ("\x1b[" in terminal.getvalue()) == colored
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_a_prompt_goes_into_a_file_in_utf_8_whatever_the_locale_says(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lm(messages: Any) -> str:
+        return "x"
+
+    rows = [{"input": f"q{n}", "target": "x"} for n in range(12)]
+    whet.evaluate(
+        "Essen 🍕, 日本, é\n{{input}}\n", data=rows, reward="exact_match", lm=lm, run=tmp_path / "run"
+    )
+    for options, exact in ((["--plain"], True), (["--json"], True), ([], False)):
+        kept = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(kept, encoding, newline="\r\n"))
+        whet_on_terminal(monkeypatch, "show", str(tmp_path / "run"), *options)
+        sys.stdout.flush()
+        text = kept.getvalue()
+        assert not exact or "🍕, 日本, é".encode() in text
+        assert options != ["--plain"] or text == "Essen 🍕, 日本, é\n{{input}}\n".encode()
+        assert exact or encoding != "cp1252" or b"\\U0001f355" in text
+
+
+def test_columns_of_a_table_are_as_wide_as_they_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(["label", "n"], [["日本語", "1"], ["short", "2"]])
+    assert capsys.readouterr().out.splitlines() == ["label   n", "日本語  1", "short   2"]
 
 
 def test_the_reply_of_a_model_in_a_warning_cannot_steer_the_terminal(

@@ -8,9 +8,11 @@ import stat
 import subprocess
 import sys
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.client.conftest import TOKEN, Server, World
 
@@ -548,6 +550,25 @@ print(*sorted(name for name in sys.modules if name.startswith("whet.") and name.
 def test_ids_sort_in_the_order_they_were_made() -> None:
     ids = [new_id() for _ in range(2000)]
     assert ids == sorted(set(ids)) and {id[14] for id in ids} == {"7"}
+
+
+def test_numbers_of_other_libraries_are_numbers_and_one_that_no_float_holds_is_refused(
+    server: Server, world: World
+) -> None:
+    world.put("p", "Hi", 2)
+    with Client(server.url, TOKEN, timeout=60, spool=None) as client:
+        answer = client.log(client.prompt("p"), "out", cost=Decimal("0.002"), input_tokens=np.int64(5))
+        client.feedback(answer, rating=np.int64(4))
+        client.feedback(answer, score=np.bool_(True), name="right")
+        with pytest.raises(UsageError, match="must be a number from 1 to 5"):
+            client.feedback(answer, rating=10**400)
+        assert client.flush(60)
+    kept = world.inferences[answer]
+    assert (kept.cost, kept.input_tokens) == (0.002, 5)
+    assert sorted((one.kind, one.value) for one in world.feedback.values()) == [
+        ("rating", 4.0),
+        ("score", 1.0),
+    ]
 
 
 def test_a_truth_value_is_no_number_of_stars(server: Server) -> None:

@@ -31,7 +31,7 @@ from whet_client.records import (
 )
 from whet_client.sender import DeliveryTally, Sender
 from whet_client.spool import Spool, default_folder
-from whet_client.storable import repair_surrogates
+from whet_client.storable import plain_number, repair_surrogates
 
 URL_VARIABLE, TOKEN_VARIABLE = "WHET_URL", "WHET_TOKEN"
 DEFAULT_URL = "http://127.0.0.1:8321"
@@ -187,7 +187,8 @@ def inference_of(values: Mapping[str, Any], more: Mapping[str, object]) -> Infer
 
     Raises UsageError for a field that is none or cannot be.
     """
-    return checked_inference(Inference(**_fit_texts({**values, **_refuse_unknown_keys(more, Inference)})))
+    numbers = {name: plain_number(value) for name, value in _refuse_unknown_keys(more, Inference).items()}
+    return checked_inference(Inference(**_fit_texts({**values, **numbers})))
 
 
 def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> list[Feedback]:
@@ -255,14 +256,16 @@ def _fit_texts(values: dict[str, object]) -> dict[str, Any]:
 
 
 def _value(kind: str, value: Any) -> object:
-    """Words and truth values as numbers where a number is wanted."""
+    """Words, truth values and numbers of other libraries as plain numbers where a number is wanted."""
     if KINDS[kind].needs != "value":
         return value
+    value = plain_number(value)
     if kind == "thumb":
         return thumb_value(value, "feedback: thumb")
     if isinstance(value, bool) and kind == "rating":
         return value  # refused: it would be the worst of five stars
-    return float(value) if isinstance(value, bool | int) else value
+    whole = isinstance(value, int) and abs(value) < 2**53
+    return float(value) if whole else value
 
 
 def _close_all() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import errno
 import os
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 
 def repair_surrogates(text: str) -> str:
@@ -19,6 +22,13 @@ def repair_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def plain_number(value: Any) -> Any:
+    """A number of numpy and its kin, a Decimal or a Fraction as a plain one; anything else as it is."""
+    if callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return float(value) if isinstance(value, Decimal | Fraction) else value
 
 
 def show_value(value: object, limit: int = 80) -> str:

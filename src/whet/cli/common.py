@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -301,7 +302,18 @@ def emit(value: Mapping[str, object] | Sequence[Any]) -> None:
     import orjson
 
     value = dict(value) if isinstance(value, Mapping) else value
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    print_exactly(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def print_exactly(text: str) -> None:
+    """A text on stdout as it is. Into a file or a program it goes in UTF-8 and with its own line ends, whatever the locale says:
+    what whet reads again is written so."""
+    click.echo(text if sys.stdout.isatty() else text.encode("utf-8"), nl=False)
+
+
+def wants_color() -> bool | None:
+    """False where NO_COLOR is set (no-color.org) or the terminal is dumb; None: where the output is a terminal."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def visible(text: object) -> str:
@@ -352,7 +364,10 @@ def show_diff(text: str) -> None:
 
 def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns as wide as their widest cell."""
+    from rich.cells import cell_len
+
     lines = [[visible(cell) for cell in cells] for cells in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
-        click.echo("  ".join(map(str.ljust, cells, widths)).rstrip())
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())

@@ -33,6 +33,7 @@ from whet.cli.common import (
     role_choices,
     say,
     settings_of,
+    wants_color,
     with_budget,
 )
 from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
@@ -332,8 +333,12 @@ def runs(root: str | None, as_json: bool) -> None:
 
 def main() -> None:
     """Entry point: every expected failure becomes one clear message and the exit code of the contract."""
+    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # as stderr: a letter that it has not ends no command
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False, color=wants_color())
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = _say(INTERRUPTED, EXIT_INTERRUPTED)
     except click.exceptions.ClickException as error:

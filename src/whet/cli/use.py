@@ -10,7 +10,7 @@ from typing import cast
 import click
 
 from whet.api import Evaluation, MeanEstimate, RunResult, find_run, read_result, sample_size
-from whet.cli.common import emit, examples, json_option, say, warn
+from whet.cli.common import emit, examples, json_option, print_exactly, say, warn
 from whet.engine import EvaluationJSON, PlanJSON, RunJSON
 from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
@@ -54,7 +54,7 @@ def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
         emit(_as_json(result, prompt))
         return
     if plain:
-        click.echo(prompt.plain, nl=False)
+        print_exactly(prompt.plain)
         if isinstance(result, RunResult) and not result.promoted:
             reason = result.improvement.reason.removeprefix("Not promoted: ")
             say(f"whet: not promoted: {reason}", err=True)
@@ -84,7 +84,7 @@ def _show_point(folder: Path, values: RunJSON, name: str, plain: bool, as_json: 
         emit({"run": str(folder), "chosen": name, **point, "text": prompt.text})
         return
     if plain:
-        click.echo(prompt.plain, nl=False)
+        print_exactly(prompt.plain)
     else:
         means = (f"{key} {show_size(value['mean'])}" for key, value in point["validation"].items())
         say(f"{values['task']} · best in {name} on validation: {', '.join(means)}")

@@ -50,7 +50,7 @@ def read_material(source: str) -> ImportedData:
         ".py": _program,
     }
     if kind_of(path) not in readers:
-        read_bytes(path, "")  # a file that is not there is speaker first
+        read_bytes(path, "")  # a file that is not there is said first
         raise UsageError(
             f"{source}: rows come from {', '.join(readers)}, {DATASETS}NAME or example. Convert the file."
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import decimal
+import enum
 import io
 import json
 import math
 import sys
+import types
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -310,9 +313,10 @@ def _make_rows(path: Path, named_by: str) -> tuple[str, list[object]]:
 
 
 def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
-    """A row that a program made, as JSON would hold it: dates as ISO 8601, numbers of other libraries as plain ones, without the
-    cells that pandas marks as missing. Raises UsageError naming `where`, the key and the `maker`."""
-    if not isinstance(value, dict):
+    """A row that a program made, as JSON would hold it: dates as ISO 8601, numbers of other libraries as plain ones, objects by
+    their fields, without the cells that pandas marks as missing. Raises UsageError naming `where`, the key and the `maker`."""
+    value = _fields_of(value)
+    if not isinstance(value, Mapping):
         raise UsageError(f"{where}{maker} is {show_value(value)}. Yield objects such as {_EXAMPLE}.")
     try:
         plain = {str(key): _storable(cell, str(key)) for key, cell in value.items() if not is_missing(cell)}
@@ -322,6 +326,21 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
             f"{where}{maker} cannot be stored as JSON: {error}. Rows hold texts, numbers, lists and objects; leave it out."
         ) from None
     return _row(_decode(raw, 0, where)[0], where, raw)
+
+
+def _fields_of(value: Any) -> Any:
+    """What an object holds, by name: a dataclass, a named tuple, an object of pydantic, attrs or DSPy, a row of a data frame;
+    anything else as it is."""
+    if isinstance(value, Mapping | type):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if (fields := getattr(value, "__attrs_attrs__", None)) is not None:
+        return {field.name: getattr(value, field.name) for field in fields}
+    names = ("model_dump", "_asdict", "to_dict", "toDict")
+    dump = next((one for name in names if callable(one := getattr(value, name, None))), None)
+    held = vars(value) if isinstance(value, types.SimpleNamespace) else value if dump is None else dump()
+    return held if isinstance(held, Mapping) else value
 
 
 def is_missing(value: Any) -> bool:
@@ -366,8 +385,12 @@ def _storable(value: Any, key: str) -> object:
         inner = value.tolist()
         if type(inner) is not type(value):
             return _storable(shortest(inner, str(getattr(value, "dtype", ""))), key)
+    if isinstance(value, enum.Enum):
+        return _storable(value.value, key)
     if isinstance(value, str | int | float):
         return value
+    if isinstance(fields := _fields_of(value), Mapping):
+        return _storable(fields, key)
     if isinstance(value, bytes | bytearray | memoryview) or type(value).__module__.startswith("PIL."):
         what = "an image" if type(value).__module__.startswith("PIL.") else "bytes"
         raise TypeError(f'"{key}" holds {what}')

@@ -213,6 +213,38 @@ def test_names_amounts_and_people_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("attributes", "cost", "tokens"),
+    [
+        (
+            {"usage_details": '{"input": 12, "output": 0, "total": 12}', "cost_details": '{"total": 0.02}'},
+            0.02,
+            (12, 0),
+        ),
+        (
+            {"usage_details": '{"prompt_tokens": 3}', "cost_details": '{"input": 0.25, "output": 0.5}'},
+            0.75,
+            (3, None),
+        ),
+        ({"usage_details": "none", "cost_details": "{}"}, None, (None, None)),
+    ],
+)
+def test_amounts_as_langfuse_writes_them(attributes: Any, cost: float | None, tokens: Any) -> None:
+    named = {"type": "generation", "model.name": "m", **attributes}
+    found = only(both(traces(span({f"langfuse.observation.{name}": value for name, value in named.items()}))))
+    assert (found.model, found.cost, (found.input_tokens, found.output_tokens)) == ("m", cost, tokens)
+
+
+def test_tokens_as_the_ai_sdk_of_vercel_writes_them() -> None:
+    attributes = {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.usage.promptTokens": 2,
+        "ai.usage.outputTokens": 3,
+    }
+    found = only(both(traces(span(attributes))))
+    assert (found.input_tokens, found.output_tokens) == (2, 3)
+
+
+@pytest.mark.parametrize(
     ("given", "version", "kept"), [("7", 7, None), ("v1.2", 0, "v1.2"), (-1, 0, "-1"), (2.5, 0, "2.5")]
 )
 def test_a_version_that_is_no_number_is_kept_beside(given: Any, version: int, kept: str | None) -> None:

@@ -38,6 +38,7 @@ def test_what_a_record_writes_is_read_again() -> None:
     [
         ({"kind": "thumb", "inference": "i", "value": True}, ("thumb", 1.0, "inference", "i")),
         ({"kind": "rating", "inference_id": "i", "value": 4}, ("rating", 4.0, "inference", "i")),
+        ({"kind": "score", "name": "ok", "inference": "i", "value": True}, ("score", 1.0, "inference", "i")),
         ({"kind": "copy", "episode": "e"}, ("copy", 1.0, "episode", "e")),
         ({"kind": "comment", "session_id": "s", "text": "odd"}, ("comment", None, "session", "s")),
         ({"kind": "dwell", "response_id": "r", "value": 12.5}, ("dwell", 12.5, "response", "r")),

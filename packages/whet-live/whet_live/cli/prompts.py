@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import examples, json_option, json_settings, output, print_result, show_diff, warn
+from whet.cli.common import (
+    examples,
+    json_option,
+    json_settings,
+    output,
+    print_exactly,
+    print_result,
+    show_diff,
+    warn,
+)
 from whet.errors import UsageError
 from whet_live.cli.common import DatabaseGroup, actor_of, actor_option, by_options, every_page, open_here
 from whet_live.cli.prompts_output import (
@@ -65,7 +74,7 @@ def show(address: str, text: bool, as_json: bool) -> None:
     with open_here() as live:
         version = live.registry.get(address)
     if text and not as_json:
-        click.echo(version.prompt.source, nl=False)
+        print_exactly(version.prompt.source)
     else:
         print_result(version, as_json, show_version)
 

@@ -100,6 +100,8 @@ def _read_feedback(row: Mapping[str, object], where: str) -> list[RawFeedback]:
     kind = values.get("kind")
     if kind == "thumb" and "value" in values:
         values["value"] = thumb_value(values["value"], f"{where}: value")
+    elif isinstance(values.get("value"), bool) and kind != "rating":
+        values["value"] = float(values["value"])
     if "value" not in values and isinstance(kind, str) and kind in KINDS:
         values["value"] = KINDS[kind].default
     missing = next((name for name in ("kind", "target") if name not in values), None)

@@ -17,7 +17,7 @@ from whet_client.records import (
     LONGEST_TEXT,
     Inference,
 )
-from whet_live.traffic.adapters import SOURCE_OF, read_evaluation, storable_text
+from whet_live.traffic.adapters import SOURCE_OF, as_number, read_evaluation, storable_text
 from whet_live.traffic.otlp.content import (
     as_text,
     first_attribute,
@@ -48,7 +48,25 @@ _VERSION = (
     "whet.prompt.version", "langfuse.observation.prompt.version", "gen_ai.prompt.version",
     "llm.prompt_template.version", "prompt.version",
 )  # fmt: skip
-_MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
+_MODEL = (
+    "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id",
+    "langfuse.observation.model.name",
+)  # fmt: skip
+_COST = ("whet.cost", "gen_ai.usage.cost", "llm.cost.total")
+_TOKENS = {
+    "input": (
+        "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "ai.usage.inputTokens",
+        "ai.usage.promptTokens",
+    ),
+    "output": (
+        "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
+        "ai.usage.outputTokens", "ai.usage.completionTokens",
+    ),
+}  # fmt: skip
+_KINDS_OF_TOKENS = {
+    "input": ("input", "input_tokens", "prompt_tokens"),
+    "output": ("output", "output_tokens", "completion_tokens"),
+}
 
 
 def is_answer(span: OtlpSpan) -> bool:
@@ -86,14 +104,10 @@ def answer_of(span: OtlpSpan) -> Inference:
         inputs=_bound_inputs(inputs, cut),
         output=_cut_text(output, LONGEST_OUTPUT, "output", cut),
         model=_short(a, LONGEST_ID, *_MODEL),
-        cost=_amount(number_attribute(a, "whet.cost", "gen_ai.usage.cost", "llm.cost.total"), 1e6),
+        cost=_cost(a),
         latency=seconds_between(span.start, span.end),
-        input_tokens=_tokens(
-            a, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"
-        ),
-        output_tokens=_tokens(
-            a, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"
-        ),
+        input_tokens=_tokens(a, "input"),
+        output_tokens=_tokens(a, "output"),
         session=_short(a, LONGEST_ID, *_SESSION),
         user=_short(a, LONGEST_ID, *_USER),
         episode=_short(a, LONGEST_ID, "whet.episode") or span.trace or None,
@@ -158,7 +172,27 @@ def _amount(value: float | None, most: float) -> float | None:
     return value if value is not None and 0 <= value <= most else None
 
 
-def _tokens(attributes: Mapping[str, object], *names: str) -> int | None:
+def _details(attributes: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Amounts by their kinds, as Langfuse writes them: a JSON object in one attribute."""
+    value = parse_json_text(attributes.get(f"langfuse.observation.{name}_details"))
+    return value if isinstance(value, Mapping) else {}
+
+
+def _cost(attributes: Mapping[str, object]) -> float | None:
+    """Dollars: one amount, or the sum of the amounts by kind where there is no total of them."""
+    if first_attribute(attributes, *_COST) is not None:
+        return _amount(number_attribute(attributes, *_COST), 1e6)
+    kinds = _details(attributes, "cost")
+    parts = [as_number(value) for value in ([kinds["total"]] if "total" in kinds else kinds.values())]
+    amounts = [part for part in parts if part is not None]
+    return _amount(sum(amounts), 1e6) if amounts else None
+
+
+def _tokens(attributes: Mapping[str, object], side: str) -> int | None:
+    """Tokens of the input or the output."""
+    names = _TOKENS[side]
+    if first_attribute(attributes, *names) is None:
+        attributes, names = _details(attributes, "usage"), _KINDS_OF_TOKENS[side]
     number = _amount(number_attribute(attributes, *names), LARGEST_VERSION)
     return None if number is None else int(number)
 
