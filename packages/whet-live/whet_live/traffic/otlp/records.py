@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from whet_client.ids import now
@@ -190,7 +190,7 @@ def _cost(attributes: Mapping[str, object]) -> float | None:
 
 def _tokens(attributes: Mapping[str, object], side: str) -> int | None:
     """Tokens of the input or the output."""
-    names = _TOKENS[side]
+    names: Sequence[str] = _TOKENS[side]
     if first_attribute(attributes, *names) is None:
         attributes, names = _details(attributes, "usage"), _KINDS_OF_TOKENS[side]
     number = _amount(number_attribute(attributes, *names), LARGEST_VERSION)
