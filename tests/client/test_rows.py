@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -569,6 +571,30 @@ def test_numbers_of_other_libraries_are_numbers_and_one_that_no_float_holds_is_r
         ("rating", 4.0),
         ("score", 1.0),
     ]
+
+
+def test_whatever_a_program_has_at_hand_is_logged_as_json(server: Server, world: World) -> None:
+    @dataclass
+    class Order:
+        number: int
+        placed: date
+
+    world.put("p", "Hi", 2)
+    around: dict[str, Any] = {
+        "order": Order(10**30, date(2026, 1, 31)),
+        "scores": (np.float32(0.5), float("nan")),
+    }
+    around |= {"self": around, "set": {2, 1}, "array": np.arange(2), "nul": "a\x00b", 7: "whole"}
+    with Client(server.url, TOKEN, timeout=60, spool=None) as client:
+        answer = client.log("p", "out", inputs=around, version=2)
+        plain = client.log("p", "out", inputs={"a": [1, "b", None, 0.5, {"c": True}]}, version=2)
+        assert client.flush(60)
+    assert world.inferences[answer].inputs == {
+        "order": {"number": str(10**30), "placed": "2026-01-31"}, "scores": [0.5, "nan"], "self": "…", "set": [1, 2],
+        "array": [0, 1], "nul": "ab", "7": "whole",
+    }  # fmt: skip
+    assert world.inferences[answer].metadata == {"cleaned": ["inputs"]}
+    assert world.inferences[plain].metadata == {}
 
 
 def test_a_truth_value_is_no_number_of_stars(server: Server) -> None:

@@ -15,6 +15,7 @@ from whet_client.cache import Prompts
 from whet_client.errors import UsageError, did_you_mean
 from whet_client.http import Send
 from whet_client.ids import new_id
+from whet_client.json_values import is_json, json_value
 from whet_client.live_prompts import Bundled, LivePrompt
 from whet_client.records import (
     KINDS,
@@ -248,6 +249,11 @@ def _fit_texts(values: dict[str, object]) -> dict[str, Any]:
             values[name] = clean[:most]
             changed["cut"] += [name] if len(clean) > most else []
             changed["cleaned"] += [name] if clean != text else []
+    for name in ("inputs", "metadata"):
+        given = values.get(name)
+        if isinstance(given, Mapping) and given:
+            values[name] = json_value(given)
+            changed["cleaned"] += [] if is_json(given, values[name]) else [name]
     marks = {mark: names for mark, names in changed.items() if names}
     metadata = values.get("metadata", {})
     if marks and isinstance(metadata, Mapping):

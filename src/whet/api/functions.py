@@ -47,6 +47,7 @@ from whet.methods import MethodChoice, choose_method
 from whet.prompt import Prompt
 from whet.reporting import display_progress, place_of, write_comparison, write_report
 from whet.task import SPLITS, AlphaKeywords, GateKeywords, Task, TaskKeywords, prompt_of, task_of
+from whet.task.table import table_of
 
 
 @check_arguments
@@ -197,7 +198,7 @@ async def alearn(
     root: str | Path = "runs",
     progress: Progress | bool | None = None,
 ) -> LearnResult:
-    """Teach a prompt what feedback (a file, or files and rows) demands; the proposal with its `status`.
+    """Teach a prompt what feedback (a file, files and rows, or a data frame) demands; the proposal with its `status`.
 
     `prompt` is the file of a prompt, which is written with its ledger beside it (or to `out`), or, as a text or a Prompt, a
     prompt in memory: `result.prompt` is what it becomes. `optimizer_lm` reads the comments and writes instructions, at most
@@ -209,6 +210,8 @@ async def alearn(
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
+    if hasattr(feedback, "columns") or hasattr(feedback, "column_names"):
+        feedback = table_of(feedback, "feedback").values
     feedback = [feedback] if isinstance(feedback, str | Path) else feedback
     target, path = None if out is None else Path(out), prompt_path(prompt)
     for name, value in (("the prompt", path), (parameter("out"), out), (parameter("root"), root)):
