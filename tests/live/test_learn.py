@@ -741,6 +741,6 @@ async def test_faults_on_the_way_are_survived(prompt: Path) -> None:
 def test_comments_may_stand_in_a_data_frame() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([{"id": 1, "comment": "Too long."}, {"id": 2, "comment": None, "rating": 1}])
-    learned = whet.learn("Answer.\n{{q}}", frame, write=lambda group: "Be brief.", progress=False)
+    learned = api.learn("Answer.\n{{q}}", frame, write=lambda group: "Be brief.", progress=False)
     assert [change["after"] for change in learned["changes"]] == ["Be brief."]
     assert [one["feedback"] for one in learned["skipped"]] == ["2"]
