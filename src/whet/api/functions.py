@@ -210,9 +210,9 @@ async def alearn(
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
+    sources: Any = [feedback] if isinstance(feedback, str | Path) else feedback
     if hasattr(feedback, "columns") or hasattr(feedback, "column_names"):
-        feedback = table_of(feedback, "feedback").values
-    feedback = [feedback] if isinstance(feedback, str | Path) else feedback
+        sources = table_of(feedback, "feedback").values
     target, path = None if out is None else Path(out), prompt_path(prompt)
     for name, value in (("the prompt", path), (parameter("out"), out), (parameter("root"), root)):
         check_path(name, value)
@@ -225,7 +225,7 @@ async def alearn(
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
         return LearnResult(one_call.unlearn(path))
     sides = [[side] if isinstance(side, str) else side for side in (good, bad)]
-    words = (feedback, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root), *sides)
+    words = (sources, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root), *sides)
     how: Any = {"out": target, "dry_run": dry_run}
     with ExitStack() as stack:  # nothing moves on the terminal while a person is asked
         how["progress"] = stack.enter_context(display_progress(progress))
