@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from whet.errors import EditRejected, UsageError
-from whet.prompt import Prompt, unified_diff
+from whet.prompt import Prompt, text_diff, unified_diff
 from whet.types import Example, Message
 from whet_client.prompt.slots import fill, slots
 
@@ -33,6 +33,21 @@ TRICKY = st.one_of(
     ),
 )
 PLAIN = TRICKY.filter(lambda t: "whet:" not in t and "\x00" not in t and not slots(t))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "diff"),
+    [
+        ("a\n", "a\n", ""),
+        ("a\nb", "a\nc", "@@ -1,2 +1,2 @@\n a\n-b\n+c"),
+        ("a\r\nb\r\n", "a\r\nc\r\n", "@@ -1,2 +1,2 @@\n a\n-b\n+c"),
+        ("a\r\n", "a\n", "@@ -1 +1 @@\n-a\r\n+a"),
+        ("a\n", "a", "@@ -1 +1 @@\n-a\n+a\n\\ No newline at end of file"),
+        ("a\u2028b", "a\nb", "@@ -1 +1,2 @@\n-a\u2028b\n+a\n+b"),
+    ],
+)
+def test_texts_that_differ_have_a_diff(before: str, after: str, diff: str) -> None:
+    assert text_diff(before, after, "x", "y") == (f"--- x\n+++ y\n{diff}" if diff else "")
 
 
 FRONT = "---\nname: Triage\nmodel:\n  temperature: 0\ninputs:\n- input\n---\n"

@@ -250,10 +250,10 @@ def _fit_texts(values: dict[str, object]) -> dict[str, Any]:
             changed["cut"] += [name] if len(clean) > most else []
             changed["cleaned"] += [name] if clean != text else []
     for name in ("inputs", "metadata"):
-        given = values.get(name)
-        if isinstance(given, Mapping) and given:
-            values[name] = json_value(given)
-            changed["cleaned"] += [] if is_json(given, values[name]) else [name]
+        as_logged = values.get(name)
+        if isinstance(as_logged, Mapping) and as_logged:
+            values[name] = json_value(as_logged)
+            changed["cleaned"] += [] if is_json(as_logged, values[name]) else [name]
     marks = {mark: names for mark, names in changed.items() if names}
     metadata = values.get("metadata", {})
     if marks and isinstance(metadata, Mapping):
