@@ -126,13 +126,13 @@ def use_lines(values: RunJSON) -> Iterator[str]:
     file = "prompt.json" if messages else "prompt.txt"
     yield f"use it  whet show {run} --plain > {file}"
     if messages:
-        yield f'Python  messages = json.load(open("{file}"))'
+        yield f'Python  messages = json.load(open("{file}", encoding="utf-8"))'
     elif parts := result.best.prompt.parts:
-        yield f'Python  whet.Prompt.parse(open("{file}").read()).parts["{next(iter(parts))}"].text'
+        yield f'Python  whet.Prompt.parse(open("{file}", encoding="utf-8").read()).parts["{next(iter(parts))}"].text'
     else:
         names = sorted(result.best.prompt.slots - {MASK}) or ["input"]
         slots = ", ".join(f'"{name}": ...' for name in names)
-        yield f'Python  messages = whet.Prompt.parse(open("{file}").read()).fill_slots({{{slots}}})'
+        yield f'Python  messages = whet.Prompt.parse(open("{file}", encoding="utf-8").read()).fill_slots({{{slots}}})'
     yield (
         f"live    whet prompts import {run} --name NAME, then whet prompts promote NAME VERSION --request, then whet serve"
     )
