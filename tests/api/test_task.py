@@ -28,6 +28,7 @@ def test_rows_of_every_kind_are_the_same_task(tmp_path: Path) -> None:
         tuple(rows()),
         iter(rows()),
         pandas.DataFrame(rows()),
+        pytest.importorskip("pyarrow").Table.from_pylist(rows()),
         datasets.Dataset.from_list(rows()),
         lines,
         str(lines),

@@ -7,7 +7,6 @@ import re
 
 from whet_client.prompt.document import Prompt
 
-
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_END = "\\ No newline at end of file\n"
 

@@ -63,12 +63,15 @@ def table_of(data: Any, place: str) -> Table:
     columns = hasattr(data, "columns") or hasattr(data, "column_names")
     if isinstance(data, Mapping | str | bytes) or data is None:
         raise UsageError(f"{place} must be {_WANTED}; this is {show_value(data)}.")
-    names = [str(name) for name in getattr(data, "columns", ())] if columns else []
+    names = (
+        [str(name) for name in getattr(data, "column_names", getattr(data, "columns", ()))] if columns else []
+    )
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise UsageError(f'{place}: the column "{twice}" appears twice. Rename one.')
     types = _types_of(data)
-    if callable(getattr(data, "to_dicts", None)):
-        data = data.to_dicts()
+    dump = next((getattr(data, name) for name in ("to_dicts", "to_pylist") if hasattr(data, name)), None)
+    if callable(dump):
+        data = dump()
     elif hasattr(data, "columns") and callable(getattr(data, "to_dict", None)):
         data = data.to_dict(orient="records")
     if not isinstance(data, Iterable):
