@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import math
 import os
+import re
+import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +153,75 @@ def test_a_model_function_has_a_time_limit(awaited: bool, monkeypatch: pytest.Mo
     with pytest.raises(ProviderError, match=r"no answer within 0\.01 s"):
         evaluate(lm={"address": late if awaited else hangs, "timeout": 0.01})
     stopped.set()
+
+
+def _match_for_hours() -> None:
+    re.match(r"(a+)+b", "a" * 60)
+
+
+def _wait_for_nothing() -> None:
+    with contextlib.suppress(Exception):
+        threading.Lock().acquire(timeout=3600) and threading.Event().wait(3600)
+
+
+def _loop() -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            sum(range(100))
+
+
+@pytest.mark.parametrize("hang", [_match_for_hours, _wait_for_nothing, _loop])
+@pytest.mark.parametrize("notebook", [False, True])
+def test_a_reward_that_hangs_ends_with_its_row_and_the_program_goes_on(
+    hang: Callable[[], None], notebook: bool
+) -> None:
+    """A match of `re` keeps the interpreter to itself: it held the whole program for hours."""
+    ended, kept = [], signal.getsignal(signal.SIGALRM)
+
+    def reward(example: dict[str, Any], output: str) -> float:
+        try:
+            hang()
+        finally:
+            ended.append(threading.current_thread())
+        return 1.0
+
+    def call() -> Any:
+        return evaluate(reward, reward_timeout=0.2, progress=False)
+
+    async def cell() -> Any:
+        return call()
+
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"reward\(\) has not returned after 0\.2 s for .*row"):
+        asyncio.run(cell()) if notebook else call()
+    assert time.monotonic() - began < 20 and ended == [threading.main_thread()]
+    assert signal.getsignal(signal.SIGALRM) is kept and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_reward_may_run_an_event_loop_of_its_own_in_a_notebook() -> None:
+    async def grade(example: dict[str, Any], output: str) -> float:
+        return right(example, output)
+
+    async def cell() -> Any:
+        return evaluate(lambda example, output: asyncio.run(grade(example, output)))
+
+    assert 0 < asyncio.run(cell()).score.mean < 1
+
+
+def test_a_model_function_that_loops_ends_with_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whet.engine.calls.delay", lambda *words: 0.0)
+    threads = []
+
+    def loops(messages: list[whet.Message]) -> str:
+        threads.append(threading.current_thread())
+        while True:
+            pass
+
+    with pytest.raises(ProviderError, match=r"no answer within 0\.2 s to 'Sort the review"):
+        evaluate(lm={"address": loops, "timeout": 0.2})
+    for thread in threads:
+        thread.join(10)
+    assert threads and not any(thread.is_alive() for thread in threads)
 
 
 def test_a_reward_that_always_raises_is_refused_where_its_labels_are_not_even_answered() -> None:

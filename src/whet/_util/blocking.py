@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
+from whet._util.user_code import MAIN, MainThread, raise_interrupt
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -19,13 +21,14 @@ R = TypeVar("R")
 def blocking(coroutine: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     """The twin of `aNAME` that waits: `NAME`, with the same signature and docstring.
 
-    Where a loop is running in this thread, the work goes on in a thread with a loop of its own. Ctrl-C cancels it, waits
-    until what is in flight is recorded, and raises KeyboardInterrupt.
+    In the main thread, and where a loop is running in this one, the work goes on in a thread with a loop of its own. The main
+    thread runs the user's reward functions meanwhile, which end there at their time limit. Ctrl-C cancels the work, waits until
+    what is in flight is recorded, and raises KeyboardInterrupt.
     """
 
     @functools.wraps(coroutine)
     def wait(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _is_loop_running():
+        if _is_loop_running() or MainThread.is_free():
             return _in_thread(lambda: coroutine(*args, **kwargs))
         return asyncio.run(coroutine(*args, **kwargs))
 
@@ -79,15 +82,20 @@ class LoopThread(threading.Thread):
 
 
 def _in_thread(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    main = MainThread() if MainThread.is_free() else None
+    token = MAIN.set(main)
     thread = LoopThread(make)
+    MAIN.reset(token)
     thread.start()
     try:
         with _plain_interrupts():
+            if main is not None:
+                main.serve(thread.future)
             result: R = thread.future.result()
     except KeyboardInterrupt:
         thread.cancel()
         thread.join()
-        raise
+        raise KeyboardInterrupt from None
     return result
 
 
@@ -97,7 +105,7 @@ def _plain_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, raise_interrupt)
     try:
         yield
     finally:

@@ -1,5 +1,8 @@
 """Functions of a user in a thread with a time limit: the event loop goes on, and Ctrl-C works, while one runs or hangs.
 
+What loops in Python ends at its limit in any thread. Where the main thread waits for an event loop in another one, functions that
+run one at a time run in it (`MainThread`): a timer of the system ends there what waits or matches a pattern too.
+
 Whatever one raises comes back as an `Exception`, and the process keeps its working directory and its standard output.
 """
 
@@ -8,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import ctypes
 import inspect
 import logging
 import os
 import queue
+import signal
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from whet._util.watchdog import Watched
 from whet.errors import WhetError
@@ -31,6 +37,10 @@ _log = logging.getLogger(__name__)
 
 class OutOfTime(WhetError):
     """A function has not returned in time."""
+
+
+class _Ended(SystemExit):
+    """What ends a function that is late, where it is. Ignored where it ends the thread."""
 
 
 class StrayException(Exception):
@@ -59,7 +69,9 @@ class _ThreadStream:
         self.out = out
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stderr if threading.current_thread().name == THREAD else self.out, name)
+        mine = MainThread.busy and threading.current_thread() is threading.main_thread()
+        users = mine or threading.current_thread().name == THREAD
+        return getattr(sys.stderr if users else self.out, name)
 
 
 class _ThreadOutput:
@@ -150,7 +162,8 @@ async def call_within(function: Callable[[], object], seconds: float, name: str)
     """The result of the function, awaited where it can be; what it prints goes to stderr. Raises OutOfTime, and what the
     function raises as `caught` makes it. `name` says whose function runs on what.
 
-    A thread that hangs cannot be ended: it is left behind, and dies with the process.
+    A function that is late ends where Python or a timer of the system can end it. Else its thread is left behind, and dies with
+    the process.
     """
     loop = asyncio.get_running_loop()
     turns = _TURNS.setdefault(loop, _Turns())
@@ -158,9 +171,14 @@ async def call_within(function: Callable[[], object], seconds: float, name: str)
     try:
         async with turns.lock:
             with _SURROUNDINGS, _watch(name, seconds) as watched:
-                returned = _start_thread(function, watched)
+                main = MAIN.get()
+                returned = (
+                    _start_thread(function, watched)
+                    if main is None
+                    else main.start(function, watched, seconds)
+                )
                 try:
-                    result = await _within(asyncio.wrap_future(returned), seconds)
+                    result = await _wait(returned, seconds)
                 except BaseException:
                     returned.add_done_callback(_ignore)
                     raise
@@ -185,13 +203,14 @@ def run_file(function: Callable[[], object], path: object) -> Any:
                 "%s is still running, and is given up after %.0f s; Ctrl-C ends it.", path, ENDED_AFTER
             )
             if not concurrent.futures.wait([returned], ENDED_AFTER - SAID_AFTER).done:
+                _end(returned)
                 raise OutOfTime
         return returned.result()
 
 
 async def call_beside(function: Callable[[], Any], seconds: float | None) -> object:
     """As `call_within`, for functions that run beside each other and print where they like; None: for as long as it takes."""
-    return await await_result(await _within(asyncio.wrap_future(_start_thread(function)), seconds), seconds)
+    return await await_result(await _wait(_start_thread(function), seconds), seconds)
 
 
 async def await_result(result: Any, seconds: float | None) -> object:
@@ -210,16 +229,28 @@ async def in_thread(
     """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
     to stderr. Raises OutOfTime, and leaves the thread behind. `name` says whose function runs on what."""
     with _SURROUNDINGS, _watch(name, seconds) as watched:
-        future = asyncio.wrap_future(_start_thread(function, watched))
+        returned = _start_thread(function, watched)
+        future = asyncio.wrap_future(returned)
         try:
             while not future.done():
                 if (left := seconds - clock()) <= 0:
+                    _end(returned)
                     raise OutOfTime
                 watched.allow(left)
                 await asyncio.wait({future}, timeout=left)
             return future.result()
         finally:
             future.cancel()
+
+
+async def _wait(returned: Future[Any], seconds: float | None) -> Any:
+    """What a function in another thread returns. One that is late, or that nobody waits for any more, is ended as far as it can
+    be."""
+    try:
+        return await _within(asyncio.wrap_future(returned), seconds)
+    except (OutOfTime, asyncio.CancelledError):
+        _end(returned)
+        raise
 
 
 async def _within(future: asyncio.Future[Any], seconds: float | None) -> object:
@@ -236,49 +267,188 @@ async def _within(future: asyncio.Future[Any], seconds: float | None) -> object:
         future.cancel()
 
 
+_Task = tuple[Callable[[], Any], "Future[Any]", "Watched | None"]
+
+
 class _Worker:
     """A thread that runs one function after the other; it is idle again when a function returns, so one that hangs stays out."""
 
     def __init__(self) -> None:
-        self.tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any], Watched | None]] = (
-            queue.SimpleQueue()
-        )
-        threading.Thread(target=self._work, name=THREAD, daemon=True).start()
+        self.tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._lock, self._ended = threading.Lock(), False
+        self._current: Future[Any] | None = None
+        self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
+        self._thread.start()
+
+    def end(self, future: Future[Any]) -> None:
+        """Raise an exception in the function that is to fill `future`, where it runs Python code, and use the thread no more."""
+        with self._lock:
+            if self._current is future and self._thread.ident is not None:
+                self._ended = True
+                thread = ctypes.c_ulong(self._thread.ident)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_Ended))
 
     def _work(self) -> None:
-        while True:
+        while not self._ended:
             self._run(*self.tasks.get())
 
-    def _run(self, function: Callable[[], object], future: Future[Any], watched: Watched | None) -> None:
+    def _run(self, function: Callable[[], Any], future: Future[Any], watched: Watched | None) -> None:
+        with self._lock:
+            self._current = future
+        _RUNNING[future] = self
         try:
-            try:
-                result = function()
-            finally:
-                if watched is not None:
-                    watched.end()
+            result = _call(function, watched)
         except BaseException as error:
-            _IDLE.append(self)
+            self._rest(future)
             future.set_exception(caught(error))
         else:
-            _IDLE.append(self)
+            self._rest(future)
             future.set_result(result)
+
+    def _rest(self, future: Future[Any]) -> None:
+        _RUNNING.pop(future, None)
+        with self._lock:
+            self._current = None
+            if not self._ended:
+                _IDLE.append(self)
 
 
 _IDLE: list[_Worker] = []
+_RUNNING: dict[Future[Any], _Worker] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_IDLE.clear)
 
 
-def _start_thread(function: Callable[[], object], watched: Watched | None = None) -> Future[Any]:
+def _call(function: Callable[[], Any], watched: Watched | None) -> Any:
+    try:
+        return function()
+    finally:
+        if watched is not None:
+            watched.end()
+
+
+def _end(future: Future[Any]) -> None:
+    """End the function that is to fill `future`, where it runs Python code in a thread of ours."""
+    worker = _RUNNING.get(future)
+    if worker is not None:
+        worker.end(future)
+
+
+def _start_thread(function: Callable[[], Any], watched: Watched | None = None) -> Future[Any]:
     """What the function will have returned in a thread beside this one; `watched` ends there when it returns."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
+    _hand_to_worker((function, future, watched))
+    return future
+
+
+def _hand_to_worker(task: _Task) -> None:
     try:
         worker = _IDLE.pop()
     except IndexError:
         worker = _Worker()
-    worker.tasks.put((function, future, watched))
-    return future
+    worker.tasks.put(task)
+
+
+class MainThread:
+    """The main thread, while it waits for the event loop of another one: it runs functions of a user one after the other, and
+    ends what is late by a timer of the system. A signal reaches code there that no other thread can end: a match of `re`, a wait
+    for a lock, a socket or a process. Code in C that neither returns nor asks for signals holds it still.
+    """
+
+    busy = False
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[tuple[_Task, float] | None] = queue.SimpleQueue()
+        self._closed = False
+
+    @classmethod
+    def is_free(cls) -> bool:
+        """Whether this is the main thread, functions can be ended in it, and none runs in it."""
+        main = threading.current_thread() is threading.main_thread()
+        return main and hasattr(signal, "setitimer") and not cls.busy
+
+    def start(self, function: Callable[[], Any], watched: Watched, seconds: float) -> Future[Any]:
+        """What the function will have returned; called in another thread."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        task = (function, future, watched)
+        if self._closed:
+            _hand_to_worker(task)
+        else:
+            self._tasks.put((task, seconds))
+        return future
+
+    def serve(self, done: Future[Any]) -> None:
+        """Run functions until `done` is. Raises KeyboardInterrupt for Ctrl-C; what is waiting then goes to other threads."""
+        done.add_done_callback(lambda _: self._tasks.put(None))
+        try:
+            while (item := self._tasks.get()) is not None:
+                self._run(*item)
+        finally:
+            self._closed = True
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    if (left := self._tasks.get_nowait()) is not None:
+                        _hand_to_worker(left[0])
+
+    def _run(self, task: _Task, seconds: float) -> None:
+        function, future, watched = task
+        loop = (
+            asyncio._get_running_loop()
+        )  # a notebook's, which stands still meanwhile; the function may run one of its own
+        asyncio._set_running_loop(None)
+        MainThread.busy = True
+        try:
+            with _alarm(seconds):
+                result = _call(function, watched)
+        except _Ended:
+            future.set_exception(OutOfTime())
+        except BaseException as error:
+            future.set_exception(caught(error))
+            if isinstance(error, _Interrupted):
+                raise
+        else:
+            future.set_result(result)
+        finally:
+            MainThread.busy = False
+            asyncio._set_running_loop(loop)
+
+
+class _Interrupted(KeyboardInterrupt):
+    """Ctrl-C, and no exception that a function raises of its own."""
+
+
+def raise_interrupt(number: int, frame: object) -> NoReturn:
+    """A handler of SIGINT that raises KeyboardInterrupt."""
+    raise _Interrupted
+
+
+MAIN: ContextVar[MainThread | None] = ContextVar("main", default=None)
+"""The main thread that serves the event loop of this context."""
+_AGAIN = 1.0
+"""Seconds after which a function that has caught what ends it is ended again."""
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise _Ended in this, the main thread, after so many seconds. A timer and a handler of the program go on afterwards."""
+    armed = True
+
+    def ring(number: int, frame: object) -> None:
+        if armed:
+            raise _Ended
+
+    began, handler = time.monotonic(), signal.signal(signal.SIGALRM, ring)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), _AGAIN)
+    try:
+        yield
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
 
 
 def _ignore(future: Future[Any]) -> None:

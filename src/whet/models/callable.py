@@ -21,6 +21,8 @@ ModelChoice: TypeAlias = str | LanguageModel | Answer
 """How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
 
 BROKEN_AFTER = 5
+LONGEST = 600.0
+"""Seconds that a call may take where the user says nothing."""
 FUNCTION = "callable/"
 """What the address of a function begins with."""
 _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
@@ -34,7 +36,7 @@ class CallableModel(AnswersOnly):
     receives the whole `Request` (temperature, sample number, schema). A function that is not a coroutine runs in a thread, so
     that many calls are in flight at once. An exception is a failed call: OSError and TimeoutError are tried again, a
     ProviderError does what it says, any other one is not tried again, and ends the run when nothing was ever answered. A call
-    that takes longer than `timeout` seconds is left behind and tried again; without one it may take as long as it likes.
+    that takes longer than `timeout` seconds ends, as far as code in a thread can be ended, and is tried again.
 
     The address is `callable/NAME@HASH`; HASH stands for what the function does, so that neither a cache nor
     a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
@@ -44,7 +46,7 @@ class CallableModel(AnswersOnly):
 
     local = False
 
-    def __init__(self, function: Answer, timeout: float | None = None) -> None:
+    def __init__(self, function: Answer, timeout: float = LONGEST) -> None:
         self._function, self._timeout = function, timeout
         self.address = f"{FUNCTION}{name_of(function)}@{source_hash(function)[:12]}"
         self.simulated = bool(getattr(function, "simulated", False))
@@ -70,7 +72,9 @@ class CallableModel(AnswersOnly):
             raise
         except OutOfTime:
             raise ProviderError(
-                f"{self.address}: no answer within {self._timeout:g} s.", retryable=True
+                f"{self.address}: no answer within {self._timeout:g} s to {show_value(request.messages[-1].content)}. "
+                'To allow more, give {"address": FUNCTION, "timeout": SECONDS} in the place of the function.',
+                retryable=True,
             ) from None
         except (OSError, TimeoutError) as error:
             raise ProviderError(f"{self.address}: {describe_exception(error)}", retryable=True) from error
@@ -112,7 +116,7 @@ def as_model(
             )
         return choice  # type: ignore[return-value]
     if callable(choice):
-        return CallableModel(choice, (options or {}).get("timeout"))
+        return CallableModel(choice, (options or {}).get("timeout", LONGEST))
     raise UsageError(
         f"{choice!r} is no model. Give an address such as openai/gpt-4o-mini, a LanguageModel, or a function "
         "(messages) -> text."

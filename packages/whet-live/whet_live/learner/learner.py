@@ -7,13 +7,13 @@ pure function of that (`requirements`), and an update is the journalled work of 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from whet._util.blocking import blocking
 from whet.errors import UsageError, WhetError
 from whet.instructions.guard import visible
 from whet.prompt.instructions import reason_to_refuse, without_list_mark
@@ -275,6 +275,10 @@ class Learner:
         with self.context.database.read() as connection:
             return state.prompts.get(name), state.clock // _HOUR, end_of_log(connection)
 
+    def _wait_for_step(self, name: str) -> PromptUpdate | None:
+        """One step, waited for; in the main thread a reward function that hangs ends at its time limit."""
+        return blocking(self.step)(name)
+
     def look(self) -> tuple[list[PromptUpdate], dict[str, WhetError]]:
         """One step for every prompt that is due: what became of the updates, and what went wrong, by prompt."""
         done: list[PromptUpdate] = []
@@ -282,7 +286,7 @@ class Learner:
         for name in self.due():
             try:
                 idle = name in self._idle and self._idle[name] == self._mark(name)
-                update = None if idle else asyncio.run(self.step(name))
+                update = None if idle else self._wait_for_step(name)
                 done += [update] if update is not None else []
             except WhetError as error:
                 failed[name] = error
