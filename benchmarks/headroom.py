@@ -73,7 +73,7 @@ def advised(rows: int) -> str:
         reward="exact_match",
     )
     gain = whet.advise(task, lm=model)["test"]["gain"]
-    return f"shows a gain of {gain['none_worse']:.3f}, of {gain['some_worse']:.3f} where some rows get worse"
+    return f"{rows} rows show {gain['none_worse']:.3f}, or {gain['some_worse']:.3f} where one row of twenty gets worse"
 
 
 def main() -> None:
@@ -94,7 +94,8 @@ def main() -> None:
     }
     print("| rows, rule | go without headroom | go with .05 to .1 | go with .1 to .2 | right | task calls |")
     print("|---|---|---|---|---|---|")
-    for n in map(int, options.rows.split(",")):
+    sizes = [int(n) for n in options.rows.split(",")]
+    for n in sizes:
         said: dict[str, dict[str, list[bool]]] = {
             name: {"none": [], "small": [], "large": []} for name in cost
         }
@@ -110,7 +111,7 @@ def main() -> None:
             right = by_kind["small"] + by_kind["large"] + [not go for go in by_kind["none"]]
             cells = [share(by_kind[kind]) for kind in ("none", "small", "large")]
             print(f"| {n}, {name} | {' | '.join(cells)} | {share(right)} | {cost[name](n):,} |", flush=True)
-        print(f"| {n}, advise | {advised(n)} | | | | 0 |", flush=True)
+    print("\nThe gain that a test can show by whet advise, without a call:", "; ".join(map(advised, sizes)))
 
 
 def share(said: list[bool]) -> str:

@@ -51,14 +51,19 @@ def beside_controls(made: Mapping[str, Mapping[Cell, Row]]) -> dict[tuple[str, s
     return {tuple(row["a"].split()): row for row in compare_with_start(firsts, seconds)} if firsts else {}
 
 
-def place(made: Mapping[str, Mapping[Cell, Row]], name: str) -> str:
-    """The mean share of the other methods that ended above it (level: half), with its 95% interval over tasks and seeds."""
+def places(made: Mapping[str, Mapping[Cell, Row]], name: str) -> list[float]:
+    """For each task and seed of a method the share of the other methods that ended above it (level: half)."""
     shares = []
     for cell, row in made[name].items():
         own = scaled(row)
         others = [scaled(runs[cell]) for other, runs in made.items() if other != name and cell in runs]
         if others:
             shares.append(fmean(1.0 if other > own else 0.5 if other == own else 0.0 for other in others))
+    return shares
+
+
+def shown_place(shares: Sequence[float]) -> str:
+    """The mean share of methods above with its 95% interval over tasks and seeds."""
     if not shares:
         return "-"
     over = interval(shares, 0.0, 1.0)
@@ -83,7 +88,8 @@ def field_table(rows: Sequence[Row]) -> str:
     """All tables, as Markdown: worth by task, then ranks, differences and cost, then what did not run and why."""
     made, tasks = cells_of(rows), list(dict.fromkeys(row["task"] for row in rows))
     tests = beside_controls(made)
-    order = sorted(made, key=lambda name: -fmean(scaled(row) for row in made[name].values()))
+    above = {name: places(made, name) for name in made}
+    order = sorted(made, key=lambda name: fmean(above[name] or [0.5]))
 
     def mean_of(runs: Mapping[Cell, Row], task: str) -> str:
         own = [scaled(row) for (name, _), row in runs.items() if name == task]
@@ -100,7 +106,7 @@ def field_table(rows: Sequence[Row]) -> str:
     )
     whole = [
         [
-            name, str(len({task for task, _ in made[name]})), place(made, name),
+            name, str(len({task for task, _ in made[name]})), shown_place(above[name]),
             *(difference(tests.get((name, control))) for control in CONTROLS), *cost(list(made[name].values())),
         ]
         for name in order
@@ -130,13 +136,17 @@ def cost(runs: Sequence[Row]) -> list[str]:
 
 
 def reasons(rows: Sequence[Row], tasks: Sequence[str]) -> str:
-    """Why a dash stands where it stands, one line a method."""
-    lines = []
+    """Why a dash stands where it stands: methods with the same reason together."""
+    together: dict[tuple[str, str], list[str]] = {}
     for name in dict.fromkeys(row["method"] for row in rows):
         own = {row["task"]: row["reason"] for row in rows if row["method"] == name and "reason" in row}
         if own:
             where = "all tasks" if set(own) == set(tasks) else ", ".join(own)
-            lines.append(f"- `{name}` on {where}: {next(iter(own.values()))}")
+            reason = (
+                next(iter(own.values())).partition("; the model is")[0].replace(f"The method {name}", "it")
+            )
+            together.setdefault((where, reason), []).append(f"`{name}`")
+    lines = [f"- {', '.join(names)} on {where}: {reason}." for (where, reason), names in together.items()]
     return "Not run:\n\n" + "\n".join(lines) if lines else ""
 
 

@@ -44,7 +44,7 @@ def test_shards_leave_the_rows_of_the_whole_field_once(
     assert all(row["result"]["usage"]["calls"]["task"] <= 300 + 120 for row in made)
     assert {row["method"] for row in rows.values() if "reason" in row} == {"bdpl"}
     shown = capsys.readouterr().out
-    assert "- `bdpl` on all tasks: The method bdpl needs `labels:`" in shown
+    assert "- `bdpl` on all tasks: it needs `labels:` in the task" in shown
     assert (results / "compare" / "formats" / "comparison.html").is_file()
 
 
