@@ -1,6 +1,6 @@
 """Is there anything to gain? The headroom test of "Coin Flip" before a search, two repairs, and `whet advise`. SIMULATED rewards.
 
-    python benchmarks/headroom.py [--tasks 2000] [--rows 30,100,200,400] [--candidates 15] [--seed 0]
+    python benchmarks/headroom.py [--tasks 1000] [--rows 30,100,200,400] [--candidates 15] [--seed 0]
 
 After "Prompt Optimization Is a Coin Flip" (arXiv:2604.14585): rank some candidate prompts on a small set, and optimise only where
 the best one is more than two points above the prompt as written. A simulated task has rows of mixed difficulty; the prompt as
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", type=int, default=2000)
+    parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--rows", default="30,100,200,400")
     parser.add_argument("--candidates", type=int, default=15)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,6 +1,6 @@
 """May this edit replace the prompt? Edits of known worth before PACE's rule, whet's gate and two simpler ones. SIMULATED rewards.
 
-    python benchmarks/planted_edits.py [--runs 400] [--rows 40,80,160] [--seed 0]
+    python benchmarks/planted_edits.py [--runs 200] [--rows 40,160] [--seed 0]
 
 The testbed of PACE (arXiv:2606.08106), after its description: a prompt is right on half of the rows, and edits come in an
 order that is drawn: 9 that change nothing, one that adds .2 and one that takes .2 away; or 20 that change nothing; or 9, one
@@ -149,8 +149,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument("--rows", default="40,80,160")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--rows", default="40,160")
     parser.add_argument("--flips", default="1,0.2")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
