@@ -30,6 +30,7 @@ from whet.rewards.program import FILE, ProgramReward, RewardFailed, program_of_f
 from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
+from whet.rewards.verifiers import VERIFIERS
 from whet.rewards.yes_no import build_yes_no
 from whet.types import Example
 from whet_client.storable import show_value
@@ -74,6 +75,7 @@ READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     "checklist": build_checklist,
     "yes_no": build_yes_no,
     "preference": build_preference,
+    **VERIFIERS,
 }
 NAMES = (*BUILT_IN, *READ, "program", "return")
 """What a task file may call a reward without a package of somebody else."""

@@ -1,0 +1,177 @@
+"""Programs in a process of their own that may compute, read Python's own files, and nothing else.
+
+What holds is set by the child itself, in `child`, before the program's first line. `is_enforced` says whether this machine can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any
+
+from whet._util.confined.child import OUT_OF_MEMORY, landlock_version
+
+__all__ = [
+    "Limits",
+    "OutOfBounds",
+    "as_many_as_cores",
+    "is_enforced",
+    "read_output",
+    "run_confined",
+    "start_confined",
+]
+
+_CHILD = Path(__file__).with_name("child.py")
+_CORES = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "PATH": os.defpath,
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
+_WAITS = 3.0
+
+
+class OutOfBounds(Exception):
+    """A confined program ended without a result; the text is a sentence that says why."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`seconds` of computing (three times as many may pass by the clock), `memory` in MiB of address space, `output` in bytes."""
+
+    seconds: float = 10.0
+    memory: int = 1024
+    output: int = 1 << 20
+
+    @property
+    def wall(self) -> float:
+        """Seconds by the clock after which the process is killed."""
+        return _WAITS * self.seconds
+
+
+def is_enforced() -> bool:
+    """Whether files, network and processes can be denied here: Linux on x86-64 with Landlock and seccomp."""
+    return sys.platform == "linux" and platform.machine() == "x86_64" and landlock_version() > 0
+
+
+def as_many_as_cores() -> contextlib.AbstractContextManager[object]:
+    """Held while confined processes run: no more of them at once than cores, so that the clock's limit is fair."""
+    return _CORES
+
+
+@contextlib.contextmanager
+def start_confined(
+    program: Path,
+    limits: Limits,
+    stdin: int | IO[bytes],
+    stdout: int | IO[bytes],
+    *,
+    readable: Sequence[Path] = (),
+    passed: Sequence[int] = (),
+    confined: bool = True,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a program that may read `readable` and Python's libraries; its group is killed at the end.
+
+    `passed` are file descriptors that it keeps. Without `confined` files, network and processes are open to it, and only its
+    limits hold.
+    """
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    setting = {
+        "seconds": limits.seconds,
+        "memory": limits.memory << 20,
+        "readable": [*sorted(libraries), "/lib", "/lib64", "/usr/lib", *map(str, readable)],
+        "confined": confined,
+    }
+    with tempfile.TemporaryDirectory(prefix="whet-") as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-s", "-B", str(_CHILD), str(program), json.dumps(setting)],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.DEVNULL,
+            pass_fds=passed,
+            cwd=folder,
+            env={**_ENVIRONMENT, **variables},
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+
+def read_output(process: subprocess.Popen[bytes], payload: bytes, limits: Limits) -> tuple[bytes, str]:
+    """What the process wrote, cut at the limit, and a sentence that says why it was ended early, or ''."""
+    assert process.stdin is not None and process.stdout is not None
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    clock = threading.Timer(limits.wall, end)
+    clock.start()
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(payload)
+            process.stdin.close()
+        output = process.stdout.read(limits.output + 1)
+        if len(output) > limits.output:
+            return output[: limits.output], f"it wrote more than {limits.output:,} bytes"
+        code = process.wait()
+    finally:
+        clock.cancel()
+    if late.is_set():
+        return output, f"it had not ended after {limits.wall:g} s"
+    return output, _why(code, limits)
+
+
+def _why(code: int, limits: Limits) -> str:
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return f"it computed for more than {limits.seconds:g} s"
+    if code < 0:
+        return f"it was ended by the signal {signal.Signals(-code).name}"
+    if code == OUT_OF_MEMORY:
+        return "it took more memory than it may"
+    return f"it exited with the code {code}" if code else ""
+
+
+def run_confined(program: Path, payload: object, limits: Limits, *, readable: Sequence[Path] = ()) -> Any:
+    """What a program of whet writes to its standard output, given a payload in its standard input, both as JSON.
+
+    Raises OutOfBounds where it ends without that, or not in time.
+    """
+    with (
+        as_many_as_cores(),
+        start_confined(
+            program, limits, subprocess.PIPE, subprocess.PIPE, readable=readable, confined=is_enforced()
+        ) as process,
+    ):
+        output, why = read_output(process, json.dumps(payload).encode(), limits)
+    if why:
+        raise OutOfBounds(why)
+    try:
+        return json.loads(output)
+    except ValueError:
+        raise OutOfBounds("it wrote no result") from None

@@ -1,0 +1,59 @@
+"""What the verifiers share: options, and the code in an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from whet._util.storable import is_number
+from whet.replies import without_thought
+from whet.replies.blocks import blocks_in
+from whet.rewards.asking import RewardOptions
+
+LONGEST = 200
+"""Characters that a critique quotes at most."""
+LONGEST_ANSWER = 1_000_000
+"""Characters of an answer that a verifier reads at most."""
+
+
+def code_in(answer: str) -> str:
+    """The last closed fenced block of an answer, else the whole answer; without what the model thought.
+
+    >>> code_in("Here it is:\\n```python\\nx = 1\\n```\\nDone.")
+    'x = 1\\n'
+    """
+    text = without_thought(answer)
+    blocks = blocks_in(text)
+    return blocks[-1] if blocks else text
+
+
+def cut(text: str) -> str:
+    """A text on one line without a full stop, its middle cut out where it is longer than LONGEST characters."""
+    half = LONGEST // 2
+    line = " ".join(
+        (text if len(text) <= 4 * LONGEST else f"{text[:LONGEST]} {text[-LONGEST:]}").split()
+    ).rstrip(".: ")
+    return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
+
+
+def path_option(options: RewardOptions, key: str) -> Path:
+    """The file that an option names. Raises UsageError where there is none."""
+    path = options.folder / options.text(key)
+    if not path.is_file():
+        options.refuse(f"{key}: there is no file {path}.")
+    return path.resolve()
+
+
+def number_option(options: RewardOptions, key: str, default: float, high: float) -> float:
+    """A number above 0 and up to `high`."""
+    value = options.values.get(key, default)
+    if not is_number(value) or not 0 < value <= high:  # type: ignore[operator]
+        options.refuse(f"the option {key} must be a number above 0, at most {high:g}; this is {value!r}.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def flag_option(options: RewardOptions, key: str, default: bool) -> bool:
+    """True or false."""
+    value = options.values.get(key, default)
+    if not isinstance(value, bool):
+        options.refuse(f"the option {key} must be true or false; this is {value!r}.")
+    return value

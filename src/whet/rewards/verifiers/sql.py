@@ -1,0 +1,192 @@
+"""The reward that compares what SQL queries return."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import urllib.parse
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from whet._util.confined import Limits, OutOfBounds, run_confined
+from whet._util.storable import read_file
+from whet.errors import UsageError, quantity
+from whet.rewards.asking import RewardOptions
+from whet.rewards.reward import TARGET
+from whet.rewards.targets import targets_of
+from whet.rewards.verifiers.reading import (
+    LONGEST_ANSWER,
+    code_in,
+    cut,
+    flag_option,
+    number_option,
+    path_option,
+)
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+
+_PROCESS = Path(__file__).with_name("sql_process.py")
+_MOST_NAMED = 3
+Row = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Sql:
+    """1 when the query of the answer returns the rows of the target query on the same SQLite database, else 0.
+
+    The query is the last fenced block, else the whole answer. Names of columns do not count, their order does; the order of
+    rows only where `ordered`. Numbers are equal to nine significant digits. Both queries run in a confined process that may only
+    read, for `timeout` seconds each, in `memory` MiB, with at most `rows` rows.
+    """
+
+    database: str = ""
+    setup: str = ""
+    ordered: bool = False
+    timeout: float = 5.0
+    memory: int = 512
+    rows: int = 10_000
+    files: tuple[Path, ...] = ()
+    name: str = "sql"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({TARGET})
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a target that SQLite cannot prepare on this database."""
+        for target in targets_of(example):
+            try:
+                connection = _connect(self.database, self.setup)
+                connection.execute(f"EXPLAIN {target}").close()
+            except (sqlite3.Error, sqlite3.Warning) as error:
+                raise UsageError(
+                    f"the target {cut(target)!r} of {example.place} is no query on this database: {error}. Correct the row."
+                ) from None
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        query = code_in(completion.text)
+        if len(query) > LONGEST_ANSWER or "\0" in query:
+            return Reward(0.0, critique="The query was refused: it is too long or holds a null character.")
+        targets = targets_of(example)
+
+        async def compare() -> Any:
+            return await asyncio.to_thread(self._compare_all, query, targets, example.place)
+
+        graded: Any = await run.effect("reward", compare, [example.id, completion.text])
+        return Reward(graded["value"], critique=graded["critique"])
+
+    def _compare_all(self, query: str, targets: list[str], place: str) -> dict[str, object]:
+        critique = ""
+        for target in targets:
+            critique = self._compare(query, target, place)
+            if not critique:
+                return {"value": 1.0, "critique": None}
+        return {"value": 0.0, "critique": critique}
+
+    def _compare(self, query: str, target: str, place: str) -> str:
+        """What is wrong with a query beside the target, or ''."""
+        question = {
+            "database": self.database, "setup": self.setup, "query": query, "target": target,
+            "seconds": self.timeout, "rows": self.rows,
+        }  # fmt: skip
+        limits = Limits(2 * self.timeout + 2, self.memory, 16 << 20)
+        readable = [Path(self.database)] if self.database else []
+        try:
+            result = run_confined(_PROCESS, question, limits, readable=readable)
+        except OutOfBounds as error:
+            return f"The query was refused: {error}."
+        for part in ("target", "query"):
+            if "setup" in result[part]:
+                raise UsageError(f"the database of the reward sql cannot be opened: {result[part]['setup']}.")
+        if "fault" in result["target"]:
+            raise UsageError(
+                f"the target of {place} has no result: {result['target']['fault']}. Correct the row, or allow more with the "
+                "options timeout, memory and rows of the reward sql."
+            )
+        if "fault" in result["query"]:
+            return f"The query was refused: {cut(result['query']['fault'])}."
+        return self._difference(
+            *([_as_row(row) for row in result[part]["rows"]] for part in ("query", "target"))
+        )
+
+    def _difference(self, rows: list[Row], wanted: list[Row]) -> str:
+        if rows and wanted and len(rows[0]) != len(wanted[0]):
+            return f"The query returns {quantity(len(rows[0]), 'column')}; it should return {len(wanted[0])}."
+        missing, extra = Counter(wanted) - Counter(rows), Counter(rows) - Counter(wanted)
+        if not missing and not extra:
+            return "" if not self.ordered or rows == wanted else "The rows are right, and their order is not."
+        sentences = [f"The query returns {quantity(len(rows), 'row')}; it should return {len(wanted)}."]
+        for what, some in (("missing", missing), ("too many", extra)):
+            if some:
+                shown = "; ".join(_show_row(row) for row in list(some)[:_MOST_NAMED])
+                sentences.append(f"{some.total()} {what}, such as {cut(shown)}.")
+        return " ".join(sentences)
+
+
+def _as_row(values: list[Any]) -> Row:
+    return tuple(_as_value(value) for value in values)
+
+
+def _as_value(value: Any) -> tuple[str, str]:
+    """A value as its kind and a text that is the same for equal values."""
+    if isinstance(value, int) and abs(value) > 10**9:
+        return "number", f"{value}"
+    if isinstance(value, int | float):
+        return "number", f"{float(value):.9g}"
+    return (
+        ("null", "NULL")
+        if value is None
+        else ("text", value)
+        if isinstance(value, str)
+        else ("bytes", str(value))
+    )
+
+
+def _show_row(row: Row) -> str:
+    return "(" + ", ".join(repr(text) if kind == "text" else text for kind, text in row) + ")"
+
+
+@lru_cache(maxsize=4)
+def _connect(database: str, setup: str) -> sqlite3.Connection:
+    """The task's own database, to prepare its own queries on."""
+    if database:
+        path = urllib.parse.quote(database)
+        return sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.executescript(setup)
+    return connection
+
+
+def build_sql(options: RewardOptions) -> Sql:
+    """`reward: {sql: {database: FILE or setup: SQL or FILE.sql, ordered: false, timeout: 5, memory: 512, rows: 10000}}`.
+
+    Raises UsageError with the place.
+    """
+    options.only("database", "setup", "ordered", "timeout", "memory", "rows")
+    if ("database" in options.values) == ("setup" in options.values):
+        options.refuse("give either `database: FILE` or `setup: SQL`, the statements that make it in memory.")
+    database, setup, files = "", "", tuple[Path, ...]()
+    if "database" in options.values:
+        path = path_option(options, "database")
+        database, files = str(path), (path,)
+    else:
+        setup = options.text("setup")
+        if setup.strip().endswith(".sql"):
+            path = path_option(options, "setup")
+            setup, files = read_file(path).decode("utf-8", "replace"), (path,)
+    reward = Sql(
+        database,
+        setup,
+        flag_option(options, "ordered", False),
+        number_option(options, "timeout", 5.0, 600),
+        int(number_option(options, "memory", 512, 1 << 20)),
+        int(number_option(options, "rows", 10_000, 1e6)),
+        files,
+    )
+    try:
+        _connect(database, setup).execute("SELECT count(*) FROM sqlite_master").close()
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        options.refuse(f"SQLite cannot open this database: {error}.")
+    return reward

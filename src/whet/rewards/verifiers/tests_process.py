@@ -1,0 +1,310 @@
+"""Run in a confined process: the tests of a row, which call the answer's code in another process.
+
+It imports nothing of whet. In (standard input): `code`, `tests`, `entry`, `to` and `from` (file descriptors to the other process
+and from it), `codec` (the source of the module that writes and reads values). Out (standard output), one JSON value a line:
+`{"tests": N}` or `{"fault"}`, `{"broken"}` for the tests themselves, then `{"passed", "test", "fault"}` of each test.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_LONGEST = 1 << 20
+_SHOWN = 160
+
+
+class AnswerEnded(BaseException):
+    """The process of the answer is gone."""
+
+
+class AnswerError(Exception):
+    """An exception of a class that the answer defines."""
+
+
+class Remote:
+    """The other process: objects of the answer are `Proxy` here, plain values are themselves."""
+
+    def __init__(self, question: dict[str, Any], codec: Any) -> None:
+        self._to, self._from = os.fdopen(question["to"], "w"), os.fdopen(question["from"], "r")
+        self._codec = codec
+        self._gone = False
+        self.last = ""
+
+    def say(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and return what comes back. Raises AnswerEnded."""
+        if self._gone:
+            raise AnswerEnded
+        try:
+            self._to.write(json.dumps(message) + "\n")
+            self._to.flush()
+            line = self._from.readline(_LONGEST)
+            reply = json.loads(line) if line.endswith("\n") else None
+        except (OSError, ValueError, RecursionError):
+            reply = None
+        if not isinstance(reply, dict):
+            self._gone = True
+            raise AnswerEnded
+        return reply
+
+    def do(
+        self,
+        kind: str,
+        proxy: Proxy,
+        arguments: tuple[Any, ...] = (),
+        named: dict[str, Any] | None = None,
+        name: str = "",
+    ) -> Any:
+        """Do something with an object of the answer; lists, dicts and sets among the arguments change as they did there."""
+        named = named or {}
+        reply = self.say(
+            {
+                "do": kind, "of": ["o", _number(proxy)], "name": name,
+                "arguments": [self.write(one) for one in arguments],
+                "named": {key: self.write(one) for key, one in named.items()},
+            }
+        )  # fmt: skip
+        if "raised" in reply:
+            raise self.error(reply)
+        after = reply.get("arguments")
+        if not isinstance(after, list):
+            self._gone = True
+            raise AnswerEnded
+        value = self.read(reply.get("value"))
+        for one, written in zip((*arguments, *named.values()), after, strict=False):
+            _update(one, written, self)
+        if kind == "call":
+            self.last = f"the last call returned {_short(value)}"
+        return value
+
+    def write(self, value: Any) -> Any:
+        if isinstance(value, Proxy):
+            return ["o", _number(value)]
+        if isinstance(value, list | tuple | set | frozenset):
+            name = next(n for n, kind in self._codec["_CONTAINERS"].items() if isinstance(value, kind))
+            return [name, [self.write(one) for one in value]]
+        if isinstance(value, dict):
+            return ["d", [[self.write(k), self.write(v)] for k, v in value.items()]]
+        codec = self._codec["Codec"]()
+        written = codec.write(value)
+        if codec.kept:
+            raise TypeError(
+                f"a test can pass plain values and the answer's own objects, and no {type(value).__name__}"
+            )
+        return written
+
+    def read(self, written: Any) -> Any:
+        """A value of the answer. Raises AnswerEnded for what is none."""
+        try:
+            return self._read(written)
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, OverflowError):
+            self._gone = True
+            raise AnswerEnded from None
+
+    def _read(self, written: Any) -> Any:
+        if written is None or isinstance(written, bool):
+            return written
+        name, content = written[:2]
+        if name == "o":
+            return Proxy(self, int(content), str(written[2]))
+        if name == "d":
+            return {self._read(key): self._read(value) for key, value in content}
+        if name in self._codec["_CONTAINERS"]:
+            return self._codec["_CONTAINERS"][name](self._read(one) for one in content)
+        return self._codec["_READERS"][name](content)
+
+    @staticmethod
+    def error(reply: dict[str, Any]) -> Exception:
+        """The exception that the answer raised, as one of Python's own."""
+        kind = getattr(builtins, str(reply.get("raised")), None)
+        text, name = str(reply.get("text", ""))[:500], str(reply.get("name"))[:100]
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
+            try:
+                return kind(text)
+            except TypeError:
+                pass
+        return AnswerError(f"{name}: {text}")
+
+
+class Proxy:
+    """An object of the answer. It equals other objects of the answer only, as they say; no plain value."""
+
+    __slots__ = ("_number", "_remote", "_type")
+
+    def __init__(self, remote: Remote, number: int, kind: str) -> None:
+        for name, value in (("_remote", remote), ("_number", number), ("_type", kind)):
+            object.__setattr__(self, name, value)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return _remote(self).do("call", self, arguments, named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _remote(self).do("attribute", self, name=name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _remote(self).do("set", self, (value,), name=name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return _remote(self).do("iter", self)  # type: ignore[no-any-return]
+
+    def __hash__(self) -> int:
+        return int(_remote(self).do("hash", self))
+
+
+def _forward(kind: str, wanted: type | None) -> Callable[..., Any]:
+    def method(self: Proxy, *arguments: Any) -> Any:
+        value = _remote(self).do(kind, self, arguments)
+        if wanted is not None and not isinstance(value, wanted):
+            raise TypeError(f"{kind}() of the answer's object gave {_short(value)}")
+        return value
+
+    return method
+
+
+def _operator(kind: str) -> Callable[..., Any]:
+    def method(self: Proxy, *others: Any) -> Any:
+        if not all(isinstance(other, Proxy) for other in others):
+            return NotImplemented
+        return _remote(self).do(kind, self, others)
+
+    return method
+
+
+for _kind, _wanted in (
+    ("len", int), ("next", None), ("str", str), ("repr", str), ("bool", bool), ("getitem", None), ("setitem", None),
+    ("delitem", None), ("contains", bool),
+):  # fmt: skip
+    setattr(Proxy, f"__{_kind}__", _forward(_kind, _wanted))
+for _kind in (
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "and_",
+    "or_",
+    "xor",
+    "neg",
+):
+    setattr(Proxy, f"__{_kind.rstrip('_')}__", _operator(_kind))
+
+
+def _remote(proxy: Proxy) -> Remote:
+    remote: Remote = object.__getattribute__(proxy, "_remote")
+    return remote
+
+
+def _number(proxy: Proxy) -> int:
+    number: int = object.__getattribute__(proxy, "_number")
+    return number
+
+
+def _update(value: Any, written: Any, remote: Remote) -> None:
+    """Make a list, dict or set what it has become in the other process."""
+    after: Any = remote.read(written) if isinstance(value, list | dict | set | bytearray) else value
+    if type(after) is not type(value) or after == value:
+        return
+    value.clear()
+    extend: Any = value.update if isinstance(value, dict | set) else value.extend
+    extend(after)
+
+
+def _short(value: object) -> str:
+    text = f"an object {object.__getattribute__(value, '_type')}" if isinstance(value, Proxy) else repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _parts(tests: Any, entry: str) -> list[tuple[str, str]]:
+    """The tests as (kind, source): `setup` is run and counts for nothing, `test` counts, `function` is called."""
+    sources = tests if isinstance(tests, list) else [tests]
+    if len(sources) > 1:
+        return [("test", source) for source in sources]
+    tree = ast.parse(sources[0])
+    functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
+    if functions or (entry and any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)):
+        calls = [("function", f"{name}()") for name in functions] or [("function", f"check({entry})")]
+        return [("setup", sources[0]), *calls]
+    return [("test" if isinstance(node, ast.Assert) else "setup", ast.unparse(node)) for node in tree.body]
+
+
+def _why(error: BaseException, remote: Remote) -> str:
+    if isinstance(error, AnswerEnded):
+        return "the process of the answer ended: it took too long or too much memory, returned more than 1 MiB, or left"
+    if isinstance(error, AssertionError):
+        return "; ".join(part for part in (str(error)[:_SHOWN], remote.last) if part)
+    return f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+
+
+def _load(remote: Remote, code: str) -> tuple[dict[str, Any], str]:
+    """What the answer defines, and what is wrong with it."""
+    try:
+        reply = remote.say({"code": code})
+        if "raised" in reply:
+            return {}, f"{reply.get('name')}: {str(reply.get('text'))[:_SHOWN]}"
+        names = reply.get("names")
+        if not isinstance(names, dict):
+            raise AnswerEnded
+        return {
+            name: remote.read(value)
+            for name, value in names.items()
+            if not name.startswith("__") and not hasattr(builtins, name)
+        }, ""
+    except AnswerEnded as error:
+        return {}, _why(error, remote)
+
+
+def main() -> None:
+    """Run the tests, write a line for each."""
+    question = json.load(sys.stdin)
+    out = os.fdopen(os.dup(1), "w")
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+
+    def say(**line: Any) -> None:
+        out.write(json.dumps(line) + "\n")
+        out.flush()
+
+    try:
+        parts = _parts(question["tests"], question["entry"])
+    except SyntaxError as error:
+        return say(broken=f"SyntaxError: {error}")
+    codec = types.ModuleType("codec")
+    exec(compile(question["codec"], "<codec>", "exec", dont_inherit=True), codec.__dict__)  # noqa: S102
+    remote = Remote(question, vars(codec))
+    count = sum(kind != "setup" for kind, _ in parts)
+    say(tests=count)
+    space, fault = _load(remote, question["code"])
+    if fault:
+        return say(fault=fault)
+    space |= {"__name__": "tests"}
+    for kind, source in parts:
+        remote.last = ""
+        try:
+            exec(compile(source, "<tests>", "exec", dont_inherit=True), space)  # noqa: S102
+            fault = ""
+        except BaseException as error:
+            fault = _why(error, remote) or "it does not hold"
+        if kind != "setup":
+            say(passed=not fault, test=source[:_SHOWN], fault=fault)
+        elif fault:
+            say(setup=source[:_SHOWN], fault=fault)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+# ruff: noqa: E501
+"""Code against tests, and attacks of such code: each earns the lowest reward, is message, and the next answer is graded."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.rewards.verifiers.grading import grade
+
+from whet._util.confined import is_enforced
+from whet._util.confined.child import seccomp_rules
+from whet.errors import UsageError
+from whet.rewards import build_reward
+from whet.rewards.verifiers.answer_process import Codec
+
+pytestmark = pytest.mark.skipif(not is_enforced(), reason="files and network cannot be denied here")
+
+TESTS = "import math\nassert f(1, 2) == 3\nassert f(0, 5) == 5\nassert math.isclose(f(0.5, 0.25), 0.75)"
+SHORT = {"python_tests": {"timeout": 1, "memory": 256}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "tests", "value"),
+    [
+        ("def f(a, b): return a + b", TESTS, 1.0),
+        ("Sure:\n```python\ndef f(a, b): return a + b\n```\nDone.", TESTS, 1.0),
+        ("def f(a, b): return a + b if a else 0", TESTS, 2 / 3),
+        ("def f(a, b):", TESTS, 0.0),
+        ("def s(x): x.sort()",
+         ["l = [3, 1]; s(l); assert l == [1, 3]", "d = {2}; assert d"], 1.0),
+        ("def g(n): yield from range(n)", "assert list(g(3)) == [0, 1, 2]", 1.0),
+        ("def f(x): raise KeyError(x)", "def test_a():\n    try:\n        f(1)\n    except KeyError:\n        return\n    assert 0", 1.0),
+        ("class S:\n  def __init__(s): s.i = []\n  def push(s, x): s.i.append(x)\n  def __len__(s): return len(s.i)",
+         "s = S()\ns.push('ä')\nassert len(s) == 1\nassert s.i == ['ä']", 1.0),
+        ("def h(n): return n + 1", "def check(candidate):\n    assert candidate(1) == 2", 1.0),
+    ],
+)  # fmt: skip
+async def test_the_share_of_tests_that_pass(answer: str, tests: Any, value: float) -> None:
+    graded = await grade("python_tests", answer, {"tests": tests, "entry_point": "h"})
+    assert graded.value == pytest.approx(value)
+
+
+ATTACKS = {
+    "processes": ("import os\ndef f(a, b): os.fork(); return a + b", "PermissionError"),
+    "programs": ("import subprocess\nsubprocess.run(['true'])", "PermissionError"),
+    "files": ("open('/etc/passwd').read()", "PermissionError"),
+    "secrets": ("open('/proc/self/environ').read()", "PermissionError"),
+    "writing": ("open('x', 'w')", "PermissionError"),
+    "modes": ("import os, sys\nos.chmod(sys.executable, 0o755)", "PermissionError"),
+    "sockets": ("import socket\nsocket.socket()", "PermissionError"),
+    "endless": ("while True: pass", "refused: it had not ended|took too long"),
+    "sleep": ("import time\ntime.sleep(60)", "refused: it had not ended"),
+    "regular expression": ("import re\nre.match('(a+)+$', 'a' * 60 + 'b')", "refused: it had not ended|took too long"),
+    "memory": ("x = bytearray(10 ** 10)", "MemoryError"),
+    "zip bomb": ("import zlib\nzlib.decompress(zlib.compress(bytes(10 ** 8)) , bufsize=10 ** 9)", "MemoryError"),
+    "recursion": ("def f(a, b): return f(a, b)", "RecursionError"),
+    "crash": ("import ctypes\nctypes.string_at(0)", "process of the answer ended"),
+    "leaves": ("import os\nos._exit(0)", "process of the answer ended"),
+    "leaves in a test": ("import os\ndef f(a, b): os._exit(0)", "process of the answer ended"),
+    "huge result": ("def f(a, b): return 'x' * 10 ** 7", "more than 1 MiB"),
+    "threads": ("import threading, time\nfor _ in range(9999): threading.Thread(target=time.sleep, args=(9,)).start()", "RuntimeError"),
+    "limits": ("import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "Error"),
+    "equal to all": ("class E:\n  def __eq__(s, o): return True\ndef f(a, b): return E()", "an object E"),
+    "number that is equal to all": ("class E(int):\n  def __eq__(s, o): return True\ndef f(a, b): return E(9)", "returned 9"),
+    "float by force": ("class E:\n  def __float__(s): return 0.75\n  def __sub__(s, o): return 0\ndef f(a, b): return E()", "an object E"),
+    "patched assert": ("import builtins, sys\nbuiltins.AssertionError = KeyError\nsys.settrace(None)\ndef f(a, b): return 9", "returned 9"),
+    "patched module": ("import math\nmath.isclose = lambda *a: True\ndef f(a, b): return 9", "returned 9"),
+    "shadowed name": ("class math:\n  isclose = lambda *a: True\ndef f(a, b): return 9", "returned 9"),
+    "reads the tests": (
+        "import sys\ndef f(a, b):\n  frame, seen = sys._getframe(), ''\n  while frame:\n    seen += str(frame.f_locals)\n    frame = frame.f_back\n"
+        "  return 'isclose' in seen",
+        "returned False",
+    ),
+    "forged protocol": ("import os\nfor fd in range(3, 64):\n  try: os.write(fd, b'{\"passed\": true, \"tests\": 1}\\n' * 9)\n  except OSError: pass",
+                        "process of the answer ended"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_attacks_earn_nothing_and_the_run_goes_on(attack: str) -> None:
+    code, says = ATTACKS[attack]
+    graded = await grade(SHORT, code, {"tests": TESTS})
+    assert graded.value == 0.0 and graded.critique
+    assert any(part in graded.critique for part in says.split("|")), graded.critique
+    assert (await grade(SHORT, "def f(a, b): return a + b", {"tests": TESTS})).value == 1.0
+
+
+async def test_output_is_thrown_away() -> None:
+    assert (
+        await grade(SHORT, "print('x' * 10 ** 7)\ndef f(a, b): return a + b", {"tests": TESTS})
+    ).value == 1.0
+
+
+def test_no_signal_reaches_another_process() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            graded = asyncio.run(grade(SHORT, f"import os\nos.kill({other.pid}, 9)", {"tests": TESTS}))
+            assert other.poll() is None and "PermissionError" in str(graded.critique)
+        finally:
+            other.kill()
+
+
+async def test_the_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_KEY", "abc")
+    code = "import os\ndef f(): return ['SECRET_KEY' in os.environ, os.listdir('.')]"
+    assert (await grade(SHORT, code, {"tests": "assert f() == [False, []]"})).value == 1.0
+
+
+async def test_nothing_is_left_behind() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    await grade(SHORT, "import os\nos._exit(0)", {"tests": TESTS})
+    assert len(set(os.listdir("/proc/self/fd")) - before) <= 1
+
+
+def test_the_filter_allows_no_call_that_makes_a_process_or_a_socket() -> None:
+    denied = {41, 53, 57, 58, 59, 62, 101, 160, 165, 200, 272, 308, 310, 321, 322, 425, 435, 436}
+    rules = seccomp_rules(1)
+    allowed = {
+        rule[3]
+        for rule, after in itertools.pairwise(rules)
+        if rule[0] == 0x15 and after == (6, 0, 0, 0x7FFF0000)
+    }
+    assert not denied & allowed
+
+
+@pytest.mark.parametrize("tests", [None, "", [], "assert (", [1]])
+def test_rows_without_tests_are_refused(tests: Any) -> None:
+    with pytest.raises(UsageError, match="row"):
+        asyncio.run(grade("python_tests", "x = 1", {"tests": tests}))
+
+
+def test_a_machine_that_cannot_deny_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whet.rewards.verifiers.python_tests.is_enforced", lambda: False)
+    with pytest.raises(UsageError, match="confined: false"):
+        build_reward("python_tests", Path(), "task.yaml:1")
+    assert build_reward({"python_tests": {"confined": False}}, Path(), "task.yaml:1")
+
+
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(_plain)
+def test_plain_values_cross_between_the_processes_unchanged(value: Any) -> None:
+    codec = Codec()
+    read = codec.read(codec.write(value))
+    assert read == value and type(read) is type(value) and not codec.kept
