@@ -18,7 +18,8 @@ import whet
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods import get_method
-from whet.methods.oirl import Config, check, deploy, ridge
+from whet.methods.oirl import Config, check, deploy, oirl, ridge
+from whet.prompt import Prompt
 from whet.rl.prompt_router import (
     Choice,
     RewardModel,
@@ -33,6 +34,7 @@ from whet.rl.reward_log import RewardLog, mean_rewards
 from whet.run import Budget
 from whet.search.label_weights import deal
 from whet.testing.runs import MeteredRun
+from whet.testing.simulated_task import SOURCE, review_world
 from whet.types import Rollout
 
 CONFORMANCE = {"method": "bootstrap", "rows": 20, "prompts": 3}
@@ -201,6 +203,7 @@ def test_learning_from_a_finished_run_makes_no_call(tmp_path: Path) -> None:
     result = finished(tmp_path / "oirl", "oirl", say, runs=str(tmp_path / "log"))
     tested = 1 if result["best"]["id"] == result["baseline"]["id"] else 2
     assert result["usage"]["calls"]["task"] <= 3 * 40 + tested * 60
+    assert not [text for text in result["warnings"] if "asked nothing" in text]
     again = finished(tmp_path / "oirl", "oirl", say, runs=str(tmp_path / "log"))
     assert again["best"]["id"] == result["best"]["id"]
 
@@ -213,6 +216,19 @@ def test_a_run_of_another_model_holds_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="hold no answer to a training row"):
         finished(tmp_path / "oirl", "oirl", other, runs=str(tmp_path / "log"))
+
+
+async def test_a_task_that_scores_labels_is_routed_row_by_row() -> None:
+    env = review_world(train=40, validation=20, scores=True)
+    start = Prompt.parse(SOURCE)
+    run = MeteredRun({"task": env.model}, limits=Budget(task_calls=900))
+    best = await oirl(run, env, None, start, Config(rows=30, prompts=3, folds=0), get_method)
+    assert run.spent["task"] <= 900
+    blob = next(iter(run.kept.values()))
+    there = deploy(env, None, blob, Config())
+    rollouts = await there.evaluate(run, best.prompt, env.validation)
+    assert [r.example_id for r in rollouts] == [row.id for row in env.validation]
+    assert {r.prompt_id for r in rollouts} <= {p.id for p in read_router(blob).prompts}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +244,12 @@ def test_a_run_of_another_model_holds_nothing(tmp_path: Path) -> None:
 def test_what_cannot_work_is_refused(env: Environment, config: Config, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         check(env, config, get_method)
+
+
+def test_answers_of_a_model_that_scores_labels_are_not_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").touch()
+    with pytest.raises(UsageError, match="asked for one by one"):
+        check(review_world(scores=True), Config(runs=str(tmp_path)), get_method)
 
 
 # The contest: rows of two kinds, each of which a phrase helps that harms the other.

@@ -62,9 +62,9 @@ MORE = "a larger limit allows more"
 """The words of `ended_by` for a search that did all that a limit on calls pays for."""
 
 
-def end_of_method(core: RunState, start: str, config: object = None) -> str:
+def end_of_method(core: RunState, start: str, config: object = None, needed: bool = True) -> str:
     """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt;
-    `config`: the settings of the method."""
+    `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model."""
     events = read_events(core.journal.path, [EVENT, "replies", "candidate", "step"])
     requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
     kept = sum(int(e.value["kept"]) for e in events if e.name == "replies")
@@ -73,15 +73,15 @@ def end_of_method(core: RunState, start: str, config: object = None) -> str:
     if any(e.name == EVENT for e in events):
         why = "the start prompt is right on every row, and there is nothing to learn from"
     elif steps:
-        paid = _paying_limit(core) if core.steps < getattr(config, "steps", 0) else ""
+        paid = _paying_limit(core) if 0 < core.steps < getattr(config, "steps", 0) else ""
         why = (
             f"finished the {quantity(steps, 'step')} of training that {paid}"
             if paid
-            else f"{quantity(steps, 'step')} of training are done"
+            else f"{quantity(steps, 'step')}{' of training' if core.steps else ''} are done"
         )
     elif requested and not kept:
         why = f"the optimizer model wrote nothing usable ({quantity(requested, 'text')} asked for)"
-    elif _asked_nothing(core):
+    elif needed and _asked_nothing(core):
         why = "no rollout fell short of the full reward, and there was nothing to learn from"
     elif tried:
         rounds, wanted = core.rounds
@@ -114,10 +114,10 @@ def _asked_nothing(core: RunState) -> bool:
     return client is not None and not client.model.local and not core.budget.spent.calls["optimizer"]
 
 
-def optimizer_warnings(core: RunState, best: Prompt, ended: str = "") -> list[str]:
+def optimizer_warnings(core: RunState, best: Prompt, ended: str = "", needed: bool = True) -> list[str]:
     """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
-    the search."""
-    return [*_reply_warnings(core, ended), *_instruction_warnings(core, best.source)]
+    the search; `needed`: whether its method cannot do without such a model."""
+    return [*_reply_warnings(core, ended, needed), *_instruction_warnings(core, best.source)]
 
 
 def zero_warnings(core: RunState) -> list[str]:
@@ -134,12 +134,12 @@ def zero_warnings(core: RunState) -> list[str]:
     return warnings
 
 
-def _reply_warnings(core: RunState, ended: str) -> list[str]:
+def _reply_warnings(core: RunState, ended: str, needed: bool) -> list[str]:
     """A warning when more than half of what the optimizer model was asked for came to nothing, or when it was asked nothing."""
     perfect = read_events(core.journal.path, [EVENT])
     if perfect:
         return [sentence(perfect[0].value)]
-    if _asked_nothing(core):
+    if needed and _asked_nothing(core):
         if ended:
             return [
                 f"The optimizer model was asked nothing: {ended} ended the search before. Until some of its calls are answered, "

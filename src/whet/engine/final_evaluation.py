@@ -74,6 +74,7 @@ from whet.engine.usage_sums import describe_estimates
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded
+from whet.methods import OPTIMIZER
 from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
@@ -174,7 +175,8 @@ async def final_evaluation(
     low, high = env.reward.low, env.reward.high
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *zero_warnings(core), *search_warnings(core, low, high)]
-    warnings += [*optimizer_warnings(core, prompt, search.reason), *copy_warnings(task, prompt)]
+    needed = OPTIMIZER in plan.method.entry.needs
+    warnings += [*optimizer_warnings(core, prompt, search.reason, needed), *copy_warnings(task, prompt)]
     warnings += [*added_warnings(task, prompt), *barren_warnings(core, start.candidate.id, search.best.id)]
     answers = [*start.test, *(() if best is start else best.test)]
     warnings += cut_warnings(answers, env.generation.max_tokens)
@@ -187,7 +189,7 @@ async def final_evaluation(
     return {
         **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
-        "ended_by": search.reason or end_of_method(core, task.prompt.id, plan.config),
+        "ended_by": search.reason or end_of_method(core, task.prompt.id, plan.config, needed),
         "tested": True,
         "baseline": start.as_json(task, low, high, pairs),
         "best": best.as_json(task, low, high, pairs),
