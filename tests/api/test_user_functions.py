@@ -224,6 +224,26 @@ def test_a_model_function_that_loops_ends_with_its_thread(monkeypatch: pytest.Mo
     assert threads and not any(thread.is_alive() for thread in threads)
 
 
+def test_a_server_that_cuts_long_prompts_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Ollama reads the last num_ctx tokens of a longer prompt and says so nowhere."""
+
+    def model(messages: list[whet.Message]) -> Completion:
+        length = sum(len(message.content) for message in messages)
+        return Completion("positive", usage=Usage(min(length // 4, context), 1))
+
+    data = [
+        {"input": f"Dish {n}. " + "It was good. " * (20 if n % 10 else 3000), "target": "positive"}
+        for n in range(60)
+    ]
+    call: Any = {"data": data, "reward": right, "lm": {"address": model, "concurrency": 1}, "split": "train"}
+    for context, cut in ((10**6, 0), (2048, 1)):
+        caplog.clear()
+        model.version = context  # type: ignore[attr-defined]
+        whet.evaluate(PROMPT, **call)
+        said = [r.getMessage() for r in caplog.records if "the server has cut it" in r.getMessage()]
+        assert len(said) == cut and all("read 2048 tokens of a prompt" in one for one in said)
+
+
 def test_a_reward_that_always_raises_is_refused_where_its_labels_are_not_even_answered() -> None:
     def reward(example: dict[str, Any], output: str) -> float:
         return 1 / 0

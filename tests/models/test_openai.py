@@ -251,9 +251,34 @@ async def test_retry_after_in_every_spelling() -> None:
     assert (await failed(503, headers={"Retry-After-Ms": "250", "Retry-After": "9"})).retry_after == 0.25
     assert (await failed(429, headers={"Retry-After": soon})).retry_after == pytest.approx(99.5, abs=3)
     assert (await failed(429, headers={"Retry-After": past})).retry_after == 0
+    assert (await failed(429, headers={"Retry-After": "2, 2"})).retry_after == 2
+    assert find_wait({"retry-after": "2, soon"}, None, "") is None
     for odd in ("soon", "nan", "inf", "-1e999"):
         assert find_wait({"retry-after": odd}, None, "") is None
     assert find_wait({"retry-after": "-3"}, None, "") == 0
+
+
+async def test_the_cost_in_a_header_of_a_proxy_is_the_cost_of_the_call() -> None:
+    answer = {
+        "choices": [{"message": {"content": "fine"}}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 3},
+    }
+    headers, own = {"X-LiteLLM-Response-Cost": "0.0042"}, dict[str, float]()
+
+    async def handler(http: web.Request) -> web.Response:
+        return web.json_response(answer | {"usage": {**answer["usage"], **own}}, headers=headers)  # type: ignore[dict-item]
+
+    async with raw(handler) as model:
+        assert (await model.generate(ASK))[0].usage == Usage(9, 3, cost_usd=0.0042)
+        headers["X-LiteLLM-Response-Cost"] = "None"
+        assert (await model.generate(ASK))[0].usage == Usage(9, 3)
+        headers["X-LiteLLM-Response-Cost"], own["cost"] = "0.5", 0.25
+        assert (await model.generate(ASK))[0].usage == Usage(9, 3, cost_usd=0.25)
+
+
+async def test_null_in_the_place_of_a_choice_is_no_answer_of_the_model() -> None:
+    error = await failed(200, {"choices": [None], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
+    assert error.retryable and "the answer holds null in the place of a choice" in str(error)
 
 
 QUOTED = {

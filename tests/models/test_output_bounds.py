@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from whet.errors import ProviderError
 from whet.models.addresses import resolve
-from whet.models.output_bounds import read_limits
+from whet.models.output_bounds import OutputBounds, read_limits
 from whet.testing.faults import ServerBehaviour
 from whet.testing.server import serving
 from whet.types import Completion, Message, Request
@@ -67,7 +68,6 @@ def test_the_numbers_of_a_refusal(
     "words",
     [
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
-        "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 5 instead.",
         "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value is supported.",
         "Incorrect API key provided",
         "Invalid 'messages': array too long. Expected an array with maximum length 2048, but got 3000.",
@@ -75,6 +75,25 @@ def test_the_numbers_of_a_refusal(
 )
 def test_what_is_about_something_else_is_left_alone(words: str) -> None:
     assert read_limits(words, {}, 5) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 5 instead.",
+        "max_tokens must be at least 16",
+        "`max_completion_tokens` must be greater than or equal to 16, the minimum of this model",
+        "The minimum of max_tokens is 16.",
+    ],
+)
+def test_a_bound_below_the_least_is_raised_to_it(words: str) -> None:
+    limits, bounds = read_limits(words, {}, 5), OutputBounds()
+    request = Request((Message("user", "q"),), max_tokens=5)
+    assert limits is not None and limits.least == 16 and limits.output is None
+    assert bounds.learn(request, limits, 5)
+    assert bounds.fit(request).max_tokens == 16
+    assert bounds.fit(replace(request, max_tokens=20)).max_tokens == 20
+    assert bounds.fit(replace(request, max_tokens=None)).max_tokens is None
 
 
 async def asked(

@@ -193,7 +193,7 @@ class ModelClient:
     thought. `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to
     rest. `max_wait`: seconds that a run waits for it at most while it turns calls away. `turned_away`: since when, by the
     monotonic clock, it has answered nothing and turned calls away. `rounds`: attempts that reached no server, one after the
-    other. `observed`: what its answered calls took.
+    other. `observed`: what its answered calls took. `cuts_prompts`: an answer has shown that the server reads prompts in part.
     """
 
     model: LanguageModel
@@ -212,6 +212,7 @@ class ModelClient:
     max_wait: float = MAX_WAIT
     turned_away: float | None = None
     rounds: int = 0
+    cuts_prompts: bool = False
     observed: ObservedUsage = field(default_factory=ObservedUsage)
     health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
@@ -356,7 +357,17 @@ class ModelClient:
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answer, be it a recorded one, what the next calls will take."""
         price = 0.0 if self.price is None else self.price.cost(usage)
-        self.observed.note(self._count_tokens(request), request.n, usage, self.cost(usage), price)
+        counted = self._count_tokens(request)
+        if not self.cuts_prompts and self.observed.lost_input(counted, usage):
+            self.cuts_prompts = True
+            _log.warning(
+                "%s read %d tokens of a prompt of %d bytes, less than half of what other rows say it has: the server has cut it, "
+                "as Ollama does beyond num_ctx (`OLLAMA_CONTEXT_LENGTH`). Give the model a longer context or shorten the row.",
+                self.model.address,
+                usage.input_tokens,
+                sum(len(m.content.encode("utf-8", "replace")) for m in request.messages),
+            )
+        self.observed.note(counted, request.n, usage, self.cost(usage), price)
 
     def cost(self, usage: Usage) -> float:
         """US dollars: what the provider says, else by the price; 0 without either. A provider that says 0 where a price is known

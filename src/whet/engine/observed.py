@@ -21,6 +21,8 @@ RECENT = 16
 SPREADS = 1.3
 """Standard deviations beyond the expectation that are kept for the sealed test."""
 LEAST_SPREAD = 0.02
+_LONG, _CUT = 1_000, 0.5
+"""Tokens, as whet counts them, from which a prompt may have been cut, and the share of what is expected below which it was."""
 
 
 @dataclass
@@ -28,6 +30,7 @@ class ObservedUsage:
     """What the answered calls of one model client took: `ratio` is the most tokens read for one that whet counts, `written` the
     most tokens of one completion with its thought, `dearest` the most dollars for one by the price. `wasted`: tokens of calls
     that were billed and gave no answer. `others`: the largest ratio of the run's other models, which stands for its own at first.
+    `least`: the smallest ratio.
     """
 
     answers: int = 0
@@ -37,6 +40,7 @@ class ObservedUsage:
     tokens: int = 0
     wasted: int = 0
     others: float = 0.0
+    least: float = math.inf
     recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property
@@ -48,12 +52,22 @@ class ObservedUsage:
         """A call with `n` completions was answered; whet had counted so many input tokens. `price`: its dollars by the price."""
         self.answers += 1
         tokens = usage.input_tokens + usage.output_tokens
-        self.ratio = max(self.ratio, usage.input_tokens / max(1, counted))
+        ratio = usage.input_tokens / max(1, counted)
+        self.ratio = max(self.ratio, ratio)
+        if not self.lost_input(counted, usage):
+            self.least = min(self.least, ratio)
         self.written = max(self.written, math.ceil(usage.output_tokens / max(1, n)))
         if price:
             self.dearest = max(self.dearest, cost / price)
         self.tokens += tokens
         self.recent.append((float(tokens), cost))
+
+    def lost_input(self, counted: int, usage: Usage) -> bool:
+        """Whether an answer reports so few input tokens that the server must have cut the prompt: less than half of what the
+        other requests say a text of its length has."""
+        if not self.known or usage.estimated or counted < _LONG or usage.input_tokens == 0:
+            return False
+        return usage.input_tokens < _CUT * self.least * counted
 
     def read_at_most(self, counted: int) -> int:
         """Input tokens to reserve for a request for which whet counts so many."""

@@ -12,12 +12,13 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from whet.errors import ProviderError, UsageError, parameter
 from whet.models.endpoint import endpoint_of, is_loopback
 from whet.models.event_stream import is_event_stream
 from whet.models.http import LATE, HttpClient, NoAnswer
+from whet.models.http_connection import COST_HEADER
 from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import (
     NEGLECTS,
@@ -26,6 +27,7 @@ from whet.models.openai_answers import (
     embeddings,
     find_neglected_options,
     reported_usage,
+    with_cost,
 )
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
@@ -56,6 +58,13 @@ _NOTHING = Request(())
 _INTERRUPTED = "a web page came in the place of an answer"
 _WITHOUT = {SYSTEM: "the system role; its text stands at the head of the first user message from now on"}
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
+
+
+class Reply(NamedTuple):
+    """The body of an HTTP 200, and the cost of the call in US dollars where a header names it."""
+
+    body: bytes
+    cost: str
 
 
 class OpenAIModel(AnswersOnly):
@@ -140,10 +149,10 @@ class OpenAIModel(AnswersOnly):
         self._note_bound(request.max_tokens, fitted.max_tokens)
         answer = await self._post(encode_body(body))
         result: list[Completion] | Failure | ProviderError
-        if isinstance(answer, bytes):
-            self._note_stream(answer)
-            data = self._decode(answer)
-            usage = reported_usage(data)
+        if isinstance(answer, Reply):
+            self._note_stream(answer.body)
+            data = self._decode(answer.body)
+            usage = with_cost(reported_usage(data), answer.cost)
             result = completions(data, request, self.count_tokens, usage)
             if isinstance(result, list):
                 self._answered = True
@@ -233,8 +242,8 @@ class OpenAIModel(AnswersOnly):
             self._streams = True
 
     def _note_bound(self, bound: int | None, sent: int | None) -> None:
-        """Say once for each bound that it is lowered."""
-        if bound is None or sent is None or sent >= bound or bound in self._lowered:
+        """Say once for each bound that another one is asked for."""
+        if bound is None or sent is None or sent == bound or bound in self._lowered:
             return
         self._lowered.add(bound)
         _log.warning(
@@ -273,7 +282,7 @@ class OpenAIModel(AnswersOnly):
             if isinstance(answer, ProviderError):
                 return {}, answer, frozenset()
             try:
-                value = {} if isinstance(answer, Failure) else decode_answer(answer)
+                value = {} if isinstance(answer, Failure) else decode_answer(answer.body)
                 failure = (
                     answer
                     if isinstance(answer, Failure)
@@ -303,8 +312,8 @@ class OpenAIModel(AnswersOnly):
             self._neglected.add(name)
             _log.warning("%s %s.", self.address, NEGLECTS[name])
 
-    async def _post(self, body: bytes, url: str = "") -> bytes | Failure | ProviderError:
-        """Body of a 200, another answer, or the reason why there is none.
+    async def _post(self, body: bytes, url: str = "") -> Reply | Failure | ProviderError:
+        """What a 200 brings, another answer, or the reason why there is none.
 
         A call may take `timeout` seconds, counted from the last answer if that was to a call that began before it: a server
         that answers one call after the other has only begun with this one then.
@@ -328,7 +337,7 @@ class OpenAIModel(AnswersOnly):
                 return unreadable_reply(answer.reason)
             return self._no_answer(answer.reason, answer.final, answer.unreached)
         if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
-            return answer.body
+            return Reply(answer.body, answer.headers.get(COST_HEADER, ""))
         return Failure(answer.status, answer.body, answer.headers)
 
     def _no_answer(self, what: str, final: bool = False, unreached: bool = False) -> ProviderError:
@@ -357,12 +366,12 @@ class OpenAIModel(AnswersOnly):
             raise answer
         if isinstance(answer, Failure):
             raise self._error(answer)
-        vectors = embeddings(answer, len(texts))
+        vectors = embeddings(answer.body, len(texts))
         if vectors is None:
             raise ProviderError(
                 f"{self.address}: the answer holds no vectors of {len(texts)} texts.", status=200
             )
-        usage = reported_usage(loads(answer))
+        usage = with_cost(reported_usage(loads(answer.body)), answer.cost)
         if usage is None:
             self._note({"usage"})
             usage = Usage(sum(self.count_tokens(text) for text in texts), estimated=True)

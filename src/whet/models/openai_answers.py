@@ -96,6 +96,8 @@ def completions(
         return _failure_inside_200(data)
     if not isinstance(choices, list):
         raise unreadable_reply("the answer holds no choices")
+    if choices and all(choice is None for choice in choices):
+        raise unreadable_reply("the answer holds null in the place of a choice")
     if _says_something(data.get("error")) and not any(map(_is_ended, choices)):
         return _failure_inside_200(data)
     errors = [_error_of(choice) for choice in choices]
@@ -425,6 +427,14 @@ def _named_cost(usage: Mapping[str, Any]) -> float | None:
     if own is None or upstream is None:
         return own
     return own + upstream if upstream > own else own
+
+
+def with_cost(usage: Usage | None, cost: str) -> Usage | None:
+    """A usage with the US dollars that a header names, where the usage itself names none."""
+    dollars = _dollars(cost) if cost else None
+    if usage is None or usage.cost_usd is not None or dollars is None:
+        return usage
+    return replace(usage, cost_usd=dollars)
 
 
 _TICKS = 1e10

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from whet.types import Request
 
@@ -35,6 +35,12 @@ _TOO_MUCH = re.compile(
     r"overflow|maximum|supported range|valid range|range of|not enough",
     re.IGNORECASE,
 )
+_LEASTS = re.compile(
+    r"(?:at least|>=|(?:no|not) less than|(?:greater|larger|more|higher) than or equal to|minimum)\D{0,40}?((?<!\d)\d{1,15})",
+    re.IGNORECASE,
+)
+_MOST_LEAST = 4096
+"""A larger number is no bound that a provider demands of an answer."""
 _AT_LEAST = re.compile(r"\bat least \d", re.IGNORECASE)
 _SUMS = (
     re.compile(r"(?P<sent>(?<!\d)\d{1,15}) > (?P<context>(?<!\d)\d{1,15}) - (?P<input>(?<!\d)\d{1,15})"),
@@ -82,14 +88,16 @@ _MOSTS = (
 
 @dataclass(frozen=True)
 class TokenLimits:
-    """What a refusal says: tokens of the context, of the input (`at_least`: it has that many or more), and the most that
-    an answer may have; None for what it does not say. `about_output`: it speaks of the answer, not of the input alone."""
+    """What a refusal says: tokens of the context, of the input (`at_least`: it has that many or more), and the most and the
+    `least` that may be asked for an answer; None for what it does not say. `about_output`: it speaks of the answer, not of the
+    input alone."""
 
     context: int | None = None
     input: int | None = None
     output: int | None = None
     at_least: bool = False
     about_output: bool = True
+    least: int | None = field(default=None, repr=False)
 
     @property
     def room(self) -> int | None:
@@ -107,6 +115,10 @@ def read_limits(message: str, details: Mapping[str, object], sent: int | None) -
     text = _SEPARATOR.sub("", message)
     about_output, about_context = _OUTPUT.search(text), _CONTEXT_WORDS.search(text)
     exact = _read_token_limits(details)
+    if sent is not None and about_output and not (about_context or exact):
+        numbers = [int(match[1]) for match in _LEASTS.finditer(text)]
+        if numbers and sent < numbers[0] <= _MOST_LEAST:
+            return TokenLimits(least=numbers[0])
     if not (about_output or about_context or exact) or not (_TOO_MUCH.search(text) or exact):
         return None
     for pattern in _SUMS:
@@ -162,15 +174,19 @@ class OutputBounds:
 
     def __init__(self) -> None:
         self._most: int | None = None
+        self._least = 0
         self._context: int | None = None
         self._tokens_per_byte: float | None = None
         self._rooms: dict[Hashable, int] = {}
 
     def fit(self, request: Request) -> Request:
-        """The request, with a smaller bound where the model allows no more."""
+        """The request, with a smaller bound where the model allows no more, and a larger one where it takes no smaller one."""
         bound = request.max_tokens
-        if bound is None or (self._most is None and self._context is None):
+        if bound is None:
             return request
+        bound = max(bound, self._least)
+        if self._most is None and self._context is None:
+            return request if bound == request.max_tokens else replace(request, max_tokens=bound)
         bounds = [bound, *([self._most] if self._most is not None else [])]
         room = self._rooms.get(request.messages)
         if room is None and self._context is not None:
@@ -179,13 +195,16 @@ class OutputBounds:
         return replace(request, max_tokens=min([*bounds, *([room] if room is not None else [])]))
 
     def learn(self, request: Request, limits: TokenLimits, sent: int | None) -> bool:
-        """Note a refusal of a request that asked for `sent` tokens. True when a smaller bound may do."""
+        """Note a refusal of a request that asked for `sent` tokens. True when another bound may do."""
         self._context = limits.context or self._context
         if limits.input is not None and not limits.at_least:
             share = limits.input / max(1, _bytes_of(request))
             self._tokens_per_byte = max(self._tokens_per_byte or 0.0, min(1.0, share))
         if sent is None:
             return False
+        if limits.least is not None:
+            self._least = max(self._least, limits.least)
+            return True
         if limits.output is not None and limits.output < sent:
             self._most = limits.output if self._most is None else min(self._most, limits.output)
             return True

@@ -33,6 +33,8 @@ def find_wait(headers: Mapping[str, str], data: object, words: str) -> float | N
 
     >>> find_wait({"retry-after": "1.5"}, None, ""), find_wait({"retry-after-ms": "250"}, None, "")
     (1.5, 0.25)
+    >>> find_wait({"retry-after": "2, 2"}, None, "")
+    2.0
     >>> find_wait({"x-ratelimit-reset-requests": "1m2.5s"}, None, "")
     62.5
     >>> find_wait({}, {"error": {"details": [{"retryDelay": "41s"}]}}, "")
@@ -44,7 +46,7 @@ def find_wait(headers: Mapping[str, str], data: object, words: str) -> float | N
     if millis is not None:
         return millis / 1000
     waits = (
-        _span(headers.get("retry-after")),
+        _span_of_header(headers.get("retry-after")),
         *_waits_in(data),
         _wait_in_words(words),
         _wait_for_reset(headers),
@@ -98,6 +100,15 @@ def _sum_of_parts(text: str) -> float | None:
     return sum(
         float(number) * _UNITS["ms" if unit.startswith(("ms", "mil")) else unit[0]] for number, unit in parts
     )
+
+
+def _span_of_header(value: str | None) -> float | None:
+    """The span of a header, which a gateway may have joined of several ones (`2, 2`): then the longest."""
+    span = _span(value)
+    if span is not None or value is None:
+        return span
+    parts = [_number(part.strip()) for part in value.split(",")]
+    return max((part for part in parts if part is not None), default=None) if None not in parts else None
 
 
 def _span(value: Any) -> float | None:
