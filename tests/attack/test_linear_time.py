@@ -26,8 +26,8 @@ from whet.errors import WhetError
 SHORT, LONG = (22, 700), 2_000
 """Characters. What grows like 2**n takes long at the first already, like n**3 at the second, on a fast machine too: no test
 takes for ever."""
-DEAR = 0.1
-"""Seconds that a short text may take."""
+DEAR, FAR_TOO_LONG = 0.1, 1.0
+"""Seconds that a short text, and one of LONG characters, may take."""
 CHEAP = 0.001
 """Seconds below which growth is not looked at: a quadratic pattern is far above it at the longest text."""
 MOST = 7.0
@@ -52,7 +52,9 @@ def growth(call: Callable[[str], object], shape: Callable[[int], str]) -> float:
     for n in SHORT:
         if seconds(call, shape(n)) > DEAR and (ratio := seconds(call, shape(n), 3) / DEAR) > 1:
             return MOST * ratio
-    if seconds(call, shape(LONG)) < CHEAP or (ratio := _ratio(call, shape, LONG)) < MOST:
+    if (took := seconds(call, shape(LONG))) > FAR_TOO_LONG:
+        return MOST * took
+    if took < CHEAP or (ratio := _ratio(call, shape, LONG)) < MOST:
         return 0.0
     return min(ratio, _ratio(call, shape, 4 * LONG))
 

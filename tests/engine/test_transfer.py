@@ -42,7 +42,7 @@ async def test_hints_go_with_their_inputs_to_another_model() -> None:
 
 
 def test_labels_are_scored_where_the_other_model_can_and_the_task_is_one_question() -> None:
-    env = small(lambda request: "yes").env
+    env = replace(small(lambda request: "yes").env, labels={"yes": "yes", "no": "no"})
     assert other(env, scores=True).answers(env).scores
     assert not other(env, scores=False).answers(replace(env, scores=True)).scores
     turns = other(env, scores=True).answers(multiturn(env, actor=Lines(lambda conversation: "yes")))
