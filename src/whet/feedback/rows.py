@@ -126,7 +126,7 @@ _NUMBER = re.compile(
     r"(?:\s*[★⭐]|(?:\s+|-)[^\W\d_]+|\s*[-\u2013:(]\s*[^\W\d_]+(?:\s+[^\W\d_]+){0,4}\)?)?"
 )
 """A rating with the best one (4/5, 4 out of 5), the word for what is counted (4 stars), or what it means (4 - Good)."""
-_REMARK = re.compile(r"_*\([^()]*\)\Z")
+_REMARK = re.compile(r"(?<!_)_*\([^()]*\)\Z")
 """What stands in brackets behind the name of a column, as in `Rating (1-5)`."""
 _INFINITE = ("inf", "infinity")
 _WORDS = 2

@@ -31,7 +31,7 @@ _ROLES = {
     **dict.fromkeys(("assistant", "ai", "model"), "assistant"),
 }
 _HEADING = re.compile(rf"(?:\A|\r?\n\r?\n)\[({'|'.join(CHAT_ROLES)})\](?:\r?\n|\Z)")
-_PROMPTY_HEADING = re.compile(rf"(?:\A|(?:\r?\n)+)({'|'.join(_ROLES)}):[ \t]*(?:\r?\n|\Z)")
+_PROMPTY_HEADING = re.compile(rf"^({'|'.join(_ROLES)}):[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _MEANT_AS_JSON = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|content|messages|lc|_type)["']\s*:|\s*\[\s*[\[(]\s*["'](?:system|human|user|ai|assistant)["']\s*,"""
 )
@@ -221,13 +221,20 @@ def _parse_headed_messages(text: str, heading: re.Pattern[str] = _HEADING) -> tu
     )
 
 
+def _parse_prompty(body: str) -> tuple[Message, ...] | None:
+    """The messages of a text that `system:`, `user:` or `assistant:` heads; None for any other text. Empty lines between a message
+    and the next heading belong to neither."""
+    messages = _parse_headed_messages(body.lstrip("\r\n"), _PROMPTY_HEADING)
+    if messages is None:
+        return None
+    return *(Message(m.role, m.content.rstrip("\r\n")) for m in messages[:-1]), messages[-1]
+
+
 def _parse_below_front_matter(text: str, where: str) -> tuple[Message, ...] | None:
     """The messages below front matter, headed as whet or Prompty (`system:`) heads them; None for any other text."""
     front = front_matter_of(text)
     body = text[len(front) :]
-    messages = (
-        _parse_headed_messages(body) or _parse_headed_messages(body, _PROMPTY_HEADING) if front else None
-    )
+    messages = _parse_headed_messages(body) or _parse_prompty(body) if front else None
     if messages is not None:
         _log.warning("%s: a prompt holds messages only; the front matter above them is left out.", where)
     return messages
