@@ -334,7 +334,7 @@ def _rate(calls: float) -> str:
 def show_duration(seconds: float) -> str:
     """Whole seconds below two minutes, then minutes, then hours.
 
-    >>> duration(42.2), duration(150), duration(9000)
+    >>> show_duration(42.2), show_duration(150), show_duration(9000)
     ('42 s', '2.5 min', '2.5 h')
     """
     if seconds < 120:

@@ -222,8 +222,10 @@ def _parse_headed_messages(text: str, heading: re.Pattern[str] = _HEADING) -> tu
 
 
 def _parse_prompty(body: str) -> tuple[Message, ...] | None:
-    """The messages of a text that `system:`, `user:` or `assistant:` heads; None for any other text. Empty lines between a message
-    and the next heading belong to neither."""
+    """The messages of a text that `system:`, `user:` or `assistant:` heads; None for any other text.
+
+    Empty lines between a message and the next heading belong to neither.
+    """
     messages = _parse_headed_messages(body.lstrip("\r\n"), _PROMPTY_HEADING)
     if messages is None:
         return None
