@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from whet.errors import UsageError, named_fields
+import msgspec
+import orjson
+
+from whet._util.storable import to_json
+from whet.errors import ReplayDiverged, UsageError, named_fields
 from whet.prompt import Prompt
 from whet.replies import separate_thought
 from whet.types import JSON, Completion, Request
@@ -50,6 +54,21 @@ class Budget:
         return cls(**{"cost_usd" if name == "cost" else name: limit for name, limit in value.items()})
 
 
+def convert_record(record: JSON, kind: type[T]) -> T:
+    """A JSON value that `Run.effect` returned, as a type: `convert_record(await run.effect("pair", draw), list[int])`.
+
+    `kind` is made of lists, tuples, dicts, dataclasses, TypedDicts and plain values; msgspec reads it. Raises ReplayDiverged for
+    a value that is not of this type: other code has recorded it.
+    """
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError as error:
+        raise ReplayDiverged(
+            f"A recorded value cannot be read: {error}. Other code has written this run: resume it with that version of whet and "
+            "of its method, or start a new run."
+        ) from None
+
+
 class Trainable(Protocol):
     """State that training changes: everything a resume needs, as one safetensors blob."""
 
@@ -75,13 +94,13 @@ class Run(Protocol):
     async def effect(
         self,
         name: str,
-        fn: Callable[[], Awaitable[JSON]],
+        fn: Callable[[], Awaitable[object]],
         args: JSON = None,
         *,
         role: str | None = None,
         calls: int = 0,
     ) -> JSON:
-        """Run `fn` once in the life of the run and return its recorded JSON value ever after.
+        """Run `fn` once in the life of the run and return its recorded JSON value ever after (typed by `convert_record`).
 
         Position in the program is the key; `args` are checked against the recorded ones. `calls` model
         calls of `role` are charged. Raises BudgetExceeded and ReplayDiverged.
@@ -155,14 +174,15 @@ class MemoryRun:
     async def effect(
         self,
         name: str,
-        fn: Callable[[], Awaitable[JSON]],
+        fn: Callable[[], Awaitable[object]],
         args: JSON = None,
         *,
         role: str | None = None,
         calls: int = 0,
     ) -> JSON:
         self._next()
-        return await fn()
+        record: JSON = orjson.loads(to_json(await fn()))
+        return record
 
     async def generate(self, role: str, request: Request) -> list[Completion]:
         if role not in self.models:

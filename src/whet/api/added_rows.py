@@ -50,7 +50,7 @@ from whet.engine.usage_sums import with_part
 from whet.environments.environment import watching
 from whet.errors import BudgetExceeded, UsageError, quantity
 from whet.rewards import TARGET, Objectives, RewardFunction
-from whet.run import Budget
+from whet.run import Budget, convert_record
 from whet.stats import Improvement
 from whet.task import Task
 from whet.task.dataset import take_test_rows
@@ -386,11 +386,10 @@ async def _settle(
 ) -> SealedTestAccess:
     """The opening of all added rows of the run, with these rows in it."""
 
-    async def opening() -> Any:
+    async def opening() -> object:
         return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
-    value: Any = await run.effect("opening", opening)
-    return SealedTestAccess(**value)
+    return convert_record(await run.effect("opening", opening), SealedTestAccess)
 
 
 async def _verdict(

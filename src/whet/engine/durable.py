@@ -235,7 +235,7 @@ class DurableRun:
     async def effect(
         self,
         name: str,
-        fn: Callable[[], Awaitable[JSON]],
+        fn: Callable[[], Awaitable[object]],
         args: JSON = None,
         *,
         role: str | None = None,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, task_clients, warn_of_few_rows
 from whet.engine.calls import INTERRUPT_SECONDS
@@ -42,7 +42,7 @@ from whet.prompt import Prompt
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans, select_labelled
 from whet.rl.language import LanguagePolicy
-from whet.run import Budget
+from whet.run import Budget, convert_record
 from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
 from whet.search.plan import least_rows
 from whet.search.regions import changed_regions
@@ -227,12 +227,18 @@ async def warn_split_leaks(
     await core.journal.commit()
     task = plan.task
 
-    async def find_moved() -> Any:
+    async def find_moved() -> object:
         name, seen = run_id(core.journal.path.parent), (*task.train, *task.validation)
         return await asyncio.to_thread(ledger.find_moved_rows, name, task.test, seen)
 
-    warnings: Any = await run.effect("moved_rows", find_moved)
-    return [str(warning) for warning in warnings]
+    return convert_record(await run.effect("moved_rows", find_moved), list[str])
+
+
+class SearchEnd(TypedDict):
+    """How the search ended: the limit that struck (empty for none), and the best prompt (`describe`)."""
+
+    reason: str
+    best: Mapping[str, object]
 
 
 async def _try_second_opinion(run: DurableRun, plan: RunPlan, baseline: list[Rollout]) -> None:
@@ -284,8 +290,8 @@ async def _search(
     root = DurableRun(core, "", Budget())
     ended, env = root.branch("search_end"), expecting(env, baseline)
     if SEARCH_END in core.effects:
-        ending: Any = await ended.effect("search_end", _never, None)
-        return str(ending["reason"]), candidate_of(ending["best"])
+        ending = convert_record(await ended.effect("search_end", _never, None), SearchEnd)
+        return ending["reason"], candidate_of(ending["best"])
     perfect = await _is_perfect(core, plan, env, baseline)
     limits = await searchable(root.branch("limits"), core)
     progress.begin("search")
@@ -319,7 +325,7 @@ async def _search(
         folder = core.journal.path.parent / CHECKPOINT
         await asyncio.to_thread(policy.export, folder, method=plan.method.entry.name)
 
-    async def value() -> Any:
+    async def value() -> SearchEnd:
         return {"reason": reason, "best": describe(kept)}
 
     await ended.effect("search_end", value, None)

@@ -78,7 +78,7 @@ from whet.methods import OPTIMIZER
 from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
-from whet.run import Budget
+from whet.run import Budget, convert_record
 from whet.search.archive import Candidate, candidate_of
 from whet.stats import JointVerdict
 from whet.task import Task
@@ -384,11 +384,10 @@ async def _settle(
 ) -> SealedTestAccess:
     """The opening that the comparison is, once in the life of a run."""
 
-    async def opening() -> Any:
+    async def opening() -> object:
         return asdict(await asyncio.to_thread(ledger.settle, comparison, alpha))
 
-    value: Any = await run.effect("opening", opening)
-    return SealedTestAccess(**value)
+    return convert_record(await run.effect("opening", opening), SealedTestAccess)
 
 
 def _looks(opening: SealedTestAccess, alpha: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
@@ -12,6 +11,7 @@ from whet.rewards import ProgramReward
 from whet.rewards.agreement import parts_with_humans, select_labelled
 from whet.rewards.asking import UNREAD
 from whet.rewards.program import STATE_RANGE, programs_of, try_rewards
+from whet.run import convert_record
 from whet.task import Task
 from whet.task.spec import TaskContent
 from whet.types import Example, Rollout
@@ -34,11 +34,10 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
 
 
 async def _try_programs(run: DurableRun, task: TaskContent, programs: Sequence[ProgramReward]) -> list[str]:
-    async def try_rows() -> Any:
+    async def try_rows() -> object:
         return await try_rewards(programs, task.train, task.labels)
 
-    warnings: Any = await run.effect("try_reward", try_rows)
-    return [str(warning) for warning in warnings]
+    return convert_record(await run.effect("try_reward", try_rows), list[str])
 
 
 async def try_first(run: DurableRun, task: Task, env: Environment, examples: Sequence[Example]) -> None:

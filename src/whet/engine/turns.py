@@ -5,14 +5,14 @@ The end of a turn is an effect, so that a resume goes on in the turn that was cu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TypedDict
 
 from whet.engine.durable import TURN_END, DurableRun, RunState
 from whet.engine.run_folder import RunPlan
 from whet.prompt import Prompt
-from whet.run import Budget
+from whet.run import Budget, Trainable, convert_record
 from whet.search.archive import Candidate, candidate_of, describe
 from whet.search.regions import RegionTurn, share_of, turns
 from whet.task.spec import REGION_POLICIES
@@ -20,6 +20,15 @@ from whet.types import Rollout
 
 RunMethod = Callable[[str, Budget, Prompt], Awaitable[tuple[str, Candidate | None]]]
 """Runs the method at a path, within limits, from a prompt: the limit that ended it (or nothing), and its candidate."""
+
+
+class TurnEnd(TypedDict):
+    """What a turn leaves to the next: the limit that ended it (empty for none), the best prompt (`describe`), and the digest of
+    the policy's state."""
+
+    reason: str
+    best: Mapping[str, object]
+    policy: str | None
 
 
 def planned_turns(plan: RunPlan, baseline: Sequence[Rollout]) -> list[RegionTurn]:
@@ -37,7 +46,7 @@ async def search_in_turns(
     core: RunState,
     order: Sequence[RegionTurn],
     run_method: RunMethod,
-    policy: Any,
+    policy: Trainable,
     incumbent: list[dict[str, object]],
 ) -> tuple[str, Candidate | None]:
     """The last limit that ended a turn (or nothing), and the best prompt of all turns, each of which begins with that of the
@@ -61,7 +70,7 @@ async def search_in_turns(
             if candidate is None and incumbent:
                 candidate = candidate_of(incumbent[0])
             best = candidate or best
-        ending = await _recorded_end(ended, reason, best, policy if plan.policy is not None else None)
+        ending = await _record_end(ended, reason, best, policy if plan.policy is not None else None)
         reason, best, policy_state = ending["reason"], candidate_of(ending["best"]), ending["policy"]
     return reason, best
 
@@ -69,20 +78,19 @@ async def search_in_turns(
 async def searchable(run: DurableRun, core: RunState) -> Budget:
     """What a method may plan with: fixed once, so that a resumed run plans the same."""
 
-    async def compute() -> Any:
+    async def compute() -> object:
         return core.budget.searchable().as_json()
 
-    limits: Any = await run.effect("limits", compute, None)
-    return Budget.from_json(limits)
+    limits = await run.effect("limits", compute, None)
+    return Budget.from_json(convert_record(limits, dict[str, int | float | None]))
 
 
-async def _recorded_end(run: DurableRun, reason: str, best: Candidate, policy: Any) -> dict[str, Any]:
-    async def compute() -> Any:
+async def _record_end(run: DurableRun, reason: str, best: Candidate, policy: Trainable | None) -> TurnEnd:
+    async def compute() -> object:
         state = None if policy is None else run.store(policy)
         return {"reason": reason, "best": describe(best), "policy": state}
 
-    ending: Any = await run.effect(TURN_END, compute)
-    return dict(ending)
+    return convert_record(await run.effect(TURN_END, compute), TurnEnd)
 
 
 def _held_for_later(held: Budget, left: Budget, own: Budget) -> Budget:

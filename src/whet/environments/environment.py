@@ -29,7 +29,7 @@ from whet.rewards import (
 )
 from whet.rewards.scored import Gap, Likelihood
 from whet.rewards.text import ExactMatch, targets_of
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.types import Completion, Example, Message, Request, Rollout, Score, Usage, content_hash, mean_score
 
 EXAMPLE: ContextVar[Example | None] = ContextVar("example", default=None)
@@ -151,7 +151,7 @@ class Environment:
             return []
         model, g = self.model, self.generation
 
-        async def compute() -> Any:
+        async def compute() -> object:
             assert isinstance(model, BatchModel)
             batch = await model.generate_batch([self.request(p, e, sample) for p, e in pairs])
             return [_texts_of(separate_thought(completions[0])) for completions in batch]
@@ -159,8 +159,8 @@ class Environment:
         ids = [[p.id, e.id] for p, e in pairs]
         schema = None if g.schema is None else dict(g.schema)
         args = content_hash([ids, sample, g.temperature, g.max_tokens, list(g.stop), schema])
-        rows: Any = await run.effect("answers", compute, args, role="task", calls=len(pairs))
-        answers = [g.answer(_read(row)) for row in rows]
+        record = await run.effect("answers", compute, args, role="task", calls=len(pairs))
+        answers = [g.answer(_read(row)) for row in convert_record(record, list[list[str | int | None]])]
         if TARGET_SCORE not in self.reward.needs:
             return answers
         scores = await self._target_scores(run, pairs)
@@ -171,7 +171,7 @@ class Environment:
     ) -> list[tuple[float, int]]:
         """(log-probability, tokens) of each pair's target; one effect."""
 
-        async def compute() -> Any:
+        async def compute() -> object:
             scored: list[list[float | int]] = [[] for _ in pairs]
             for prompt in {p.id: p for p, _ in pairs}.values():
                 places = [i for i, (p, _) in enumerate(pairs) if p.id == prompt.id]
@@ -183,8 +183,8 @@ class Environment:
             return scored
 
         args = content_hash([[p.id, e.id] for p, e in pairs])
-        rows: Any = await run.effect("target_scores", compute, args, role="task", calls=len(pairs))
-        return [(float(logprob), int(tokens)) for logprob, tokens in rows]
+        scores = await run.effect("target_scores", compute, args, role="task", calls=len(pairs))
+        return convert_record(scores, list[tuple[float, int]])
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Ask the task model once about one example and grade the answer."""
@@ -275,7 +275,7 @@ class Environment:
         if not prompts:
             return []
 
-        async def compute() -> Any:
+        async def compute() -> object:
             probs = await self.label_probs(prompts, examples)
             targets = self._targets(examples)
             reward: LabelReward = self.reward  # type: ignore[assignment]
@@ -284,9 +284,8 @@ class Environment:
             return {name: [float(v) for v in column] for name, column in columns.items()}
 
         args = content_hash([[p.id for p in prompts], [e.id for e in examples]])
-        by_part: Any = await run.effect(
-            "score", compute, args, role="task", calls=len(prompts) * len(examples)
-        )
+        record = await run.effect("score", compute, args, role="task", calls=len(prompts) * len(examples))
+        by_part = convert_record(record, dict[str, list[float]])
         means = by_part.pop("") if "" in by_part else []
         return [
             Score(mean, len(examples), {name: column[i] for name, column in by_part.items()})
@@ -297,11 +296,12 @@ class Environment:
         if not examples:
             return []
 
-        async def compute() -> Any:
+        async def compute() -> object:
             return np.round((await self.label_probs([prompt], examples))[0], 6).tolist()
 
         args = content_hash([prompt.id, [e.id for e in examples]])
-        rows: Any = await run.effect("labels", compute, args, role="task", calls=len(examples))
+        record = await run.effect("labels", compute, args, role="task", calls=len(examples))
+        rows = convert_record(record, list[list[float]])
         names = list(self.labels)
         rollouts = []
         for example, row in zip(examples, rows, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 from whet.environments.episodes import Conversation, WorldStep
 from whet.errors import UsageError, did_you_mean
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.types import Example, content_hash
 
 INSTALL = "pip install 'whet[games]'"
@@ -176,11 +176,11 @@ class GameEpisode:
         """One action: recorded, so that a resumed run finds the same answer even when Gymnasium has changed."""
         self._texts.append(text)
 
-        async def compute() -> Any:
+        async def compute() -> object:
             return self._catch_up()
 
-        outcome: Any = await run.effect("step", compute, [len(self._texts), content_hash(text)])
-        observation, reward, done, wasted = outcome
+        outcome = await run.effect("step", compute, [len(self._texts), content_hash(text)])
+        observation, reward, done, wasted = convert_record(outcome, tuple[str, float, bool, bool])
         return WorldStep(observation, reward, done, notes={"wasted": float(wasted)})
 
     def _catch_up(self) -> list[object]:

@@ -24,7 +24,7 @@ from whet.environments.environment import EXAMPLE, Environment, Generation, as_e
 from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of, program_digest
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.types import (
     JSON,
     Completion,
@@ -337,11 +337,12 @@ class _ProgramRun:
             async def compute() -> JSON:
                 return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(here(), own))
 
-            outcome: Any = await self.run.effect("program_tool", compute, content_hash([name, shown]))
+            record = await self.run.effect("program_tool", compute, content_hash([name, shown]))
+            outcome = convert_record(record, dict[str, object])
             result = outcome.get("value")
-            self.steps.append(TraceStep(name, shown, outcome.get("error") or _json(result), "tool"))
+            self.steps.append(TraceStep(name, shown, str(outcome.get("error") or _json(result)), "tool"))
             if "error" in outcome:
-                raise ProgramFailed(outcome["error"])
+                raise ProgramFailed(str(outcome["error"]))
             return result
 
         return await self._there(work())

@@ -46,7 +46,7 @@ from whet.rl import LanguagePolicy
 from whet.rl.answer_duels import without_reward
 from whet.rl.person_duels import TERMINAL, PersonDuel, choose, find_chooser
 from whet.rl.prompt_pool import write_pool
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
@@ -126,7 +126,7 @@ async def apohf(
     for number in range(plan.payable(config.duels, 2) if len(pool) > 1 else 0):
         pair = tuple(run.rng.sample(range(len(pool)), 2))
         if number >= config.first and config.selector == "neural":
-            chosen: Any = await run.effect("pair", bandit.next)
+            chosen = convert_record(await run.effect("pair", bandit.next), list[int])
             pair = tuple(run.rng.sample(chosen, 2))
         row = next(rows)
         one, other = await silent.rollouts(run, [(pool[place].prompt, row) for place in pair])
@@ -163,8 +163,7 @@ class Duels:
             scores = self.network().scores(self.points).tolist()
             return [*sorted(seen, key=lambda place: -scores[place])]
 
-        ranked: Any = await run.effect("ranking", compute) if self.choices else []
-        return [int(place) for place in ranked]
+        return convert_record(await run.effect("ranking", compute), list[int]) if self.choices else []
 
 
 async def vectors(run: Run, texts: Sequence[str], embedding: str) -> Array:

@@ -45,7 +45,7 @@ from whet.models.gradients import MARK, MarkedPrompt, MaskStates, Wanted, WordGr
 from whet.prompt import Prompt
 from whet.rewards import isinstance_label_reward
 from whet.rewards.text import targets_of
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import with_words
 from whet.search.minibatch import minibatch
@@ -170,8 +170,9 @@ async def _label_words(run: Run, env: Environment, model: WordGradients, start: 
         return [list[JSON](words) for words in surest]
 
     args = content_hash([start.id, k])
-    by_label: Any = await run.effect("label_words", compute, args, role="task", calls=len(env.train))
-    run.log("label_words", dict(zip(labels, by_label, strict=True)))
+    record = await run.effect("label_words", compute, args, role="task", calls=len(env.train))
+    by_label = convert_record(record, list[list[str]])
+    run.log("label_words", {label: list[JSON](words) for label, words in zip(labels, by_label, strict=True)})
     return LabelWords(dict(zip(labels, by_label, strict=True)))
 
 
@@ -203,8 +204,8 @@ async def _worths(
         return means
 
     args = content_hash([[p.id for p in prompts], [e.id for e in batch]])
-    means: Any = await run.effect("likelihood", compute, args, role="task", calls=len(prompts) * len(batch))
-    return [float(mean) for mean in means], [None] * len(prompts)
+    means = await run.effect("likelihood", compute, args, role="task", calls=len(prompts) * len(batch))
+    return convert_record(means, list[float]), [None] * len(prompts)
 
 
 def competing_answers(env: Environment, example: Example) -> Wanted:
@@ -252,8 +253,8 @@ async def _flips(run: Run, env: Environment, model: WordGradients, allowed: Any,
         return [model.words[w] for w in order if model.words[w] != query.words[query.place]][: query.k]
 
     args = content_hash([list(query.words), query.place, [e.id for e in query.batch]])
-    words: Any = await run.effect("gradient", compute, args, role="task", calls=len(query.batch))
-    return [str(word) for word in words]
+    words = await run.effect("gradient", compute, args, role="task", calls=len(query.batch))
+    return convert_record(words, list[str])
 
 
 def _prompt(start: Prompt, words: Sequence[str]) -> Prompt:

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +48,7 @@ from whet.rewards import isinstance_label_reward
 from whet.rl.advantages import grpo
 from whet.rl.network import TrainedNetwork, Weights
 from whet.rl.score_book import ScoreBook
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.definitions import Definitions, defining_words
 from whet.search.minibatch import minibatch
@@ -122,7 +121,8 @@ async def bdpl(run: Run, env: Environment, policy: object, start: Prompt, config
 
     async def step(run: Run, number: int) -> None:
         seed = run.rng.getrandbits(63)
-        choices: Any = await run.effect("sample", lambda: _sample(learner, plan.width, seed))
+        record = await run.effect("sample", lambda: _sample(learner, plan.width, seed))
+        choices = convert_record(record, list[Choice])
         texts = [learner.text(choice) for choice in choices]
         rewards = await book.grade(run, env, texts)
         entropy = learner.update(choices, grpo(rewards))
@@ -130,7 +130,7 @@ async def bdpl(run: Run, env: Environment, policy: object, start: Prompt, config
         await book.check(run, plan, archive, number)
 
     await run.train(plan.rounds, step, learner)
-    likeliest: Any = await run.effect("likeliest", lambda: _likeliest(learner))
+    likeliest = convert_record(await run.effect("likeliest", lambda: _likeliest(learner)), Choice)
     return await book.finish(run, env, plan, archive, learner.text(likeliest), config.finalists)
 
 
@@ -194,9 +194,9 @@ def log_probability(logits: Tensor, places: Tensor) -> Tensor:
     return total
 
 
-async def _sample(learner: WordPolicy, k: int, seed: int) -> Any:
+async def _sample(learner: WordPolicy, k: int, seed: int) -> list[Choice]:
     return learner.sample(k, seed)
 
 
-async def _likeliest(learner: WordPolicy) -> Any:
+async def _likeliest(learner: WordPolicy) -> Choice:
     return learner.likeliest()

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError, named_fields, parameter
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.clusters import representatives
 from whet.search.edits import with_words
@@ -106,10 +106,11 @@ async def claps(run: Run, env: Environment, policy: object, start: Prompt, confi
     await archive.validate(run, plan.env, [Candidate(start)])
     rows = minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels))
     search = WordSearch(env, archive, plan, start, rows, signal)
-    words: Any = vocabulary(env, config.vocabulary)
+    words = vocabulary(env, config.vocabulary)
     if 0 < config.clusters < len(words):
         draws = [run.rng.random() for _ in range(config.clusters)]
-        words = await run.effect("words", lambda: cluster_words(env, words, draws))
+        record = await run.effect("words", lambda: cluster_words(env, words, draws))
+        words = convert_record(record, list[str])
     payable = plan.payable(len(words) + rounds * size, plan.examples)
     pruned = len(words) if plan.rollouts is None else min(len(words), payable // 3)
     if config.quantile > 0:

@@ -48,7 +48,7 @@ from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, in_tags, show_instruction
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.failure_rules import BUILT_IN, EpisodeFailure, check_rules, failures_of
@@ -203,8 +203,8 @@ class Evolution:
             one for one in {c.id: c for f in families for c in f}.values() if one.prompt not in self.archive
         ]
         if learned and len(new) > self.plan.width:
-            kept: Any = await run.effect("screen", partial(self.screen, run, scored, new))
-            new = [new[int(place)] for place in kept]
+            kept = await run.effect("screen", partial(self.screen, run, scored, new))
+            new = [new[place] for place in convert_record(kept, list[int])]
         return await self.play(run, new[: self.plan.width], node)
 
     async def screen(self, run: Run, scored: Sequence[Candidate], new: Sequence[Candidate]) -> JSON:

@@ -36,7 +36,7 @@ from whet.methods.method import LABEL_SCORES, Method, MethodEntry, configure
 from whet.prompt import Prompt
 from whet.replies import json_values
 from whet.rewards import isinstance_label_reward
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.label_weights import Reweighted, WeightFit, deal
 from whet.search.minibatch import minibatch
@@ -128,7 +128,8 @@ async def reanchor(
         return rows
 
     args = content_hash([prompt.prompt.id, [row.id for row in train]])
-    seen: Any = await run.effect("probabilities", observe, args, role="task", calls=len(train))
+    record = await run.effect("probabilities", observe, args, role="task", calls=len(train))
+    seen = convert_record(record, list[list[float]])
     names = list(env.labels)
     right = np.array([names.index(str(row.target)) for row in train], np.int64)
     fit = WeightFit(np.array(seen), right, score_of(env), deal(train, config.folds))

@@ -45,7 +45,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -56,7 +56,7 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.score_book import ScoreBook
 from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.label_signal import Signal, label_signal
 from whet.search.minibatch import minibatch
@@ -136,7 +136,8 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
 
     async def step(run: Run, number: int) -> None:
         seed = run.rng.getrandbits(63)
-        prompts: Any = await run.effect("sample", lambda: _sample(learner, plan.width, seed))
+        record = await run.effect("sample", lambda: _sample(learner, plan.width, seed))
+        prompts = convert_record(record, list[list[int]])
         texts = [learner.text(words) for words in prompts]
         known = book.notes["scores"]
         earlier = run.rng.sample(list(known), min(config.replay, len(known))) if config.replay else []
@@ -153,7 +154,7 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
         await book.check(run, plan, archive, number)
 
     await run.train(plan.rounds, step, learner)
-    words: Any = await run.effect("greedy", lambda: _greedy(learner))
+    words = convert_record(await run.effect("greedy", lambda: _greedy(learner)), list[int])
     return await book.finish(run, env, plan, archive, learner.text(words), config.finalists)
 
 

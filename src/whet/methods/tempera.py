@@ -36,7 +36,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -57,7 +56,7 @@ from whet.rl.prompt_editor import (
     embedder,
 )
 from whet.rl.score_book import TrainedCandidates
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
@@ -226,8 +225,8 @@ async def _actions(
         edits = editor.sample(observer, states, texts, seed) if states else []
         return [[edit.action, edit.logprob, edit.value] for edit in edits]
 
-    edits: Any = await run.effect("edit", draw)
-    return [SampledEdit(int(action), float(logprob), float(value)) for action, logprob, value in edits]
+    edits = convert_record(await run.effect("edit", draw), list[tuple[int, float, float]])
+    return [SampledEdit(*edit) for edit in edits]
 
 
 async def _scores(
@@ -242,8 +241,8 @@ async def _scores(
         return scores
 
     args = content_hash([[space.prompt(s).id, s.words, e.id] for s, e in zip(states, examples, strict=True)])
-    gaps: Any = await run.effect("gaps", compute, args, role="task", calls=len(examples))
-    return [float(score) for score in gaps]
+    gaps = await run.effect("gaps", compute, args, role="task", calls=len(examples))
+    return convert_record(gaps, list[float])
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,8 @@ class Edited(Environment):
             return rows
 
         args = content_hash([self.system, prompt.id, [e.id for e in examples]])
-        rows: Any = await run.effect("edited", compute, args, role="task", calls=len(examples))
+        record = await run.effect("edited", compute, args, role="task", calls=len(examples))
+        rows = convert_record(record, list[list[float]])
         rollouts = []
         for example, state, row in zip(examples, states, rows, strict=True):
             answer = space.labels[int(np.argmax(row))]

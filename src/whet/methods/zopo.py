@@ -45,7 +45,7 @@ from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.rl.prompt_pool import write_pool
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
@@ -139,7 +139,7 @@ async def zopo(
     for number in range(early, queries):
         seed = run.rng.getrandbits(31)
         place = (
-            int(str(await run.effect("query", partial(search.next, seed))))
+            convert_record(await run.effect("query", partial(search.next, seed)), int)
             if config.surrogate == "ntk"
             else order[number]
         )

@@ -14,14 +14,14 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from whet._util.sources import name_of, place_of_definition, program_of, source_hash, used_outside
 from whet._util.storable import describe_exception, read_file
 from whet._util.user_code import OutOfTime, back_to, call_within, run_file, working_folder
 from whet._util.user_modules import digest_of_file
 from whet.errors import UsageError, quantity
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.types import JSON, Completion, Example, Reward, content_hash
 from whet_client.storable import show_value
 
@@ -160,6 +160,16 @@ def place_of(error: BaseException, path: Path) -> str:
     return f"{path}:{lines[-1] if lines else 1}"
 
 
+class GradedOutput(TypedDict, total=False):
+    """What the function said of an output as a journal holds it: an `error`, or a value with its parts and critique."""
+
+    error: str
+    value: float
+    parts: dict[str, float]
+    critique: str | None
+    addressed: dict[str, str]
+
+
 @dataclass(frozen=True)
 class ProgramReward:
     """The user's function, plain or async. It sees a copy of the whole row and returns a number, a Reward, a dict or an object
@@ -194,11 +204,12 @@ class ProgramReward:
         needed = self.needs_trace
         steps = _steps(completion) if needed or (needed is not None and completion.steps) else None
 
-        async def compute() -> Any:
+        async def compute() -> object:
             return await self._compute(example, completion.text, steps)
 
         seen = [] if steps is None else [content_hash(steps)]
-        outcome: Any = await run.effect("reward", compute, [example.id, completion.text, *seen])
+        record = await run.effect("reward", compute, [example.id, completion.text, *seen])
+        outcome = convert_record(record, GradedOutput)
         if "error" in outcome:
             raise RewardFailed(outcome["error"])
         critiques = (outcome["critique"], outcome.get("addressed", {}))

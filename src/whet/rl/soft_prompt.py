@@ -15,7 +15,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from whet.rewards.text import targets_of
 from whet.rl.network import TrainedNetwork
 from whet.rl.policy_model.learning import memory
 from whet.rl.score_book import TrainedCandidates
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
@@ -223,6 +223,16 @@ async def charge(run: Run, name: str, examples: Sequence[Example]) -> None:
     await run.effect(name, nothing, args, role="task", calls=len(examples))
 
 
+class SystemAnswer(TypedDict):
+    """A recorded answer of the system; `usage` is the tokens read and written."""
+
+    text: str
+    finish: str
+    error: str | None
+    usage: tuple[int, int]
+    thought: NotRequired[str]
+
+
 @dataclass(frozen=True)
 class Deployed(Environment):
     """An environment whose task model is not the run's own but a trained `system`, named by the digest of its weights.
@@ -253,7 +263,7 @@ class Deployed(Environment):
 
         messages: list[JSON] = [[m.role, m.content] for m in request.messages]
         args: JSON = [self.system, content_hash(messages), request.sample]
-        record: Any = await run.effect("system", answer, args, role="task", calls=1)
+        record = convert_record(await run.effect("system", answer, args, role="task", calls=1), SystemAnswer)
         usage, thought = Usage(*record["usage"]), record.get("thought", "")
         written = Completion(record["text"], record["finish"], usage, record["error"], thought=thought)
         return self.generation.answer(written)

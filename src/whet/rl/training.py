@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from whet.rl.advantages import Rows
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
 from whet.rl.policy_model.critic import own_states
 from whet.rl.policy_model.model import Conversation
-from whet.run import Run
+from whet.run import Run, convert_record
 from whet.types import JSON
 
 Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
@@ -242,7 +242,7 @@ class Trainer:
             )
             return [[sample.to_json() for sample in group] for group in groups]
 
-        drawn: Any = await run.effect("sample", draw)
+        drawn = convert_record(await run.effect("sample", draw), list[list[dict[str, object]]])
         return [[Sample.from_json(value) for value in group] for group in drawn]
 
     def assign_credit(self, whole: Sequence[float], turns: Sequence[Sequence[float]]) -> list[Reward]:

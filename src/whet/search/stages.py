@@ -41,7 +41,7 @@ class Stage:
     async def effect(
         self,
         name: str,
-        fn: Callable[[], Awaitable[JSON]],
+        fn: Callable[[], Awaitable[object]],
         args: JSON = None,
         *,
         role: str | None = None,

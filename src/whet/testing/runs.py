@@ -60,7 +60,7 @@ class MeteredRun(MemoryRun):
     async def effect(
         self,
         name: str,
-        fn: Callable[[], Awaitable[JSON]],
+        fn: Callable[[], Awaitable[object]],
         args: JSON = None,
         *,
         role: str | None = None,
@@ -139,7 +139,7 @@ class RecordedRun(MeteredRun):
     async def effect(
         self,
         name: str,
-        fn: Callable[[], Awaitable[JSON]],
+        fn: Callable[[], Awaitable[object]],
         args: JSON = None,
         *,
         role: str | None = None,
