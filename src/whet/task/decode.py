@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect as types
 
+from whet._util.storable import LARGEST
 from whet.errors import near_word
 from whet.task.tree import Node
 
@@ -59,6 +60,10 @@ def _value_of(node: Node, info: types.Type, what: str) -> object:
     match info:
         case types.StructType():
             return _keys_of(node, info, what)
+        case types.UnionType(types=members) if node.value is None and any(
+            isinstance(member, types.NoneType) for member in members
+        ):
+            return None
         case types.UnionType():
             return _value_of(node, _chosen(node, info), what)
         case types.DictType(value_type=inner):
@@ -77,8 +82,8 @@ def _value_of(node: Node, info: types.Type, what: str) -> object:
             if not isinstance(node.value, bool):
                 node.refuse(f"{what} must be true or false; this is {node.kind()}.")
             return node.value
-        case types.IntType(ge=low):
-            return node.integer(what, 0 if low is None else low)
+        case types.IntType(ge=low, le=high):
+            return node.integer(what, 0 if low is None else low, LARGEST if high is None else high)
         case types.FloatType():
             return _number(node, info, what)
         case types.StrType():

@@ -81,8 +81,10 @@ class Node:
         return self.place or f"{self.path}:{self.line}"
 
     def refuse(self, message: str) -> NoReturn:
-        """Raise UsageError at this place."""
-        raise UsageError(f"{self.where}: {message}")
+        """Raise UsageError at this place, which is named once where the message begins with it."""
+        raise UsageError(
+            message if self.place and message.startswith(self.place) else f"{self.where}: {message}"
+        )
 
     def plain(self) -> Any:
         """The value as ordinary Python lists, dicts and scalars."""
@@ -95,7 +97,8 @@ class Node:
     def mapping(self, what: str, known: Iterable[str] | None = None) -> dict[str, Node]:
         """Keys and values; with `known`, any other key is refused with the nearest known one."""
         if not isinstance(self.value, dict):
-            example = f" Write `key: value` lines under it; keys: {', '.join(known)}." if known else ""
+            write = "Its keys" if self.place else "Write `key: value` lines under it; keys"
+            example = f" {write}: {', '.join(known)}." if known else ""
             self.refuse(f"{what} must be a mapping of keys to values; this is {self.kind()}.{example}")
         names = None if known is None else list(known)
         for key, node in self.value.items():
@@ -129,12 +132,13 @@ class Node:
             self.refuse(f"{what} must be a number{bound}; this is {self.kind()}.{self._unquote()}")
         return float(value)
 
-    def integer(self, what: str, low: int) -> int:
-        """A whole number of at least `low`; `1e6` counts as one."""
+    def integer(self, what: str, low: int, high: int = LARGEST) -> int:
+        """A whole number from `low` to `high`; `1e6` counts as one."""
         value = self.value
         whole = isinstance(value, float) and value.is_integer()
-        if not is_number(value) or not (isinstance(value, int) or whole) or not low <= value <= LARGEST:
-            most = " and below 2^63" if isinstance(value, int | float) and value > LARGEST else ""
+        if not is_number(value) or not (isinstance(value, int) or whole) or not low <= value <= high:
+            above = isinstance(value, int | float) and value > high
+            most = f" and {'below 2^63' if high == LARGEST else f'at most {high:,}'}" if above else ""
             self.refuse(
                 f"{what} must be a whole number of {low} or more{most}; this is {self.kind()}.{self._unquote()}"
             )

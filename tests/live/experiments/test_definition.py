@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from whet.errors import UsageError
+from whet_client.assignment import UNITS
 from whet_live.experiments.definition import Definition, read_definition, refuse_tiny
+from whet_live.experiments.definition_json import Unit
 
 PLAIN: dict[str, Any] = {
     "prompt": "support/reply",
@@ -75,21 +77,21 @@ def test_a_full_definition_survives_json() -> None:
     [
         ({"arms": [{"version": 3}]}, "1 arm"),
         ({"arms": [{"version": 3}, {"version": 3}]}, "twice"),
-        ({"arms": [{"version": 3}, {"version": 4, "weight": 0}]}, "weight above 0"),
+        ({"arms": [{"version": 3}, {"version": 4, "weight": 0}]}, "weight must be a number above 0"),
         ({"arms": [{"version": 3}, {"version": "four"}]}, "whole number"),
-        ({"most_units": 2**70}, "at most 15 digits"),
-        ({"most_units": float("inf")}, "at most 15 digits"),
-        ({"most_units": float("nan")}, "at most 15 digits"),
+        ({"most_units": 2**70}, "at most 999,999,999,999,999"),
+        ({"most_units": float("inf")}, "whole number.*at most 999"),
+        ({"most_units": float("nan")}, "most_units must be a whole number"),
         ({"arms": "3, 4"}, "must be a list"),
-        ({"arms": [3, 4]}, "must be an object"),
+        ({"arms": [3, 4]}, "must be a mapping.*keys: version, weight"),
         ({"control": 9}, "control is version 9"),
         ({"unit": "sesion"}, 'Did you mean "session"'),
         ({"goals": "x"}, 'no key "goals".*Did you mean "goal"'),
         ({"goal": None}, "goal"),
-        ({"goal": {"low": 0}}, "lacks name"),
+        ({"goal": {"low": 0}}, "goal has no `name`"),
         ({"goal": {"name": "x", "low": 1, "high": 1}}, "low must be below high"),
         ({"goal": {"name": "x", "direction": "up"}}, "max, min"),
-        ({"goal": {"name": "x", "aggregate": "sum"}}, "mean, first, max"),
+        ({"goal": {"name": "x", "aggregate": "sum"}}, "first, max, mean"),
         ({"goal": {"name": "x", "window": -1}}, "window"),
         ({"goal": {"name": "x", "missing": 2}}, "outside its range"),
         ({"goal": {"name": "x", "low": float("nan")}}, "must be a number"),
@@ -101,11 +103,18 @@ def test_a_full_definition_survives_json() -> None:
         ({"guards": [{"metric": "cost", "high": 1, "limit": 1.0, "against": "value"}]}, "inside"),
         ({"guards": [{"metric": "cost", "high": 1, "limit": 0.1, "against": "me"}]}, "control, value"),
         ({"guards": [{"metric": "thumb", "limit": 0.1, "high": 5}]}, "two ways"),
-        ({"guards": [{"limit": 0.1}]}, "guards.metric"),
+        (
+            {"guards": [{"metric": {"name": "thumb"}, "low": 0}]},
+            "low stands beside a metric that is an object",
+        ),
+        ({"goal": {"name": "x", "metric": "y"}}, "mean the same"),
+        ({"goal": {"name": "x", "windw": 3}}, 'no key "windw".*Did you mean "window"'),
+        ({"watch": {"holdout": 0.6}}, "holdout must be at least 0 and at most 0.5"),
+        ({"guards": [{"limit": 0.1}]}, "guards has no `metric`"),
         ({"alpha": 0}, "alpha"),
         ({"alpha": True}, "must be a number"),
         ({"approval": "no"}, "true or false"),
-        ({"prompt": ""}, "must be a text"),
+        ({"prompt": ""}, "prompt is empty"),
         ({"margin": 1.0}, "margin"),
         ({"most_units": 0}, "most_units"),
         ({"policy": {"kind": "tomson"}}, 'Did you mean "thompson"'),
@@ -113,7 +122,7 @@ def test_a_full_definition_survives_json() -> None:
         ({"policy": {"units": 0}}, "units"),
         ({"policy": {"shares": []}}, "shares"),
         ({"policy": {"shares": [0.5, 1.5]}}, "shares"),
-        ({"policy": "thompson"}, "must be an object"),
+        ({"policy": "thompson"}, "policy must be a mapping.*keys: kind, floor"),
     ],
 )
 def test_what_makes_no_sense_is_refused(change: dict[str, Any], said: str) -> None:
@@ -184,6 +193,10 @@ def test_an_arm_with_hardly_any_units_is_refused_at_the_start_only() -> None:
     ):
         refuse_tiny(tiny)
     refuse_tiny(read_definition(PLAIN | {"arms": [{"version": 3, "weight": 99}, {"version": 4}]}))
+
+
+def test_the_units_are_those_of_the_client() -> None:
+    assert get_args(Unit) == UNITS
 
 
 @pytest.mark.parametrize("key", ["prompt", "label", "arms", "goal"])

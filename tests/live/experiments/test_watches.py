@@ -251,11 +251,11 @@ def test_two_servers_begin_one_watch(live: World) -> None:
 @pytest.mark.parametrize(
     ("watch", "told"),
     [
-        ({"seconds": 0}, "watch.seconds is 0"),
-        ({"holdout": 0.6}, "watch.holdout is 0.6"),
-        ({"units": 0}, "watch.units is 0"),
+        ({"seconds": 0}, "watch: seconds is 0"),
+        ({"holdout": 0.6}, "holdout must be at least 0 and at most 0.5; this is 0.6"),
+        ({"units": 0}, "watch: units must be a whole number of 1 or more"),
         ({"hold": 0.1}, 'watch has no key "hold"'),
-        ({"seconds": math.inf}, "watch.seconds"),
+        ({"seconds": math.inf}, "watch: seconds must be a number"),
     ],
 )
 def test_a_watch_that_cannot_be_is_refused(watch: dict[str, Any], told: str) -> None:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from whet.errors import UsageError, did_you_mean, quantity
-from whet_client.assignment import UNITS
+from whet.errors import UsageError, quantity
+from whet.task.decode import decode, field_names, set_fields
+from whet.task.tree import Node
+from whet_live.experiments.definition_json import (
+    Against,
+    Aggregate,
+    Direction,
+    ExperimentEntry,
+    GuardEntry,
+    Kind,
+    MetricEntry,
+    MetricKeys,
+    PolicyEntry,
+    Unit,
+)
 from whet_live.experiments.metrics import BEHAVIOUR, defaults_of, read_reward
-
-Kind = Literal["fixed", "ramp", "thompson", "top_two", "track_and_stop"]
 
 WEEK = 604_800.0
 MOST_ARMS = 10
 LEAST_SHARE = 0.001
 """The smallest share of the units that an arm may start with."""
 
-_DIRECTIONS = ("max", "min")
-_AGGREGATES = ("mean", "first", "max")
-_AGAINST = ("control", "value")
-_KINDS = ("fixed", "ramp", "thompson", "top_two", "track_and_stop")
-T = TypeVar("T")
+PLACE = "experiment"
+"""How messages call a definition."""
+_BOUNDS = {"at_most": "min", "at_least": "max", "margin": None}
+"""The words of a task's objectives, each with the direction of the metric that it bounds."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +55,11 @@ class Metric:
     """
 
     name: str
-    direction: Literal["max", "min"] = "max"
+    direction: Direction = "max"
     low: float = 0.0
     high: float = 1.0
     window: float = 3600.0
-    aggregate: Literal["mean", "first", "max"] = "mean"
+    aggregate: Aggregate = "mean"
     missing: float | None = None
     reward: Mapping[str, Any] | None = None
 
@@ -77,7 +86,7 @@ class Guard:
     metric: Metric
     limit: float = 0.0
     alpha: float = 0.05
-    against: Literal["control", "value"] = "control"
+    against: Against = "control"
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ class Definition:
     arms: tuple[Arm, ...]
     control: int
     goal: Metric
-    unit: str = "session"
+    unit: Unit = "session"
     guards: tuple[Guard, ...] = ()
     alpha: float = 0.05
     margin: float = 0.0
@@ -172,21 +181,20 @@ def ramp_weights(definition: Definition, step: int) -> tuple[float, ...]:
     )
 
 
-def read_definition(value: Mapping[str, Any]) -> Definition:
+def read_definition(value: Mapping[str, object]) -> Definition:
     """A definition from JSON, checked. Raises UsageError that names the key, the value and what is allowed."""
-    values = dict(value)
-    values["arms"] = tuple(_build(Arm, arm, "arms") for arm in _list(values.get("arms"), "arms"))
-    values["goal"] = _metric(values.get("goal"), "goal")
-    values["guards"] = tuple(_guard(guard) for guard in _list(values.get("guards", ()), "guards"))
-    policy = dict(_mapping(values.get("policy", {}), "policy"))
-    if "shares" in policy:
-        policy["shares"] = tuple(_list(policy["shares"], "policy.shares"))
-    values["policy"] = _build(AllocationPolicy, policy, "policy")
-    watch = values.get("watch", {})
-    values["watch"] = None if watch is None else _build(Watch, watch, "watch")
+    entry = decode(Node.of(value, PLACE), ExperimentEntry, PLACE)
+    values = set_fields(entry)
+    values["arms"] = tuple(Arm(**set_fields(arm)) for arm in entry.arms)
+    values["goal"] = _read_metric(entry.goal, "goal")
+    values["guards"] = tuple(map(_read_guard, values.get("guards", ())))
+    if isinstance(entry.policy, PolicyEntry):
+        values["policy"] = _read_policy(entry.policy)
+    if values.get("watch") is not None:
+        values["watch"] = Watch(**set_fields(values["watch"]))
     if "control" not in values and values["arms"]:
         values["control"] = values["arms"][0].version
-    definition = _build(Definition, values, "experiment")
+    definition = Definition(**values)
     _check(definition)
     return definition
 
@@ -201,106 +209,74 @@ def refuse_tiny(one: Definition) -> None:
         )
 
 
-def _guard(value: Any) -> Guard:
+def _read_policy(entry: PolicyEntry) -> AllocationPolicy:
+    values = set_fields(entry)
+    if "shares" in values:
+        values["shares"] = tuple(values["shares"])
+    return AllocationPolicy(**values)
+
+
+def _read_guard(entry: GuardEntry) -> Guard:
     """A guard-rail; the keys of its metric may stand beside its own, the metric's name under `metric`, and so may the words of
     a task's objectives: `goal`, `margin`, `at_most` and `at_least`."""
-    values = dict(_mapping(value, "guards"))
-    words = {"at_most": "min", "at_least": "max", "margin": None}
-    named = [word for word in words if word in values]
-    direction = words[named[0]] if named else None
+    values = set_fields(entry)
+    named = [word for word in _BOUNDS if word in values]
+    direction = _BOUNDS[named[0]] if named else None
     if "goal" in values:
         values["direction"] = values.pop("goal")
     if named:
         values = _read_guard_rail(values, named)
-    if isinstance(values.get("metric"), str):
+    beside = {key: values.pop(key) for key in field_names(MetricKeys) if key in values}
+    if isinstance(entry.metric, str):
         if direction is not None:
-            values.setdefault("direction", direction)
-        names = {one.name for one in fields(Metric)} - {"name"}
-        inner = {"name": values["metric"], **{key: values.pop(key) for key in names & values.keys()}}
-        values["metric"] = inner
-    values["metric"] = _metric(values.get("metric"), "guards.metric")
-    guard = _build(Guard, values, "guards")
+            beside.setdefault("direction", direction)
+        metric = _metric_from(entry.metric, beside)
+    else:
+        _must(
+            not beside,
+            f"{PLACE}: guards: {', '.join(beside)} stands beside a metric that is an object. Write it in the object.",
+        )
+        metric = _read_metric(entry.metric, "guards: metric")
     _must(
-        direction in (None, guard.metric.direction),
-        f"guards: {', '.join(named)} bounds a metric whose direction is {direction}, and that of {guard.metric.name} is "
-        f"{guard.metric.direction}. Write the other bound.",
+        direction in (None, metric.direction),
+        f"{PLACE}: guards: {', '.join(named)} bounds a metric whose direction is {direction}, and that of {metric.name} is "
+        f"{metric.direction}. Write the other bound.",
     )
-    return guard
+    return Guard(**{**values, "metric": metric})
 
 
-def _read_guard_rail(values: dict[str, Any], named: Sequence[str]) -> dict[str, object]:
+def _read_guard_rail(values: Mapping[str, object], named: Sequence[str]) -> dict[str, Any]:
     """A guard-rail whose margin is a limit against the control, or whose bound is one against a value."""
     both = [*named, *(["limit"] if "limit" in values else [])]
     if len(both) > 1:
-        raise UsageError(f"guards: {' and '.join(both)} stand together. Write a guard-rail for each.")
-    bound = values.pop(named[0])
+        raise UsageError(
+            f"{PLACE}: guards: {' and '.join(both)} stand together. Write a guard-rail for each."
+        )
+    bound = values[named[0]]
     if isinstance(bound, str):
         raise UsageError(
-            f"guards: {named[0]} is {bound!r:.40}; on live traffic it is a number. For a multiple of the control's mean, write "
-            'what may be lost: "margin": 20.'
+            f"{PLACE}: guards: {named[0]} is {bound!r:.40}; on live traffic it is a number. For a multiple of the control's "
+            'mean, write what may be lost: "margin": 20.'
         )
-    return {**values, "limit": bound, "against": "control" if named[0] == "margin" else "value"}
+    others = {key: value for key, value in values.items() if key != named[0]}
+    return {**others, "limit": bound, "against": "control" if named[0] == "margin" else "value"}
 
 
-def _metric(value: Any, where: str) -> Metric:
-    values = dict(_mapping({"name": value} if isinstance(value, str) else value, where))
-    if "metric" in values and "name" not in values:
-        values["name"] = values.pop("metric")
-    if isinstance(values.get("name"), str):
-        values = {**defaults_of(values["name"], values), **values}
-    return _build(Metric, values, where)
+def _read_metric(entry: str | MetricEntry, where: str) -> Metric:
+    if isinstance(entry, str):
+        return _metric_from(entry, {})
+    values = set_fields(entry)
+    names = [values.pop(key) for key in ("name", "metric") if key in values]
+    _must(bool(names), f'{PLACE}: {where} has no `name`. Write, for example, "name": "rating".')
+    _must(
+        len(names) < 2, f"{PLACE}: {where} has `name` and `metric`, which mean the same. Write one of them."
+    )
+    return _metric_from(names[0], values)
 
 
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{where} of the experiment is {value!r:.60}; it must be an object.")
-    return value
-
-
-def _list(value: Any, where: str) -> Sequence[object]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise UsageError(f"{where} of the experiment is {value!r:.60}; it must be a list.")
-    return value
-
-
-def _build(kind: type[T], value: Any, where: str) -> T:
-    """A frozen value from an object whose keys and types fit."""
-    mapping = _mapping(value, where)
-    known = {one.name: str(one.type) for one in fields(kind)}  # type: ignore[arg-type]
-    for key in mapping:
-        if key not in known:
-            raise UsageError(f'{where} has no key "{key}".{did_you_mean(str(key), known)}')
-    values = {key: _check_type(one, known[key], f"{where}.{key}") for key, one in mapping.items()}
-    try:
-        return kind(**values)
-    except TypeError:
-        missing = [one for one in known if one not in mapping and not hasattr(kind, one)]
-        raise UsageError(f"{where} of the experiment lacks {', '.join(missing)}.") from None
-
-
-_LARGEST = 10**15 - 1
-
-
-def _check_type(value: Any, declared: str, where: str) -> object:
-    """A number, text or truth value of the declared type; other types were built before."""
-    optional = declared.endswith("| None")
-    if value is None and optional:
-        return None
-    plain = declared.removesuffix(" | None")
-    if plain.startswith("Mapping"):
-        return dict(_mapping(value, where))
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if plain == "float":
-        if not number or not math.isfinite(value):
-            raise UsageError(f"{where} is {value!r:.60}; it must be a number.")
-        return float(value)
-    if plain == "int" and not (number and abs(value) <= _LARGEST and int(value) == value):
-        raise UsageError(f"{where} is {value!r:.60}; it must be a whole number of at most 15 digits.")
-    if plain == "bool" and not isinstance(value, bool):
-        raise UsageError(f"{where} is {value!r:.60}; it must be true or false.")
-    if plain == "str" and not (isinstance(value, str) and value.strip()):
-        raise UsageError(f"{where} is {value!r:.60}; it must be a text.")
-    return int(value) if plain == "int" else value
+def _metric_from(name: str, values: Mapping[str, Any]) -> Metric:
+    """A metric by its name, with the keys that a definition states."""
+    return Metric(**{**defaults_of(name, values), **values, "name": name})
 
 
 def _check(one: Definition) -> None:
@@ -311,16 +287,10 @@ def _check(one: Definition) -> None:
         f"The experiment has {quantity(len(versions), 'arm')}; 2 to {MOST_ARMS} are possible.",
     )
     _must(len(set(versions)) == len(versions), f"The arms name a version twice: {versions}.")
-    _must(min(versions) >= 1, f"The arms are versions {versions}; versions count from 1.")
     _must(one.control in versions, f"The control is version {one.control}, but the arms are {versions}.")
-    _must(all(arm.weight > 0 for arm in one.arms), "Every arm needs a weight above 0.")
-    _must(one.unit in UNITS, f'unit is "{one.unit}".{did_you_mean(one.unit, UNITS)}')
-    _must(0 < one.alpha < 0.5, f"alpha is {one.alpha}; it must lie between 0 and 0.5.")
-    _must(one.most_units >= 1, f"most_units is {one.most_units}; it must be 1 or more.")
     _must(
         one.cycle > 0, f"cycle is {one.cycle:g} seconds; it must be above 0. For no whole cycles: cycles 0."
     )
-    _must(one.cycles >= 0, f"cycles is {one.cycles}; it must be 0 or more.")
     width = one.goal.high - one.goal.low
     for metric in [one.goal, *(guard.metric for guard in one.guards)]:
         _check_metric(metric)
@@ -331,21 +301,19 @@ def _check(one: Definition) -> None:
     for metric in (guard.metric for guard in one.guards):
         same = named.setdefault(metric.name, metric) == metric
         _must(same, f'The metric "{metric.name}" is described in two ways; describe it alike everywhere.')
-    _check_policy(one.policy, len(versions))
+    floor, most = one.policy.floor, 1 / len(versions)
+    _must(floor <= most, f"policy: floor is {floor}; it must lie in (0, {most:.3g}].")
     if one.watch is not None:
-        _check_watch(one.watch)
+        seconds = one.watch.seconds
+        _must(seconds > 0, f"watch: seconds is {seconds:g}; it must be above 0. For no watch: watch null.")
 
 
 def _check_metric(metric: Metric) -> None:
     where = f'The metric "{metric.name}"'
-    choices = ((metric.direction, _DIRECTIONS), (metric.aggregate, _AGGREGATES))
-    for value, allowed in choices:
-        _must(value in allowed, f"{where} says {value!r:.40}; possible are {', '.join(allowed)}.")
     _must(
         metric.low < metric.high,
         f"{where} has the range [{metric.low}, {metric.high}]; low must be below high.",
     )
-    _must(metric.window >= 0, f"{where} has a window of {metric.window} seconds; it must be 0 or more.")
     if metric.name == BEHAVIOUR:
         _must(metric.window > 0, f"{where} has a window of 0 seconds; nobody has done anything by then.")
         _must(metric.missing is None, f"{where} has no missing outcome: to do nothing is a signal too.")
@@ -361,10 +329,6 @@ def _check_metric(metric: Metric) -> None:
 def _check_guard(guard: Guard) -> None:
     metric = guard.metric
     where = f'The guard-rail on "{metric.name}"'
-    _must(0 < guard.alpha < 0.5, f"{where} has alpha {guard.alpha}; it must lie between 0 and 0.5.")
-    _must(
-        guard.against in _AGAINST, f"{where} is against {guard.against!r:.40}; possible are control, value."
-    )
     if guard.against == "control":
         width = metric.high - metric.low
         _must(
@@ -376,28 +340,6 @@ def _check_guard(guard: Guard) -> None:
             inside,
             f"{where} has the limit {guard.limit}; it must lie inside ({metric.low:g}, {metric.high:g}).",
         )
-
-
-def _check_policy(policy: AllocationPolicy, arms: int) -> None:
-    _must(policy.kind in _KINDS, f'policy.kind is "{policy.kind}".{did_you_mean(str(policy.kind), _KINDS)}')
-    _must(
-        0 < policy.floor <= 1 / arms, f"policy.floor is {policy.floor}; it must lie in (0, {1 / arms:.3g}]."
-    )
-    _must(policy.units >= 1, f"policy.units is {policy.units}; it must be 1 or more.")
-    shares = policy.shares
-    _must(
-        bool(shares) and all(isinstance(share, int | float) and 0 < share < 1 for share in shares),
-        f"policy.shares is {list(shares)!r:.60}; it must list shares between 0 and 1.",
-    )
-
-
-def _check_watch(watch: Watch) -> None:
-    _must(
-        watch.seconds > 0,
-        f"watch.seconds is {watch.seconds:g}; it must be above 0. For no watch: watch null.",
-    )
-    _must(0 <= watch.holdout <= 0.5, f"watch.holdout is {watch.holdout}; it must lie in [0, 0.5].")
-    _must(watch.units is None or watch.units >= 1, f"watch.units is {watch.units}; it must be 1 or more.")
 
 
 def _must(holds: bool, message: str) -> None:

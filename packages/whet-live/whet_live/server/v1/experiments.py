@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from whet.errors import UsageError
 from whet_live.experiments import Experiment, read_definition, refuse_tiny, with_reward
+from whet_live.experiments.definition import Definition
+from whet_live.experiments.definition_json import ExperimentEntry
 from whet_live.registry import check_json, check_name
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.request_context import RequestContext
@@ -50,11 +52,18 @@ class NewExperiment(RequestSchema):
     message: Reason = ""
 
 
+NewExperimentSchema = defstruct(
+    "NewExperiment",
+    [("definition", ExperimentEntry), ("message", Reason, "")],
+    namespace={"__doc__": NewExperiment.__doc__},
+)
+"""`NewExperiment` for readers of the API: the definition is decoded by `read_definition`, which names the nearest key."""
+
 ExperimentSchema = schema_of(
     Experiment,
     "An experiment, with its figures (`now`) where one is asked for.",
     **dict.fromkeys(("salt", "start", "label_move")),
-    definition=dict[str, Any],
+    definition=Definition,
     revisions=list[dict[str, Any]],
     created=str,
     ended=str | None,
@@ -82,7 +91,7 @@ def list_experiments(call: RequestContext) -> Response:
     return list_page(call, ExperimentsQuery, "experiments", call.state.live.experiments.list)
 
 
-@router("POST", "/v1/experiments", Role.APPROVER, body=NewExperiment, answer=StartedExperiment, **MADE)
+@router("POST", "/v1/experiments", Role.APPROVER, body=NewExperimentSchema, answer=StartedExperiment, **MADE)
 def start_experiment(call: RequestContext) -> Response:
     """Start an experiment: from now on people see its versions, so that it needs the role approver."""
     try:
