@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from whet_client.errors import UsageError, WhetError
@@ -191,7 +190,7 @@ class Prompts:
         entry.due = self._clock() + self._fresh
 
     def _experiment(
-        self, answer: Mapping[str, Any], content: Content, label: str
+        self, answer: Mapping[str, object], content: Content, label: str
     ) -> AssignableExperiment | None:
         """The experiment on a label with the versions of all its arms. Raises UsageError or Unavailable."""
         rows = answer.get("experiments")

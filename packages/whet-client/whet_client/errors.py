@@ -84,7 +84,7 @@ def named_fields(cls: type[C]) -> type[C]:
     build = cls.__init__
 
     @functools.wraps(build)
-    def init(self: Any, *args: object, **keywords: Any) -> None:
+    def init(self: object, *args: object, **keywords: Any) -> None:
         try:
             build(self, *args, **keywords)
         except TypeError as error:

@@ -302,7 +302,7 @@ def checked_text(value: object, where: str) -> None:
         raise UsageError(f"{where} has a NUL or half a surrogate pair, which is no text. Remove it.")
 
 
-def checked_depth(value: Mapping[str, Any], where: str) -> None:
+def checked_depth(value: Mapping[str, object], where: str) -> None:
     """Refuse a JSON object of more than `DEEPEST` levels: the database and every answer must hold it. Raises UsageError."""
     level: list[Any] = [value]
     for _ in range(DEEPEST):

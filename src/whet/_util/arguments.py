@@ -132,7 +132,7 @@ def _default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default if made is dataclasses.MISSING else None
 
 
-def select(group: type[K], keywords: Mapping[str, Any]) -> K:
+def select(group: type[K], keywords: Mapping[str, object]) -> K:
     """The keywords of one TypedDict among those of a call."""
     return typing.cast(
         K, {name: keywords[name] for name in group.__annotations__ if keywords.get(name) is not None}
@@ -173,7 +173,7 @@ def _meant(name: str, known: Collection[str]) -> str:
     return did_you_mean(name, known) if meant is None else f' Did you mean "{meant}"?{example}'
 
 
-def _wrong(hint: Any, value: Any) -> str | None:
+def _wrong(hint: object, value: object) -> str | None:
     """What is wrong with a value for a type hint; None if nothing is."""
     if not _takes(hint, value):
         return f"this is {show_value(value)}"
@@ -190,16 +190,16 @@ def _wrong(hint: Any, value: Any) -> str | None:
     return None
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
+def _kinds(hint: object) -> tuple[Any, ...]:
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if union else (hint,)
 
 
-def _takes(hint: Any, value: Any) -> bool:
+def _takes(hint: object, value: object) -> bool:
     return any(_is(kind, value) for kind in _kinds(hint))
 
 
-def _is(kind: Any, value: Any) -> bool:
+def _is(kind: object, value: object) -> bool:
     kind = typing.get_origin(kind) or kind
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
@@ -214,7 +214,7 @@ def _is(kind: Any, value: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _words(hint: Any) -> str:
+def _words(hint: object) -> str:
     kinds = [typing.get_origin(kind) or kind for kind in _kinds(hint)]
     words = [_WORDS.get(kind) or f"a whet.{kind.__name__}" for kind in kinds if kind is not type(None)]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -44,7 +44,7 @@ class Kind:
         """The type as a message names it."""
         return _WORDS.get(self.type, f"of the type {self.type.__name__}")
 
-    def takes(self, value: Any) -> bool:
+    def takes(self, value: object) -> bool:
         """Whether a value is of the type; a whole number is a number, true and false are none."""
         if isinstance(value, bool):
             return self.type is bool
@@ -121,13 +121,13 @@ def _default_of(field: dataclasses.Field[Any]) -> str:
     return "required" if made is dataclasses.MISSING else repr(made())
 
 
-def stable_repr(value: Any) -> str:
+def stable_repr(value: object) -> str:
     """A text as it is, another value by its repr; `...` where that holds an address, which differs between processes."""
     text = value if isinstance(value, str) else repr(value)
     return "..." if " at 0x" in text else text
 
 
-def check_bounds(config: Any, what: str = "") -> None:
+def check_bounds(config: object, what: str = "") -> None:
     """Refuse a number of a config outside the bounds beside its field by a UsageError; `what` names the method."""
     for name, meta in bounds_of(type(config)).items():
         value = getattr(config, name)
@@ -176,7 +176,7 @@ def options_of(cls: type[Any], fixed: Collection[str]) -> dict[str, Kind]:
 
 
 def check_options(
-    cls: type[Any], options: Mapping[str, Any], fixed: Collection[str], kind: str, name: str
+    cls: type[Any], options: Mapping[str, object], fixed: Collection[str], kind: str, name: str
 ) -> None:
     """Refuse options that the dataclass of a reward or an environment (`kind`) called `name` cannot take.
 
@@ -196,7 +196,7 @@ def check_options(
             )
 
 
-def build_from(kind: type[T], keywords: Mapping[str, Any]) -> T:
+def build_from(kind: type[T], keywords: Mapping[str, object]) -> T:
     """A dataclass from those keywords that are called like its fields. A keyword that is None or missing is the default."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: keywords[name] for name in names if keywords.get(name) is not None})

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from whet_client.storable import repair_surrogates
 
@@ -29,7 +28,7 @@ def is_number(value: object) -> bool:
     return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)
 
 
-def to_json(value: Any, option: int = 0) -> bytes:
+def to_json(value: object, option: int = 0) -> bytes:
     """A value as JSON bytes, every text in it as `repair_surrogates` makes it. Raises TypeError for what JSON cannot hold."""
     import orjson
 
@@ -53,7 +52,7 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def _whole(value: Any) -> object:
+def _whole(value: object) -> object:
     if isinstance(value, str):
         return repair_surrogates(value)
     if isinstance(value, Mapping):

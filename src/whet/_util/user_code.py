@@ -65,7 +65,7 @@ def caught(error: BaseException) -> Exception:
 class _ThreadStream:
     """Standard output for everybody but the user's functions, which get standard error."""
 
-    def __init__(self, out: Any) -> None:
+    def __init__(self, out: object) -> None:
         self.out = out
 
     def __getattr__(self, name: str) -> Any:
@@ -213,7 +213,7 @@ async def call_beside(function: Callable[[], Any], seconds: float | None) -> obj
     return await await_result(await _wait(_start_thread(function), seconds), seconds)
 
 
-async def await_result(result: Any, seconds: float | None) -> object:
+async def await_result(result: object, seconds: float | None) -> object:
     """The result, awaited where it can be. Raises OutOfTime, and what it raises as `caught` makes it; Ctrl-C stays itself."""
     if not inspect.isawaitable(result):
         return result

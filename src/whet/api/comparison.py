@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import orjson
 
@@ -218,7 +218,7 @@ async def compare_runs(
     on_run: Callable[[str, int, Progress], None],
     run_task: RunTask,
     progress: Progress,
-    configs: Mapping[str, Any] = MappingProxyType({}),
+    configs: Mapping[str, object] = MappingProxyType({}),
 ) -> ComparisonJSON:
     """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method.
 
@@ -333,7 +333,7 @@ def environment_for(plan: RunPlan, env: Environment, folder: Path, candidate: Ca
     return made
 
 
-def own_settings(method: str, settings: Mapping[str, Any]) -> dict[str, object]:
+def own_settings(method: str, settings: Mapping[str, object]) -> dict[str, object]:
     """Settings for one of several methods: `protegi.width=3` belongs to protegi only, `width=3` to all."""
     own = {k: v for k, v in settings.items() if "." not in k}
     return own | {k.partition(".")[2]: v for k, v in settings.items() if k.startswith(f"{method}.")}

@@ -61,7 +61,7 @@ def settings_of_control(task: Task, result: RunJSON, method: str) -> dict[str, o
     return settings
 
 
-def settings_shared_with(main: Method, config: Mapping[str, Any], control: Method) -> dict[str, Any]:
+def settings_shared_with(main: Method, config: Mapping[str, object], control: Method) -> dict[str, Any]:
     """What a control takes over of the run's settings before anything is known of the run: those that both methods know, but
     none that is left open, and the space of its prompts."""
     known = {f.name for f in dataclasses.fields(control.config)}

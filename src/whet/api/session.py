@@ -315,7 +315,7 @@ class _SessionModel(AnswersOnly):
         return None
 
 
-def _text(value: Any, name: str, remedy: str) -> str:
+def _text(value: object, name: str, remedy: str) -> str:
     """A text that was told, as it can be written. Raises UsageError for anything else."""
     if not isinstance(value, str):
         raise UsageError(f"{name}= must be a text; this is {show_value(value)}. {remedy}.")
@@ -327,7 +327,7 @@ def _resolve(future: asyncio.Future[Completion], output: str) -> None:
         future.set_result(Completion(output))
 
 
-def _append(path: Path, row: Mapping[str, Any]) -> None:
+def _append(path: Path, row: Mapping[str, object]) -> None:
     """A line that is on the disk when this returns; half a line of a kill before it is ended first."""
     with path.open("ab+") as file:
         if file.tell():

@@ -47,7 +47,7 @@ FOLDER_RUNS = (
 )
 
 
-def keywords(options: Mapping[str, Any]) -> dict[str, Any]:
+def keywords(options: Mapping[str, object]) -> dict[str, Any]:
     """Options of a command as keyword arguments of the function of that name: `--max-...` is its budget, `--out` its run."""
     words = with_budget(role_choices(options))
     if "out" in words:

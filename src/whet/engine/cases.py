@@ -88,7 +88,7 @@ def decide_over_cases(
 def case_figures(
     task: Task,
     answers: tuple[Sequence[Rollout], Sequence[Rollout]],
-    reward: Any,
+    reward: object,
     clusters: Sequence[int],
     alpha: float,
     addresses: Mapping[str, str],

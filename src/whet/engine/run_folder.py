@@ -267,7 +267,7 @@ def differing_entries(old: Mapping[str, Any], new: Mapping[str, object]) -> list
     ]
 
 
-def _describe_change(name: str, old: Any, new: object) -> str:
+def _describe_change(name: str, old: object, new: object) -> str:
     """An entry of a header before and after; of two mappings what differs in them."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         before, after = ("none" if value is None else show_value(value, 200) for value in (old, new))

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from whet._util.fields import check_options, options_of
 from whet._util.plugins import Plugin
@@ -16,7 +15,7 @@ FIXED = ("name", "turns", "graded", "range")
 """Fields of a world that its options in a task file do not set."""
 
 
-def load_world(plugin: Plugin, turns: int, options: Mapping[str, Any]) -> World:
+def load_world(plugin: Plugin, turns: int, options: Mapping[str, object]) -> World:
     """The world of a plugin with its options. Raises UsageError, naming the package where that is at fault."""
     cls = plugin.load(_wrong_class)
     check_options(cls, options, FIXED, "environment", plugin.name)
@@ -33,7 +32,7 @@ def _wrong_class(cls: object) -> str | None:
     return None if "turns" in options_of(cls, ()) else "has no field `turns`"
 
 
-def _wrong_world(world: Any) -> str | None:
+def _wrong_world(world: object) -> str | None:
     if not isinstance(world, World):
         return "it lacks a part of whet.environments.World: name, turns, graded, check, observe, reset"
     if world.graded:

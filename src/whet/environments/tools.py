@@ -108,7 +108,7 @@ class ToolWorld:
             return ToolEpisode(self, (first, *opening[1:]))
         return ToolEpisode(self, (Message("system", self.manual), *opening))
 
-    def answer(self, call: Mapping[str, Any]) -> str:
+    def answer(self, call: Mapping[str, object]) -> str:
         """What a call brings; the observation reports every error and then begins with `Error:`."""
         name, arguments = call.get("name"), call.get("arguments", {})
         known = {tool.name: tool for tool in self.tools}
@@ -156,7 +156,7 @@ def _json_type(parameter: inspect.Parameter, scope: dict[str, object]) -> object
     return kind
 
 
-def _convert(value: Any, kind: Any) -> object:
+def _convert(value: object, kind: object) -> object:
     """A value of JSON as a type; a text that is a number of JSON is one where a text does not fit, and a whole number is
     a float as it is. Raises ValidationError.
     """
@@ -173,7 +173,7 @@ def _convert(value: Any, kind: Any) -> object:
     return value if isinstance(fitting, float) else fitting
 
 
-def _quote(value: Any) -> str:
+def _quote(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
 
@@ -191,7 +191,7 @@ def run_with_timeout(seconds: float, work: Callable[[], str]) -> str | None:
     return results[0] if results else None
 
 
-def _call_tool(tool: Tool, arguments: Mapping[str, Any]) -> str:
+def _call_tool(tool: Tool, arguments: Mapping[str, object]) -> str:
     try:
         return tool.call(arguments).encode("utf-8", "replace").decode()
     except BaseException as error:  # its thread ends with it

@@ -282,7 +282,7 @@ def _without_prefix(name: str) -> str:
     return plain if any(plain in spellings for spellings in _NAMES.values()) else name
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, object]:
+def _flat(row: Mapping[str, object]) -> dict[str, object]:
     """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
     flat: dict[str, object] = {}
     for key, value in row.items():
@@ -296,7 +296,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, object]:
     return {key: value for key, value in flat.items() if not _is_empty(value)}
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty(value: object) -> bool:
     """Whether a value says that there is none: nothing, an empty text, or what data frames write (NaN)."""
     return (
         value is None or value == "" or is_missing(value) or (isinstance(value, float) and math.isnan(value))
@@ -334,7 +334,7 @@ def _graders(left: Mapping[str, Any]) -> dict[str, object]:
     return {"label": "fail" if failed else "pass", "explanation": "\n".join(reasons) or None}
 
 
-def _text(value: Any, name: str, where: str) -> str | None:
+def _text(value: object, name: str, where: str) -> str | None:
     """A text; messages and content blocks become their text, other objects with one entry their value, else
     JSON.
     """
@@ -358,7 +358,7 @@ def _text(value: Any, name: str, where: str) -> str | None:
         raise UsageError(f"{where}: {name} must be a text; this is {show_value(value)}.") from None
 
 
-def _rating(value: Any, where: str, verdicts: Verdicts) -> float | None:
+def _rating(value: object, where: str, verdicts: Verdicts) -> float | None:
     """A number; a value that `verdicts` know is 1 or 0; another word is no rating but a label.
 
     Raises UsageError for a text that is meant as a number and is not written as one: `0,5`, `50%`, `inf`.
@@ -390,7 +390,7 @@ def _rating(value: Any, where: str, verdicts: Verdicts) -> float | None:
     )
 
 
-def _best_of(value: Any) -> float | None:
+def _best_of(value: object) -> float | None:
     """The best rating where a text says it: 5 for 4/5 and for stars that are drawn."""
     text = value.strip() if isinstance(value, str) else ""
     match = _NUMBER.fullmatch(text)
@@ -468,6 +468,6 @@ def _content(row: FeedbackRow) -> list[object]:
     return [*texts, row.rating, _metric_of(row), *filter(None, [row.instruction])]
 
 
-def _plain(row: Mapping[str, Any]) -> object:
+def _plain(row: Mapping[str, object]) -> object:
     """The row as JSON, whatever it holds."""
     return json.loads(json.dumps(dict(row), default=str, sort_keys=True))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -204,7 +203,7 @@ def _understood(completion: Completion, shown: Sequence[Known]) -> Comparison:
     return Comparison(tuple(g for g, _ in by_entry), contrary, unclear, improper, merged=merged)
 
 
-def _form(value: Any) -> dict[str, object]:
+def _form(value: object) -> dict[str, object]:
     """The outermost object with a key of the form; an empty one where there is none."""
     if isinstance(value, dict) and value.keys() & {"duplicates", "contradictions"}:
         return value
@@ -223,11 +222,11 @@ def _group(entry: object, shown: Sequence[Known]) -> tuple[str, ...]:
     return tuple(sorted(ids, key=lambda key: key != best))
 
 
-def _items(value: Any) -> list[object]:
+def _items(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _ids(value: Any, shown: Sequence[Known]) -> list[str]:
+def _ids(value: object, shown: Sequence[Known]) -> list[str]:
     named = (resolve_id(item, shown) for item in _items(value))
     return list(dict.fromkeys(one.id for one in named if one is not None))
 

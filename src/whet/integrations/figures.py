@@ -89,7 +89,7 @@ def _of_comparison(folder: Path) -> RunFigures:
     return RunFigures(folder, parameters, dict(_numbers(numbers)), tuple(points), prompts)
 
 
-def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             name = re.sub(r"[^\w .-]", "_", str(key))

@@ -45,7 +45,7 @@ def sealed_splits(
     return {"train": train, **splits} if splits else train
 
 
-def as_json_value(value: Any) -> object:
+def as_json_value(value: object) -> object:
     """A value as JSON values; what is none becomes its text."""
     return json.loads(json.dumps(value, default=str))
 

@@ -90,7 +90,7 @@ class CallableModel(AnswersOnly):
         never = self._answered == 0 and self._failed >= BROKEN_AFTER
         return ProviderError(f"{self.address}: {what}.", fatal=never)
 
-    async def _call(self, messages: list[ChatMessage], more: Mapping[str, Any]) -> object:
+    async def _call(self, messages: list[ChatMessage], more: Mapping[str, object]) -> object:
         if self._is_async:
             return await await_result(self._function(messages, **more), self._timeout)
         return await call_beside(lambda: self._function(messages, **more), self._timeout)

@@ -35,7 +35,7 @@ def as_mappings(messages: Sequence[Message]) -> list[ChatMessage]:
     return [ChatMessage({f.name: getattr(message, f.name) for f in fields(message)}) for message in messages]
 
 
-def as_completion(answer: Any, request: Request, who: str) -> Completion | None:
+def as_completion(answer: object, request: Request, who: str) -> Completion | None:
     """What a function returned as a completion; None for what is no answer. One without a text is a bad answer.
 
     Where it says nothing about tokens, a quarter of the characters is counted. Raises ProviderError for a response that
@@ -69,7 +69,7 @@ def _read(answer: object, request: Request, who: str) -> Completion | None:
     return Completion(text, finish_of(reason), _estimate_usage(text, request) if usage is None else usage)
 
 
-def _as_dict(answer: Any) -> Mapping[str, object] | None:
+def _as_dict(answer: object) -> Mapping[str, object] | None:
     """A mapping, or an object with the fields of a response, as plain values."""
     if isinstance(answer, Mapping):
         return {str(key): _plain(value) for key, value in answer.items()}

@@ -7,7 +7,6 @@ were never answered may mean any of them: the next attempt of this request goes 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any
 
 from whet.types import Request, content_hash
 
@@ -34,7 +33,7 @@ class OptionalParameters:
             self._trials[_key(request)][0] if self._trials and _key(request) in self._trials else frozenset()
         )
 
-    def note_failure(self, request: Request, body: Mapping[str, Any], status: int) -> bool:
+    def note_failure(self, request: Request, body: Mapping[str, object], status: int) -> bool:
         """Note a failure that names no parameter. True when the next attempt of this request goes without some."""
         tried = self._trials.pop(_key(request), None)
         doubted = frozenset(_optional_keys_of(body) - self._answered)
@@ -43,7 +42,7 @@ class OptionalParameters:
         self._trials[_key(request)] = doubted, status
         return True
 
-    def note_answer(self, request: Request, body: Mapping[str, Any]) -> set[str]:
+    def note_answer(self, request: Request, body: Mapping[str, object]) -> set[str]:
         """Note an answer. Returns what is refused from now on."""
         self._answered |= _optional_keys_of(body)
         if not self._trials:

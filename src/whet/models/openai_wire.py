@@ -128,7 +128,7 @@ def request_body(
     return body
 
 
-def without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+def without_system(messages: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     """The messages with what the system says at the head of the first message of the user.
 
     >>> without_system([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
@@ -145,7 +145,7 @@ def without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, obje
     return others
 
 
-def encode_body(body: Mapping[str, Any]) -> bytes:
+def encode_body(body: Mapping[str, object]) -> bytes:
     """UTF-8 JSON. A lone surrogate, which UTF-8 cannot carry, is sent as a question mark."""
     try:
         return orjson.dumps(body)
@@ -174,7 +174,7 @@ def loads(raw: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _whole(value: Any) -> object:
+def _whole(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -295,7 +295,7 @@ def wants_stream(failure: Failure, body: Mapping[str, object]) -> bool:
     return (_STREAM if certain else _STREAM_DEMANDED).search(text) is not None
 
 
-def limits_of(failure: Failure, body: Mapping[str, Any]) -> tuple[TokenLimits | None, int | None]:
+def limits_of(failure: Failure, body: Mapping[str, object]) -> tuple[TokenLimits | None, int | None]:
     """What a failure says about the tokens that the model takes, None where it is about something else, and the bound that
     was sent.
     """

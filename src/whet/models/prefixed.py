@@ -95,7 +95,7 @@ class Prefixed:
         self,
         *,
         attention_mask: Tensor,
-        past_key_values: Any = None,
+        past_key_values: object = None,
         position_ids: Tensor | None = None,
         **inputs: Any,
     ) -> object:

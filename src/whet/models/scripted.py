@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from whet.errors import UsageError, did_you_mean
@@ -332,12 +332,12 @@ def load(name: str, options: Mapping[str, str] | None = None) -> Scripted:
     return SIMULATORS[name](name, dict(options or {}))
 
 
-def provide(name: str, base_url: str | None, options: Mapping[str, Any]) -> Scripted:
+def provide(name: str, base_url: str | None, options: Mapping[str, object]) -> Scripted:
     """The simulator at `scripted/NAME?key=value`; `options` add to those of the address. Raises UsageError."""
     return load(*split_options(Scripted.provider, name, options))
 
 
-def split_options(provider: str, name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def split_options(provider: str, name: str, options: Mapping[str, object]) -> tuple[str, dict[str, str]]:
     """The name in an address of a simulator, and its options: those of the address, `NAME?key=value`, and `options`.
 
     Raises UsageError for options that cannot be read, and for one that is given twice.

@@ -111,7 +111,7 @@ def _span_of_header(value: str | None) -> float | None:
     return max((part for part in parts if part is not None), default=None) if None not in parts else None
 
 
-def _span(value: Any) -> float | None:
+def _span(value: object) -> float | None:
     """Seconds from now: a number, a Go duration such as `1m2.5s`, a time as a number since 1970 or as a date."""
     if isinstance(value, dict):  # a protobuf duration
         return _number(value.get("seconds"))

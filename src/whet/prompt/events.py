@@ -139,13 +139,13 @@ def event_to_json(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **{key: _plain(value) for key, value in asdict(event).items()}}
 
 
-def _plain(value: Any) -> object:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def from_json(value: Mapping[str, Any]) -> Event:
+def from_json(value: Mapping[str, object]) -> Event:
     """The event that `to_json` wrote. Raises UsageError for an unknown kind or field, and for a missing one."""
     values = {key: _frozen(item) for key, item in value.items()}
     kind = str(values.pop("kind", ""))
@@ -159,5 +159,5 @@ def from_json(value: Mapping[str, Any]) -> Event:
         raise UsageError(f"The event {kind} cannot be read: {error}.") from error
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value

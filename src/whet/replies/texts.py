@@ -309,7 +309,7 @@ def _json_texts(reply: str, tag: str, whole: bool) -> list[str]:
     return [text for value in values for text in _texts_by_name(value, tag)]
 
 
-def _texts_by_name(value: Any, tag: str) -> list[str]:
+def _texts_by_name(value: object, tag: str) -> list[str]:
     if isinstance(value, list):
         return [t for item in value for t in ([item] if isinstance(item, str) else _texts_by_name(item, tag))]
     if not isinstance(value, dict):
@@ -375,7 +375,7 @@ def _texts_in_json(reply: str, tag: str, whole: bool) -> list[str]:
     return []
 
 
-def _names_tag(value: Any, tag: str) -> bool:
+def _names_tag(value: object, tag: str) -> bool:
     return isinstance(value, dict) and not {tag.lower(), f"{tag.lower()}s"}.isdisjoint(map(str.lower, value))
 
 

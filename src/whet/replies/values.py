@@ -109,7 +109,7 @@ def _yaml(reply: str) -> list[object]:
     return [value] if any(isinstance(item, dict | list) for item in inner) else []
 
 
-def records(value: Any, depth: int = 0) -> Iterator[dict[str, object]]:
+def records(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
     """The innermost objects of a JSON value, in order: entries count wherever an answer puts them, whatever the keys around them.
 
     >>> list(records({"result": {"entries": [{"id": 1}, {"id": 2}]}}))
@@ -358,6 +358,6 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def _holds_items(value: Any) -> bool:
+def _holds_items(value: object) -> bool:
     members = value.values() if isinstance(value, dict) else ()
     return any(isinstance(m, list) and any(isinstance(item, dict) for item in m) for m in members)

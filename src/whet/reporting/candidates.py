@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 
@@ -222,7 +221,7 @@ def others(record: Record) -> Section | None:
     return Section("notes", "Notes of the method", join(groups))
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(
             f"{k}: {v if isinstance(v, str) else orjson.dumps(v).decode()}" for k, v in value.items()

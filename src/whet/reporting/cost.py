@@ -146,7 +146,7 @@ def command(header: Mapping[str, object], control: object = None) -> str:
     return " \\\n  ".join(words)
 
 
-def _setting(value: Any) -> str:
+def _setting(value: object) -> str:
     """A value as `--set` takes it."""
     if isinstance(value, str):
         return value

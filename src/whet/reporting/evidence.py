@@ -103,7 +103,7 @@ def cases_section(record: Record) -> Section | None:
     return Section("cases", "Cases", table(caption, head, rows, text=(5,)))
 
 
-def _end(value: Any) -> str:
+def _end(value: object) -> str:
     known = finite_number(value)
     return "–" if known is None else number_format.difference(known, 3)
 

@@ -107,7 +107,7 @@ def _group(record: Record, title: str, pairs: Sequence[Pair], *, shown: bool) ->
 
 
 def _example(
-    record: Record, old: Mapping[str, object], new: Mapping[str, Any], question: Mapping[str, object]
+    record: Record, old: Mapping[str, object], new: Mapping[str, object], question: Mapping[str, object]
 ) -> Html:
     shown = [
         el("div", el("span", name, class_="when"), _text(str(question[key])), class_="question")

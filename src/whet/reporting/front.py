@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from whet.errors import show_size
 from whet.reporting.layout import Section, details, note, table
@@ -162,15 +161,15 @@ def _panel(
     )
 
 
-def _mean(point: Mapping[str, Any], name: str) -> float:
+def _mean(point: Mapping[str, object], name: str) -> float:
     return finite_number(side(side(point, "validation"), name).get("mean")) or 0.0
 
 
-def _figure(value: Any) -> str:
+def _figure(value: object) -> str:
     known = finite_number(value)
     return "–" if known is None else show_size(known)
 
 
-def _change(value: Any) -> str:
+def _change(value: object) -> str:
     known = finite_number(value)
     return "–" if known is None else show_size(known, sign=True)

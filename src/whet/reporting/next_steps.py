@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.engine.diagnostics import MORE
@@ -205,7 +204,7 @@ def _more_rows(record: Record) -> Iterator[Child]:
         yield f"These test rows were opened {openings:,} times, and each time less is left to decide with: fresh ones start anew."
 
 
-def is_limited(result: Mapping[str, Any]) -> bool:
+def is_limited(result: Mapping[str, object]) -> bool:
     """Whether a limit ended the search of a run, or paid for fewer rounds than its settings want."""
     return result.get("status") == "budget_exhausted" or MORE in str(result.get("ended_by", ""))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from whet.errors import quantity, show_reward
 from whet.reporting.record import finite_number
@@ -23,7 +22,7 @@ def reward(value: object, digits: int) -> str:
     return show_reward(amount, digits).replace("-", MINUS)
 
 
-def difference(value: Any, digits: int) -> str:
+def difference(value: object, digits: int) -> str:
     """A difference with its sign.
 
     >>> difference(0.125, 2), difference(-1, 2), difference(0, 2)
@@ -35,7 +34,7 @@ def difference(value: Any, digits: int) -> str:
     return f"+{text}" if text.strip("0.,") else f"±{text}"
 
 
-def places(value: Any) -> int:
+def places(value: object) -> int:
     """Decimals that show a value of any size: three, and more where they would show nothing but zeros.
 
     >>> places(0.25), places(0.0002134), reward(0.0002134, places(0.0002134))
@@ -45,7 +44,7 @@ def places(value: Any) -> int:
     return 2 - math.floor(math.log10(size)) if 1e-9 < size < 0.01 else 3
 
 
-def count(value: Any) -> str:
+def count(value: object) -> str:
     """A whole number with separators; a dash when there is none."""
     amount = finite_number(value)
     return "–" if amount is None else f"{round(amount):,}"
@@ -60,7 +59,7 @@ def plural(n: int, word: str) -> str:
     return quantity(n, word)
 
 
-def dollars(value: Any) -> str:
+def dollars(value: object) -> str:
     """An amount in USD with four decimals below ten dollars."""
     amount = finite_number(value)
     if amount is None:
@@ -68,7 +67,7 @@ def dollars(value: Any) -> str:
     return f"${amount:,.4f}" if 0 < amount < 10 else f"${amount:,.2f}"
 
 
-def price(value: Any, unknown: bool) -> str:
+def price(value: object, unknown: bool) -> str:
     """An amount in USD; where prices are unknown, that, and what is known beside it.
 
     >>> price(0.0, False), price(0.0, True), price(0.25, True)
@@ -79,7 +78,7 @@ def price(value: Any, unknown: bool) -> str:
     return f"{dollars(value)} and more: price unknown" if finite_number(value) else "price unknown"
 
 
-def duration(value: Any) -> str:
+def duration(value: object) -> str:
     """Seconds as the two largest units.
 
     >>> duration(3.21), duration(83), duration(7260), duration(None)

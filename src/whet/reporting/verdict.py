@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.engine.sealed_power import describe_power
@@ -135,7 +134,7 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     return pairs
 
 
-def _validation(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]) -> Html:
+def _validation(record: Record, before: Mapping[str, object], after: Mapping[str, object]) -> Html:
     """Both means on validation, over how many of the task's rows, and why not over all."""
     rows = side(side(record.result, "plan"), "validation")
     used, of = rows.get("rows"), rows.get("of")
@@ -173,7 +172,7 @@ def _control_opening(record: Record, times: int) -> str:
     return f", and its control opening {later:,}" if isinstance(later, int) and later > times else ""
 
 
-def _power(promotion: Mapping[str, Any]) -> str:
+def _power(promotion: Mapping[str, object]) -> str:
     """What the plan said that this opening shows; empty for the plan of an older run."""
     known = {name: finite_number(promotion.get(name)) for name in ("gain", "gain_some_worse", "scale")}
     numbers = all(isinstance(promotion.get(name), int) for name in ("opening", "rows"))

@@ -148,7 +148,7 @@ def _load(plugin: plugins.Plugin, options: dict[str, Any], where: str) -> Reward
     return reward
 
 
-def _wrong_class(cls: Any) -> str | None:
+def _wrong_class(cls: object) -> str | None:
     if not (inspect.isclass(cls) and dataclasses.is_dataclass(cls)):
         return "is no dataclass"
     options_of(cls, FIXED)
@@ -164,7 +164,7 @@ def _wrong_reward(reward: RewardFunction) -> str | None:
     return None if isinstance(reward.name, str) and reward.name else "it has no name"
 
 
-def plain_reward(spec: Any) -> object:
+def plain_reward(spec: object) -> object:
     """A description in which every function is named as the file `reward.py` that it is saved to."""
     if isinstance(spec, list):
         return [plain_reward(item) for item in spec]
@@ -198,7 +198,7 @@ def _name_and_options(spec: object, where: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-def _read_weighted(item: Any, folder: Path, where: str) -> tuple[float, RewardFunction]:
+def _read_weighted(item: object, folder: Path, where: str) -> tuple[float, RewardFunction]:
     name, options = _name_and_options(item, where)
     weight = options.pop("weight", 1.0)
     if not is_number(weight) or weight == 0:

@@ -110,7 +110,7 @@ _MINUS = str.maketrans(dict.fromkeys("\u2212\u2013\ufe63\uff0d", "-"))
 """Other signs that stand for minus before a number."""
 
 
-def parse_number(value: Any, out_of: float | None = None) -> float | None:
+def parse_number(value: object, out_of: float | None = None) -> float | None:
     """A finite number, also one written as text or as `4/5`; None for anything else. `out_of`: what may stand behind the stroke.
 
     >>> parse_number("4/5", 5), parse_number("5/10", 5), parse_number("\u22121"), parse_number("4 points.")
@@ -136,7 +136,7 @@ _CONCLUDES = re.compile(r"(?<![\w-])(yes|no)(?=[ \t]*(?:[^\w\s]|$))(?!-\w)", re.
 """The word where nothing goes on from it: "no" in "Yes and no.", and not in "Yes, no price is missing"."""
 
 
-def yes_or_no(value: Any) -> bool | None:
+def yes_or_no(value: object) -> bool | None:
     """True for yes, False for no, None for anything else, and for a text that says both.
 
     >>> yes_or_no("Yes, it does."), yes_or_no("**No**"), yes_or_no("Not sure"), yes_or_no("Yes and no")
@@ -159,12 +159,12 @@ def without_verdict(text: str) -> str:
     return " ".join(text[verdict.end() if verdict else 0 :].split())
 
 
-def lower_keys(value: Mapping[Any, Any]) -> dict[str, object]:
+def lower_keys(value: Mapping[object, object]) -> dict[str, object]:
     """A mapping with its keys as trimmed lower-case text."""
     return {str(key).strip().casefold(): item for key, item in value.items()}
 
 
-def first_of(values: Mapping[str, Any], *names: str) -> object:
+def first_of(values: Mapping[str, object], *names: str) -> object:
     """The value of the first key that is there; None when none is."""
     return next((values[name] for name in names if values.get(name) is not None), None)
 

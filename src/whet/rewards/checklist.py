@@ -189,7 +189,7 @@ def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] |
     ]
 
 
-def _by_number(value: Any) -> dict[int, Finding]:
+def _by_number(value: object) -> dict[int, Finding]:
     rows = dict(enumerate(value, 1)) if isinstance(value, list) else value if isinstance(value, dict) else {}
     findings: dict[int, Finding] = {}
     for key, row in rows.items():
@@ -267,7 +267,7 @@ def build_checklist(options: RewardOptions) -> Checklist:
     )
 
 
-def _items(options: RewardOptions, rows: Any) -> tuple[ChecklistItem, ...]:
+def _items(options: RewardOptions, rows: object) -> tuple[ChecklistItem, ...]:
     if not isinstance(rows, list) or not rows:
         options.refuse(f"`items` is a list of texts or of {{item, weight, check, name}}; this is {rows!r}.")
     if len(rows) > MOST_ITEMS:

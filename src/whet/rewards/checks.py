@@ -35,11 +35,11 @@ class Check:
         return CHECKS[self.kind][1](answer, self.argument)
 
 
-def _text(value: Any) -> bool:
+def _text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _pattern(value: Any) -> bool:
+def _pattern(value: object) -> bool:
     try:
         return _text(value) and bool(compile_pattern(value))
     except re.error as error:
@@ -50,11 +50,11 @@ def _count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _nothing(value: Any) -> bool:
+def _nothing(value: object) -> bool:
     return value is True
 
 
-def _names(value: Any) -> bool:
+def _names(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(_text(v) for v in value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import regex
 
@@ -53,7 +53,7 @@ def _load_json(text: str) -> object:
     return value if isinstance(value, dict | list) and not _is_deep(value) else None
 
 
-def _is_deep(value: Any) -> bool:
+def _is_deep(value: object) -> bool:
     """Whether objects and lists are nested more than 100 deep."""
     level = [value]
     for _ in range(_DEEPEST):
@@ -84,7 +84,7 @@ def _in_prose(text: str) -> Iterator[object]:
                 yield value
 
 
-def fields(value: Any, path: str = "") -> dict[str, object]:
+def fields(value: object, path: str = "") -> dict[str, object]:
     """The values of a JSON value by their paths; of an empty object or list, itself. A key that could be read as a path is
     quoted.
 
@@ -108,7 +108,7 @@ def _path_of(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def is_equal(value: Any, target: object, strict: bool = False) -> bool:
+def is_equal(value: object, target: object, strict: bool = False) -> bool:
     """Whether a value of an answer is that of the target: numbers as numbers (also one in a text, where the target is a
     number by its type), texts without case and outer spaces unless `strict`."""
     wanted = number_of(target)
@@ -122,7 +122,7 @@ def is_equal(value: Any, target: object, strict: bool = False) -> bool:
     return type(value) is type(target) and bool(value == target)
 
 
-def is_same_json(value: Any, target: Any) -> bool:
+def is_same_json(value: object, target: object) -> bool:
     """Whether two JSON values have the same fields with equal values, as the reward json compares them.
 
     >>> is_same_json({"name": "Ann", "age": "3"}, {"age": 3, "name": "ann"})
@@ -183,7 +183,7 @@ class JsonFields:
         results = [self._compare(values[0], target) for target in accepted]
         return max(results, key=lambda result: result.value) if results else Reward(0.0)
 
-    def _compare(self, value: Any, target: object) -> Reward:
+    def _compare(self, value: object, target: object) -> Reward:
         values, wanted = fields(value), fields(target)
         names = list(wanted) if self.extra else list(dict.fromkeys((*wanted, *values)))
         faults = [fault for name in names if (fault := self._fault(name, values, wanted))]
@@ -193,7 +193,7 @@ class JsonFields:
         more = [f"{len(faults) - _MOST_NAMED} more fields differ."] if len(faults) > _MOST_NAMED else []
         return Reward(share, critique="\n".join([*faults[:_MOST_NAMED], *more]))
 
-    def _fault(self, name: str, values: Mapping[str, Any], wanted: Mapping[str, object]) -> str:
+    def _fault(self, name: str, values: Mapping[str, object], wanted: Mapping[str, object]) -> str:
         value, target = values.get(name, _MISSING), wanted.get(name, _MISSING)
         where = f"The field `{name}`" if name else "The JSON"
         if target is _MISSING:

@@ -96,7 +96,7 @@ class ItemList:
         ]
         return Reward(value, critique=" ".join(faults))
 
-    def _wanted_items(self, target: Any) -> list[Any]:
+    def _wanted_items(self, target: object) -> list[Any]:
         if isinstance(target, list):
             return list(target)
         listed = None if self.separator else _load_list(str(target))
@@ -117,7 +117,7 @@ class ItemList:
         return lines if len(lines) > 1 else split_items(_LEAD.sub("", answer), self.separator)
 
 
-def _split_last(items: Sequence[str], wanted: Sequence[Any]) -> list[str]:
+def _split_last(items: Sequence[str], wanted: Sequence[object]) -> list[str]:
     """The items with the last one in two where one word joins them (`a, b and c`), and without the word before the last of three
     or more (`a, b, and c`); only where what it leads to is an item of the target, so that an item of several words stays one."""
     forms = {_form(target) for target in wanted}
@@ -155,11 +155,11 @@ def _form(item: object) -> str:
     return trim(folded) or folded
 
 
-def _different(items: Sequence[Any]) -> list[Any]:
+def _different(items: Sequence[object]) -> list[Any]:
     return list({_form(item): item for item in items if show_target(item).strip()}.values())
 
 
-def _is_item(item: Any, target: Any) -> bool:
+def _is_item(item: object, target: object) -> bool:
     if isinstance(target, Mapping):
         return isinstance(item, Mapping) and is_same_json(item, target)
     wanted = number_of(target)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from whet.replies import closed_object, without_thought
 from whet.rewards.asking import (
@@ -122,7 +121,7 @@ class Judge:
         text = without_thought(reply)
         return self._plain(text if whole else text.rpartition("\n")[0]) if place is None else None
 
-    def _verdict(self, value: Any) -> Verdict | None:
+    def _verdict(self, value: object) -> Verdict | None:
         if not isinstance(value, Mapping):
             return None
         keys = lower_keys(value)
@@ -139,7 +138,7 @@ class Judge:
             return self._on_scale(last.group(1) or last.group(2), re.sub(_LABEL, "", rest).strip())
         return self._on_scale(reply, "")
 
-    def _on_scale(self, value: Any, explanation: str) -> Verdict | None:
+    def _on_scale(self, value: object, explanation: str) -> Verdict | None:
         low, high = self.scale
         score = parse_number(value, high)
         if score is None or not low <= score <= high:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import Any
 
 import regex
 
@@ -303,7 +302,7 @@ class Number:
             return number / 100
         return number
 
-    def _wanted_number(self, target: Any) -> Decimal | None:
+    def _wanted_number(self, target: object) -> Decimal | None:
         return number_of(target) if not isinstance(target, str) else self._read(target)
 
     def _find_numbers(self, text: str) -> list[Decimal]:

@@ -241,7 +241,7 @@ class ProgramReward:
             outcome["error"] += f" ({example.place})"
         return outcome
 
-    def _read(self, result: Any) -> dict[str, Any]:
+    def _read(self, result: object) -> dict[str, Any]:
         """What the function returned, as it is recorded."""
         named = _named_values(result)
         key = next((key for key in VALUES if key in named), "reward")
@@ -445,7 +445,7 @@ class RewardFailed(Exception):
         return text if text.startswith("provider:") else f"reward: {text}"
 
 
-def _is_critique(value: Any) -> bool:
+def _is_critique(value: object) -> bool:
     """Whether it is a text, a list of texts, a dict of these by prompt, or nothing."""
     texts = [*value.values()] if isinstance(value, Mapping) else [value]
     lines = [line for text in texts for line in (text if isinstance(text, list | tuple) else [text])]

@@ -6,7 +6,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import regex
@@ -151,7 +150,7 @@ class F1:
         )
 
 
-def _overlap(answer: str, target: Any) -> float:
+def _overlap(answer: str, target: object) -> float:
     same = is_same_number(answer, target)
     return f1_score(answer, show_target(target)) if same is None else float(same)
 

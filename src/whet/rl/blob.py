@@ -18,7 +18,7 @@ Parts = dict[str, dict[str, Tensor]]
 """Tensors by name, by part: the weights, the moments of an optimiser."""
 
 
-def pack(parts: Parts, facts: Mapping[str, Any]) -> bytes:
+def pack(parts: Parts, facts: Mapping[str, object]) -> bytes:
     """One blob, tensors named `PART/NAME`; equal contents in equal order give equal bytes."""
     flat = {
         f"{part}/{name}": tensor.detach().cpu().contiguous()

@@ -219,7 +219,7 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
     return name_values(texts), None
 
 
-def _find_media(value: Any) -> str | None:
+def _find_media(value: object) -> str | None:
     """What in an input is no text: messages with roles, or an image, a sound, a file; None where there is nothing of that."""
     if isinstance(value, str):
         kind = _DATA_URL.search(value)

@@ -88,7 +88,7 @@ def _places(rows: Sequence[SourceRow]) -> dict[str, list[str]]:
     return {"": [row.where for row in rows]}
 
 
-def _are_turns(value: Any) -> bool:
+def _are_turns(value: object) -> bool:
     """Whether a value is a list of messages: of `role` and `content`, or of `from` and `value`."""
     return (
         isinstance(value, list)
@@ -173,7 +173,7 @@ def _program(path: Path) -> ImportedData:
     return ImportedData(by_split, notes=[f"rows of {', '.join(lists)}"], inputs=inputs)
 
 
-def _are_examples(value: Any) -> bool:
+def _are_examples(value: object) -> bool:
     rows = value if isinstance(value, list | tuple) and value else ()
     return bool(rows) and all(isinstance(one, dict) or hasattr(one, "toDict") for one in rows)
 

@@ -20,7 +20,7 @@ def prompt_with_requirements(prompt: Prompt, requirements: Sequence[str]) -> Pro
 
 
 def reward_with_requirements(
-    reward: Any, labels: Sequence[str], requirements: Sequence[str]
+    reward: object, labels: Sequence[str], requirements: Sequence[str]
 ) -> tuple[Any, str]:
     """The reward of task.yaml with the requirements as items of a checklist, and a sentence that says how they are checked.
 

@@ -139,7 +139,7 @@ def _decode(text: str, start: int, where: str) -> tuple[object, int]:
     return value, stop
 
 
-def _row(value: Any, where: str, raw: str) -> SourceRow:
+def _row(value: object, where: str, raw: str) -> SourceRow:
     if not isinstance(value, dict):
         raise UsageError(f"{where}: a row must be an object; this is {show_value(value)}. Write {_EXAMPLE}.")
     if "\\ud" in raw or "\\uD" in raw:
@@ -343,12 +343,12 @@ def _fields_of(value: Any) -> Any:
     return held if isinstance(held, Mapping) else value
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a value is what pandas writes where there is none (NA, NaT)."""
     return type(value).__name__ in ("NAType", "NaTType")
 
 
-def shortest(value: Any, kind: str) -> object:
+def shortest(value: object, kind: str) -> object:
     """A value of the type that a library calls `kind`: a number of 16 or 32 bits, in lists too, becomes the shortest decimal that
     stands for it there, which is what people wrote.
 

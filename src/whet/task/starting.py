@@ -133,7 +133,7 @@ def _guess(
     return inputs or filled or [*known[:1], *beside] or telling or rest, targets
 
 
-def is_number_of_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+def is_number_of_rows(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
     """Whether a column only tells the rows apart: another short value without blanks in each row, and a name that ends in `id`,
     numbers without a gap, or the same letters before a number."""
     values = [_text_of(row.get(name)) for row in rows]
@@ -183,7 +183,7 @@ def _few_values(names: Iterable[str], rows: Sequence[Mapping[str, object]]) -> l
     return [name for name in names if are_few(Counter(_text_of(row.get(name)) for row in rows), len(rows))]
 
 
-def _holds_words(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+def _holds_words(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
     """Whether no value of a column has a digit."""
     return not any(letter.isdigit() for row in rows for letter in _text_of(row.get(name)))
 
@@ -245,11 +245,11 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     return StartedTask(task, target, chosen, warnings)
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _fold_value(value: Any) -> str:
+def _fold_value(value: object) -> str:
     return fold(" ".join(_text_of(value).split()))
 
 
@@ -364,7 +364,7 @@ def _leave_out_unanswered(material: ImportedData, target: str | None, chosen: li
     return replace(material, rows=rows, places=places)
 
 
-def _lists_nothing(answer: Any) -> bool:
+def _lists_nothing(answer: object) -> bool:
     return isinstance(answer, Mapping) and bool(answer) and all(value == [] for value in answer.values())
 
 
@@ -435,7 +435,7 @@ def _others(names: Sequence[str], inputs: Sequence[str], target: str | None) -> 
 
 
 def _row(
-    row: Mapping[str, Any], inputs: Mapping[str, str], target: str | None, keep_names: bool
+    row: Mapping[str, object], inputs: Mapping[str, str], target: str | None, keep_names: bool
 ) -> dict[str, Any]:
     only = next(iter(inputs)) if len(inputs) == 1 else None
     whole = row.get(only) if only is not None else None
@@ -452,7 +452,7 @@ def _row(
     return {**known, "input": value, **({} if answer is None else {"target": answer}), **rest}
 
 
-def _spans(answer: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+def _spans(answer: Mapping[str, object], row: Mapping[str, object]) -> Any:
     """The texts of an object that lists texts and the places where a text of the row has them: accepted answers, as in SQuAD."""
     lists = [value for value in answer.values() if isinstance(value, list) and value]
     texts = next((one for one in lists if all(isinstance(item, str) for item in one)), [])
@@ -464,7 +464,9 @@ def _spans(answer: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
     return texts if any(all(text.startswith(*pair) for pair in pairs) for text in written) else answer
 
 
-def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, chosen: list[str]) -> list[str]:
+def _labels(
+    rows: Sequence[Mapping[str, object]], choice: Sequence[str] | None, chosen: list[str]
+) -> list[str]:
     """Labels where there are few different targets, each of them often and short."""
     targets = [row.get("target") for row in rows]
     if choice is not None:
@@ -483,7 +485,7 @@ def _labels(rows: Sequence[Mapping[str, Any]], choice: Sequence[str] | None, cho
 
 
 def _reward(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, object]],
     labels: Sequence[str],
     choice: str | None,
     material: ImportedData,
@@ -520,7 +522,7 @@ def _columns_note(material: ImportedData) -> str:
     return f"The columns: {describe_columns(material)}. " if material.columns else ""
 
 
-def _first_prompt(value: Any, labels: Sequence[str], *, scored: bool = False) -> str:
+def _first_prompt(value: object, labels: Sequence[str], *, scored: bool = False) -> str:
     """A prompt to begin with: an instruction, or for a model that scores labels a text in which a label takes the place of the
     mask."""
     names = list(value) if isinstance(value, Mapping) else ["input"]

@@ -59,7 +59,7 @@ class Node:
     place: str = ""
 
     @classmethod
-    def of(cls, value: Any, place: str) -> Node:
+    def of(cls, value: object, place: str) -> Node:
         """A Python value as a tree; `place` is how messages call it."""
         inner: object = value
         if isinstance(value, Mapping):

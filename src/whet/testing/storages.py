@@ -41,7 +41,7 @@ class StorageConformance:
         """An empty place to store in: a path, an address."""
         return Path(tempfile.mkdtemp(prefix="whet-storage-")) / "storage"
 
-    def open(self, place: Any) -> Storage:
+    def open(self, place: object) -> Storage:
         """A storage at a place; several may be open at once."""
         raise NotImplementedError("Override `open`.")
 

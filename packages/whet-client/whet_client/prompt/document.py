@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from whet_client.errors import EditRejected, UsageError, did_you_mean
 from whet_client.prompt.chat import AUTO as AUTO
@@ -63,7 +62,7 @@ class Prompt:
         return cls.from_messages(parse_messages(text, where), where)
 
     @classmethod
-    def of_chat(cls, value: Any, where: str = "prompt") -> Prompt:
+    def of_chat(cls, value: object, where: str = "prompt") -> Prompt:
         """Prompt from a list of messages, or from a template of another tool, as a value of Python or JSON. Raises UsageError."""
         return cls.from_messages(read_messages(value, where), where)
 

@@ -41,7 +41,7 @@ class Json(TypeDecorator[Any]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: object, dialect: Dialect) -> str | None:
         """The value as text; None is NULL."""
         return None if value is None else orjson.dumps(value).decode("utf-8")
 

@@ -92,7 +92,7 @@ class Signal:
     value: float
 
 
-def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, object]:
+def with_reward(database: Database, definition: Mapping[str, object]) -> dict[str, object]:
     """A definition in JSON in which every metric named `behaviour` has its `reward`: the one given, or the one that the
     traffic of the prompt teaches now. Raises UsageError where there is too little to learn it from."""
 
@@ -111,7 +111,7 @@ def with_reward(database: Database, definition: Mapping[str, Any]) -> dict[str, 
     return filled
 
 
-def _fill_in_reward(metric: Any, fitted: Callable[[], dict[str, object]]) -> object:
+def _fill_in_reward(metric: object, fitted: Callable[[], dict[str, object]]) -> object:
     """A metric or a guard-rail as a definition writes it, with the reward where its metric needs one."""
     if metric == BEHAVIOUR:
         return {"name": BEHAVIOUR, "reward": fitted()}
@@ -123,7 +123,7 @@ def _fill_in_reward(metric: Any, fitted: Callable[[], dict[str, object]]) -> obj
     return {**metric, "reward": fitted()} if named and metric.get("reward") is None else metric
 
 
-def read_reward(value: Mapping[str, Any]) -> BehaviourModel:
+def read_reward(value: Mapping[str, object]) -> BehaviourModel:
     """The reward in a definition (`BehaviourModel.as_json`). Raises UsageError for anything else."""
     try:
         model = BehaviourModel.from_json(value)

@@ -122,7 +122,7 @@ def append_entry(
     actor: str,
     action: str,
     subject: str,
-    details: Mapping[str, Any],
+    details: Mapping[str, object],
     at: int | None = None,
 ) -> AuditEntry:
     """Add an entry in the caller's transaction: it stands if and only if what it records stands.
@@ -225,7 +225,7 @@ class AuditCheck:
     protected: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
 
 
-def config_hash(config: Mapping[str, Any]) -> str:
+def config_hash(config: Mapping[str, object]) -> str:
     """The content hash of a version's config as it is stored, 12 hex digits."""
     return content_hash(orjson.loads(orjson.dumps(dict(config))))[:12]
 

@@ -117,7 +117,7 @@ def _side(version: Version) -> dict[str, object]:
     }
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
 
 
@@ -193,7 +193,7 @@ def _read_version(home: Path, name: str, number: int) -> tuple[Prompt, Ledgers, 
     return prompt, ledgers, columns
 
 
-def _check_side(name: str, number: int, prompt: Prompt, side: Mapping[str, Any]) -> None:
+def _check_side(name: str, number: int, prompt: Prompt, side: Mapping[str, object]) -> None:
     if (side.get("name"), side.get("version")) != (name, number):
         raise UsageError(
             f"it says it is {side.get('name')} version {side.get('version')}; the file was moved."
@@ -297,11 +297,11 @@ def from_run(folder: Path) -> LineageSource:
     return LineageSource(prompt, run, _run_ledgers(folder, prompt, finished), evidence, baseline, refused)
 
 
-def _scores(part: Mapping[str, Any]) -> dict[str, object]:
+def _scores(part: Mapping[str, object]) -> dict[str, object]:
     return {key: part.get(key) for key in ("id", "validation", "test")}
 
 
-def _best_prompt(folder: Path, best: Mapping[str, Any]) -> Prompt:
+def _best_prompt(folder: Path, best: Mapping[str, object]) -> Prompt:
     """The messages of the best prompt, from the journal; the text of the result where there is only one message."""
     for event in reversed(read_events(folder / "journal.sqlite", ["validated"])):
         if event.value.get("id") == best["id"]:

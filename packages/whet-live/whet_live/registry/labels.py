@@ -50,7 +50,7 @@ class LabelledPrompts(VersionStore):
         *,
         author: str,
         message: str = "",
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         label: str | None = None,
         **origin: Unpack[Origin],
     ) -> Version:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import orjson
 from sqlalchemy import Connection
@@ -215,7 +215,7 @@ def check_prompt(prompt: Prompt) -> None:
     Prompt.from_messages(prompt.messages)
 
 
-def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, object] | None:
+def check_json(value: Mapping[str, object] | None, what: str) -> dict[str, object] | None:
     """An object that can be stored as JSON; an empty one for no config. Raises UsageError."""
     if value is None:
         return {} if what == "config" else None

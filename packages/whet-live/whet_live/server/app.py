@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import Router
@@ -64,7 +63,7 @@ class Server:
         await self._middleware(scope, receive, send)
 
     @asynccontextmanager
-    async def _life(self, app: Any) -> AsyncIterator[None]:
+    async def _life(self, app: object) -> AsyncIterator[None]:
         """From the first request to the last; then what was accepted is written and the database given back."""
         if self.state.background is not None:
             self.state.background.start()

@@ -137,7 +137,7 @@ def _path_parameters(path: str) -> list[dict[str, object]]:
     ]
 
 
-def _query_parameters(kind: Any) -> list[dict[str, object]]:
+def _query_parameters(kind: object) -> list[dict[str, object]]:
     if kind is None:
         return []
     (reference,), components = msgspec.json.schema_components([kind])

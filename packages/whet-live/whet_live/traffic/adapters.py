@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from whet.errors import UsageError
 from whet.feedback.rows import FeedbackRow, read_row, snake_case
@@ -36,13 +35,13 @@ SOURCE_OF = {
 }  # fmt: skip
 
 
-def is_foreign(row: Mapping[str, Any]) -> bool:
+def is_foreign(row: Mapping[str, object]) -> bool:
     """Whether a row names what it is about and what it says as another tool does."""
     names = {snake_case(name) for name in row}
     return bool(names & _ABOUT.keys()) and bool(names & _SAYS)
 
 
-def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
+def target_of(row: Mapping[str, object]) -> tuple[str, str] | None:
     """Target kind and id: the narrowest that the row names."""
     named = {snake_case(name): value for name, value in row.items()}
     for name, kind in _ABOUT.items():
@@ -52,7 +51,7 @@ def target_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def translate_row(row: Mapping[str, Any], where: str) -> list[RawFeedback]:
+def translate_row(row: Mapping[str, object], where: str) -> list[RawFeedback]:
     """One row as feedback of ours, with the scale that it states. Raises UsageError (`where` first) when it says nothing, or
     about nothing."""
     target = target_of(row)

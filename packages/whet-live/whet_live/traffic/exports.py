@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from whet.feedback.rows import snake_case
 from whet_client.records import (
@@ -38,7 +37,7 @@ class ExportedRow:
     backwards: list[str] = field(default_factory=list)
 
 
-def openai_item(row: Mapping[str, Any]) -> ExportedRow | None:
+def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
     """An output item of an OpenAI eval run: the answer, and a score for each grader."""
     sample = parse_json_text(row.get("sample"))
     if not isinstance(sample, Mapping) or "datasource_item" not in row:
@@ -117,7 +116,7 @@ def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
     return ExportedRow(inferences, feedback, [one for exported in read for one in exported.backwards])
 
 
-def _plainly(value: Any) -> dict[str, object]:
+def _plainly(value: object) -> dict[str, object]:
     return {snake_case(key): inner for key, inner in _mapping(value).items()}
 
 
@@ -175,7 +174,7 @@ def _langfuse_score(named: Mapping[str, object], target: tuple[str, str]) -> Raw
     return score
 
 
-def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
+def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
     """A Phoenix span (a row of its data frame, or an object of its interface) with its annotations."""
     context = _mapping(row.get("context"))
     id, trace = (
@@ -212,7 +211,7 @@ def phoenix_span(row: Mapping[str, Any]) -> ExportedRow | None:
 
 
 def _phoenix_annotation(
-    one: Mapping[str, Any], target: tuple[str, str], key: str, nanoseconds: int
+    one: Mapping[str, object], target: tuple[str, str], key: str, nanoseconds: int
 ) -> RawFeedback | None:
     result = {**one, **_mapping(one.get("result"))}
     source = SOURCE_OF.get(str(one.get("annotator_kind") or "").casefold(), "model")
@@ -222,7 +221,7 @@ def _phoenix_annotation(
     )
 
 
-def _flatten(prefix: str, value: Any, attributes: dict[str, object]) -> None:
+def _flatten(prefix: str, value: object, attributes: dict[str, object]) -> None:
     """Nested attributes under dotted names, the whole ones beside them."""
     if prefix:
         attributes[prefix] = value
@@ -233,28 +232,28 @@ def _flatten(prefix: str, value: Any, attributes: dict[str, object]) -> None:
         _flatten(f"{prefix}.{key}" if prefix else str(key), parse_json_text(inner), attributes)
 
 
-def _mapping(value: Any) -> Mapping[str, object]:
+def _mapping(value: object) -> Mapping[str, object]:
     content = parse_json_text(value)
     return content if isinstance(content, Mapping) else {}
 
 
-def _items(value: Any) -> list[Mapping[str, object]]:
+def _items(value: object) -> list[Mapping[str, object]]:
     """The objects of a list, which may be written as a text; none where it is no list."""
     content = parse_json_text(value)
     return [_mapping(one) for one in content] if isinstance(content, list) else []
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: object) -> int | None:
     number = as_number(value)
     return int(number) if number is not None and 0 <= number <= LARGEST_VERSION else None
 
 
-def short(value: Any, most: int) -> str | None:
+def short(value: object, most: int) -> str | None:
     """The value as a text that is kept; None when there is none."""
     return storable_text(as_text(value))[:most] or None if value not in (None, "") else None
 
 
-def as_inputs(value: Any) -> dict[str, object]:
+def as_inputs(value: object) -> dict[str, object]:
     """An input as the values of slots: an object as it is, a list of messages as `messages`, a text as `input`."""
     content = parse_json_text(value)
     if isinstance(content, Mapping):
@@ -264,7 +263,7 @@ def as_inputs(value: Any) -> dict[str, object]:
     return {} if content in (None, "") else {"input": storable_text(as_text(content))}
 
 
-def as_output(value: Any) -> str:
+def as_output(value: object) -> str:
     """The text of an answer: of the last message, where it is a list of them."""
     content = parse_json_text(value)
     last = content[-1] if isinstance(content, list) and content else content

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 from sqlalchemy import select
@@ -226,7 +226,7 @@ def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
     return replace(one, prompt=naming.prompt, version=naming.version)
 
 
-def _plain_row(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedRow:
+def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
     """A row of a plain table, or of feedback in another tool's words."""
     target = target_of(row)
     try:
@@ -251,7 +251,7 @@ def _plain_row(row: Mapping[str, Any], where: str, naming: _Naming) -> ExportedR
 
 
 def _answer(
-    row: Mapping[str, Any], inputs: str | None, output: str | None, target: tuple[str, str] | None
+    row: Mapping[str, object], inputs: str | None, output: str | None, target: tuple[str, str] | None
 ) -> Inference:
     named = {snake_case(key): value for key, value in row.items()}
     own = target[1] if target is not None and target[0] == "inference" else ""
@@ -280,7 +280,7 @@ def _cut(inputs: str | None, output: str | None) -> list[str]:
     return [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
 
 
-def _row_id(row: Mapping[str, Any], one: Inference, content: FeedbackRow, earlier: EarlierIds) -> str:
+def _row_id(row: Mapping[str, object], one: Inference, content: FeedbackRow, earlier: EarlierIds) -> str:
     """An id for an answer whose row gives none: of its texts, of who asked, and of what it belongs to.
 
     Two versions of a prompt may give one answer.

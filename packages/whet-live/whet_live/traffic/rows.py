@@ -36,12 +36,12 @@ _INFERENCE_OF = attrgetter(*(one.name for one in fields(Inference)))
 _FEEDBACK_OF = attrgetter(*(one.name for one in fields(Feedback)))
 
 
-def read_inference(row: Any) -> Inference:
+def read_inference(row: object) -> Inference:
     """An inference from its row."""
     return Inference(*_whole(_INFERENCE_OF(row)))
 
 
-def feedback_of_row(row: Any) -> Feedback:
+def feedback_of_row(row: object) -> Feedback:
     """Feedback from its row."""
     return Feedback(*_whole(_FEEDBACK_OF(row)))
 

@@ -144,7 +144,7 @@ def _rows(body: object, name: str) -> list[object]:
     return rows
 
 
-def _with_target(row: Mapping[str, Any], where: str) -> dict[str, object]:
+def _with_target(row: Mapping[str, object], where: str) -> dict[str, object]:
     named = dict(row)
     for kind in TARGETS:
         for spelling in (kind, f"{kind}_id"):

@@ -253,7 +253,7 @@ async def run_study(
 async def _measure(
     plan: StudyPlan,
     progress: Progress,
-    foreseen: Mapping[str, Any],
+    foreseen: Mapping[str, object],
     describe: Callable[[Grid], Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The result of a study: what `describe` makes of the answers, with who answered and what it took.

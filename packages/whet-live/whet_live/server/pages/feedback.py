@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 from starlette.responses import Response
@@ -178,7 +177,7 @@ def inputs_of(inputs: Mapping[str, object], level: int = 2) -> list[Html]:
     return [text_box(str(key), _text(value), level=level) for key, value in inputs.items()]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 

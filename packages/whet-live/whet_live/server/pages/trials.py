@@ -144,6 +144,6 @@ def _limit(text: str, metric: str) -> float | None:
     return limit
 
 
-def _guard(metric: str, limit: float, goal: Mapping[str, Any]) -> dict[str, object]:
+def _guard(metric: str, limit: float, goal: Mapping[str, object]) -> dict[str, object]:
     guard = {"metric": metric, "limit": limit}
     return {**guard, "window": goal["window"]} if metric == "rating" else guard

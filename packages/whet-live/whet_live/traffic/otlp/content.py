@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import orjson
 
@@ -58,7 +57,7 @@ def number_attribute(attributes: Mapping[str, object], *names: str) -> float | N
     return as_number(first_attribute(attributes, *names))
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """JSON for what is no text. Raises UsageError for what cannot be written as JSON."""
     if isinstance(value, str):
         return value
@@ -68,7 +67,7 @@ def as_text(value: Any) -> str:
         raise UsageError(f"An attribute cannot be written as JSON: {error}.") from None
 
 
-def parse_json_text(value: Any) -> object:
+def parse_json_text(value: object) -> object:
     """A text that is a JSON array or object as such; any other value as it is."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
@@ -121,7 +120,7 @@ def _read_message_list(value: object, role: str) -> list[dict[str, str]]:
     return [_message(one, role) for one in value]
 
 
-def _message(one: Any, role: str) -> dict[str, str]:
+def _message(one: object, role: str) -> dict[str, str]:
     if not isinstance(one, Mapping):
         return {"role": role, "content": as_text(one)}
     inner = one.get("message")
@@ -168,7 +167,7 @@ def _read_flat_messages(attributes: Mapping[str, object], prefix: str, role: str
     return [_row(row, role) for _, row in sorted(rows.items())]
 
 
-def _row(row: Mapping[str, Any], role: str) -> dict[str, str]:
+def _row(row: Mapping[str, object], role: str) -> dict[str, str]:
     parts = sorted(
         (int(match[1]), value)
         for key, value in row.items()
