@@ -40,6 +40,8 @@ NO_PARTICIPLE = {"breed", "embed", "seed", "need", "speed", "feed", "deed"}
 CALLED_BY_NAME = {"main": "the entry of a file that is run", "upgrade": "Alembic calls it in each migration"}
 """Names that somebody else prescribes: several functions of such a name are one concept."""
 FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
+MODULE_LINES, FUNCTION_LINES = 600, 80
+"""More is a warning: a reviewer decides."""
 Tree = ast.Module
 
 
@@ -56,6 +58,8 @@ def main() -> int:
         "functions called by a bare participle": f"{len(bare)} ({len(bare) / len(named):.1%})",
         "public functions of one name in two modules": len(homonyms(trees)),
         "keywords of the front door declared twice": len(repeated_keywords(trees)),
+        f"files over {MODULE_LINES} lines": len(long_files(trees)),
+        f"functions over {FUNCTION_LINES} lines": len(long_functions(trees)),
         "lines with Any, of 1,000": f"{1000 * lines_with_any(trees) / lines:.1f}",
         "circles of files, lazy and typing imports included": len(circles(imports_of(trees))),
         "entries at the top of src/whet": len(
@@ -64,6 +68,8 @@ def main() -> int:
         "files of src/whet that name a method, its own aside": f"{files_per_method(trees):.1f}",
     }.items():
         print(f"{name}: {value}")
+    for place in [*long_files(trees), *long_functions(trees)]:
+        print("  long:", place)
     for circle in circles(imports_of(trees)):
         print("  circle:", ", ".join(sorted(circle)))
     return 0
@@ -115,6 +121,24 @@ def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
             elif path in FRONT_DOOR and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 declared.update(argument.arg for argument in node.args.kwonlyargs)
     return {name for name, count in declared.items() if count > 1}
+
+
+def long_files(trees: Mapping[Path, Tree]) -> list[str]:
+    """Files with more than MODULE_LINES lines."""
+    sizes = {path: path.read_text("utf-8").count("\n") for path in trees}
+    return [
+        f"{path.relative_to(ROOT)} ({lines} lines)" for path, lines in sizes.items() if lines > MODULE_LINES
+    ]
+
+
+def long_functions(trees: Mapping[Path, Tree]) -> list[str]:
+    """Functions with more than FUNCTION_LINES lines, docstrings included."""
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({lines} lines)"
+        for path, tree in trees.items()
+        for node in functions(tree)
+        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
+    ]
 
 
 def lines_with_any(trees: Mapping[Path, Tree]) -> int:

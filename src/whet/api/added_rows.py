@@ -247,11 +247,11 @@ class AddedRows:
         cache = assembly.cache(folder / MORE, self._options)
         opened = open_run(folder / MORE, identity, assembly.clients, cache, lambda name, value: None)
         with opened.closing():
-            _refuse_unpayable(plan, sides, assembly, opened, (earlier, rows))
+            _refuse_unpayable(plan, sides, assembly, opened, earlier, rows)
             self._progress.core = opened.core
             self._progress.begin("added rows", answers)
             with watching(self._progress.on_rollout):
-                return await _test_new_rows(plan, sides, opened, ledger, (earlier, rows), result)
+                return await _test_new_rows(plan, sides, opened, ledger, earlier, rows, result)
 
     def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> PlanJSON:
         """The plan of so many answers to added rows."""
@@ -292,10 +292,10 @@ def _refuse_unpayable(
     sides: tuple[Side, Side],
     assembly: Assembly,
     opened: OpenRun,
-    batches: tuple[Sequence[Batch], Sequence[Example]],
+    earlier: Sequence[Batch],
+    rows: Sequence[Example],
 ) -> None:
     """Raise UsageError where the rows, and the answers that earlier ones lack, may take more than the limits leave."""
-    earlier, rows = batches
     lacking = [batch.rows[i] for batch in earlier for i in batch.missing]
     if not (lacking or rows):
         return
@@ -323,12 +323,12 @@ async def _test_new_rows(
     sides: tuple[Side, Side],
     opened: OpenRun,
     ledger: SealedTestLedger,
-    batches: tuple[Sequence[Batch], Sequence[Example]],
+    earlier: Sequence[Batch],
+    rows: Sequence[Example],
     result: RunJSON,
 ) -> RunJSON:
     """Answers to the new rows, and the verdict on all."""
     core, task = opened.core, plan.task
-    earlier, rows = batches
     times = sum(batch.times for batch in earlier)
     run = DurableRun(core, f"/{MORE}/{_name(rows)}" + ("" if rows else f"/{times}"), Budget())
     done = list(earlier)

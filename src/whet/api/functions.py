@@ -6,8 +6,8 @@ Each coroutine function `aNAME` has a twin `NAME` that waits for it, also in a n
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -179,7 +179,7 @@ def comparison_folder(options: Options, task: Task) -> Path:
 
 
 @check_arguments
-async def alearn(
+async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
     prompt: str | Path | Prompt,
     feedback: str | Path | Sequence[str | Path | Mapping[str, Any]] = (),
     *,
@@ -224,11 +224,8 @@ async def alearn(
         if path is None or path.is_dir():
             raise UsageError("A step is taken back in the file of a prompt. Give its path.")
         return LearnResult(one_call.unlearn(path))
-    sides = [[side] if isinstance(side, str) else side for side in (good, bad)]
-    words = (sources, optimizer_lm, base_url, region, frozenset(accepted), most_calls, Path(root), *sides)
-    how: Any = {"out": target, "dry_run": dry_run}
-    with ExitStack() as stack:  # nothing moves on the terminal while a person is asked
-        how["progress"] = stack.enter_context(display_progress(progress))
+    with ExitStack() as files, ExitStack() as stack:  # nothing moves on the terminal while a person is asked
+        shown = stack.enter_context(display_progress(progress))
 
         def ask_person(proposal: dict[str, Any]) -> bool:
             stack.close()
@@ -239,21 +236,40 @@ async def alearn(
             stack.close()
             return write(group)
 
-        how |= {"confirm": ask_person, "write": None if write is None else ask_writer}
-        return LearnResult(await _learn(prompt, path, words, how))
-
-
-async def _learn(prompt: str | Path | Prompt, path: Path | None, words: Any, how: Any) -> dict[str, object]:
-    """Learn into the file of a prompt, or into a prompt in memory."""
+        request = LearnRequest(
+            prompt=path or files.enter_context(_file_of(prompt)),
+            feedback=sources,
+            optimizer_lm=optimizer_lm,
+            base_url=base_url,
+            region=region,
+            accepted=frozenset(accepted),
+            most_calls=most_calls,
+            root=Path(root),
+            good=[good] if isinstance(good, str) else good,
+            bad=[bad] if isinstance(bad, str) else bad,
+        )
+        result = await one_call.learn(
+            request,
+            out=target,
+            dry_run=dry_run,
+            confirm=ask_person,
+            write=None if write is None else ask_writer,
+            progress=shown,
+        )
     if path is not None:
-        return await one_call.learn(LearnRequest(path, *words), **how)
+        return LearnResult(result)
+    nowhere = {"written_to": None, "ledger": None} if target is None else {}
+    return LearnResult({**result, "prompt": "a prompt in memory", **nowhere})
+
+
+@contextmanager
+def _file_of(prompt: str | Path | Prompt) -> Iterator[Path]:
+    """A prompt in memory as a file that is there for the time of a call."""
     source = (prompt if isinstance(prompt, Prompt) else Prompt.parse(str(prompt))).source
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompt.md"
         path.write_text(source, "utf-8", newline="")
-        result = await one_call.learn(LearnRequest(path, *words), **how)
-    nowhere = {"written_to": None, "ledger": None} if how["out"] is None else {}
-    return {**result, "prompt": "a prompt in memory", **nowhere}
+        yield path
 
 
 def _check_written(path: Path | None) -> None:

@@ -150,7 +150,7 @@ def _check_control(task: Task, opts: Options, plan: RunPlan, limits: Budget, ass
         raise type(error)(f"{parameter('control', control.entry.name)}: {error.args[0]}") from error
 
 
-async def run_task(
+async def run_task(  # noqa: PLR0915 (the order of a run, read from top to bottom)
     task: Task, opts: Options, progress: Progress, measurements: RunMeasurements | AddedRows | None = None
 ) -> RunJSON:
     """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.

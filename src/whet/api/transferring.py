@@ -40,7 +40,7 @@ OnPlan = Callable[[str, PlanJSON], None]
 
 
 @check_arguments
-async def atransfer(
+async def atransfer(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
     run: str | Path,
     lms: Sequence[RoleModel],
     *,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
-    from whet_live.experiments.definition import Guard, read_definition, refuse_tiny
+    from whet_live.experiments.definition import Definition, Guard, read_definition, refuse_tiny
+    from whet_live.experiments.definition_json import ExperimentEntry
     from whet_live.experiments.experiment_store import WAITING, Experiment
     from whet_live.experiments.manager import Experiments
     from whet_live.experiments.metrics import BEHAVIOUR, read_reward, with_reward
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BEHAVIOUR",
     "WAITING",
+    "Definition",
     "Experiment",
+    "ExperimentEntry",
     "Experiments",
     "Guard",
     "read_definition",
@@ -30,7 +33,8 @@ __getattr__ = lazy(
     __name__,
     {
         "whet_live.experiments.metrics": "BEHAVIOUR read_reward with_reward",
-        "whet_live.experiments.definition": "Guard read_definition refuse_tiny",
+        "whet_live.experiments.definition": "Definition Guard read_definition refuse_tiny",
+        "whet_live.experiments.definition_json": "ExperimentEntry",
         "whet_live.experiments.experiment_store": "WAITING Experiment",
         "whet_live.experiments.manager": "Experiments",
         "whet_live.experiments.rollout_monitor": "until",

@@ -12,13 +12,13 @@ from whet.task.tree import Node
 from whet_live.experiments.definition_json import (
     Against,
     Aggregate,
+    AllocationEntry,
     Direction,
     ExperimentEntry,
     GuardEntry,
     Kind,
     MetricEntry,
     MetricKeys,
-    PolicyEntry,
     Unit,
 )
 from whet_live.experiments.metrics import BEHAVIOUR, defaults_of, read_reward
@@ -188,7 +188,7 @@ def read_definition(value: Mapping[str, object]) -> Definition:
     values["arms"] = tuple(Arm(**set_fields(arm)) for arm in entry.arms)
     values["goal"] = _read_metric(entry.goal, "goal")
     values["guards"] = tuple(map(_read_guard, values.get("guards", ())))
-    if isinstance(entry.policy, PolicyEntry):
+    if isinstance(entry.policy, AllocationEntry):
         values["policy"] = _read_policy(entry.policy)
     if values.get("watch") is not None:
         values["watch"] = Watch(**set_fields(values["watch"]))
@@ -209,7 +209,7 @@ def refuse_tiny(one: Definition) -> None:
         )
 
 
-def _read_policy(entry: PolicyEntry) -> AllocationPolicy:
+def _read_policy(entry: AllocationEntry) -> AllocationPolicy:
     values = set_fields(entry)
     if "shares" in values:
         values["shares"] = tuple(values["shares"])

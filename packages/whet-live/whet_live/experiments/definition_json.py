@@ -71,7 +71,7 @@ class GuardEntry(MetricKeys, kw_only=True):
     """The smallest mean."""
 
 
-class PolicyEntry(Entry):
+class AllocationEntry(Entry):
     """How the traffic is shared while the experiment runs."""
 
     kind: IfSet[Kind] = UNSET
@@ -112,7 +112,7 @@ class ExperimentEntry(Entry):
     alpha: IfSet[Alpha] = UNSET
     margin: IfSet[float] = UNSET
     most_units: IfSet[Count] = UNSET
-    policy: IfSet[PolicyEntry] = UNSET
+    policy: IfSet[AllocationEntry] = UNSET
     approval: IfSet[bool] = UNSET
     stratum: IfSet[Annotated[str, Meta(extra={"example": "the name of a tag"})] | None] = UNSET
     watch: IfSet[WatchEntry | None] = UNSET

@@ -9,9 +9,14 @@ from msgspec import Meta, Struct, defstruct
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet_live.experiments import Experiment, read_definition, refuse_tiny, with_reward
-from whet_live.experiments.definition import Definition
-from whet_live.experiments.definition_json import ExperimentEntry
+from whet_live.experiments import (
+    Definition,
+    Experiment,
+    ExperimentEntry,
+    read_definition,
+    refuse_tiny,
+    with_reward,
+)
 from whet_live.registry import check_json, check_name
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.request_context import RequestContext
