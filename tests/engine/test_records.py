@@ -28,7 +28,7 @@ async def test_a_record_has_the_declared_type() -> None:
 
 async def test_a_record_of_another_type_is_refused_with_a_remedy() -> None:
     record = await MemoryRun().effect("draw", draw)
-    with pytest.raises(ReplayDiverged, match="cannot be read.*start a new run"):
+    with pytest.raises(ReplayDiverged, match=r"cannot be read.*start a new run"):
         convert_record(record, list[str])
 
 
