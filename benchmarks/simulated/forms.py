@@ -28,7 +28,7 @@ from whet.types import Request
 
 # Words that only the form of such a request holds; the first one names the answer.
 _FORMS = {
-    "read": ("requirements", "violates"),
+    "read": ("requirements", "existing"),
     "consolidate": ("duplicates", "contradictions"),
     "rewrite": ("rewrites", "instruction_id"),
     "restate": ("texts", "number"),
@@ -133,7 +133,7 @@ class OptimizerAnswer:
         wrong = self.law.happens("misnumber", self.draw, violates, instruction)
         return {
             "critiques": [number + wrong for number in critiques],
-            "violates": violates or None,
+            "existing": violates or None,
             "instruction": instruction,
             "contradicts": contradicts or None,
         }

@@ -247,7 +247,7 @@ def entry(
     """One requirement of the reading form."""
     return {
         "critiques": list(numbers),
-        "violates": violates,
+        "existing": violates,
         "instruction": instruction,
         "contradicts": contradicts,
     }

@@ -204,11 +204,11 @@ def test_it_reads_critiques_in_the_form_of_the_contract() -> None:
     assert (value["no_demand"], value["vague"], value["to_the_reader"]) == ([2], [6], [5])
     by = {tuple(r["critiques"]): r for r in value["requirements"]}
     assert by[1, 4]["instruction"] in BOOK.rules["snow"].wordings
-    assert by[1, 4]["violates"] is by[1, 4]["contradicts"] is None
-    assert (by[3,]["violates"], by[3,]["instruction"]) == ("i1", None)
+    assert by[1, 4]["existing"] is by[1, 4]["contradicts"] is None
+    assert (by[3,]["existing"], by[3,]["instruction"]) == ("i1", None)
     assert by[7,]["instruction"] in BOOK.rules["length"].opposites
     assert by[7,]["contradicts"] == "r7"
-    assert by[8,]["violates"] == "i3" or by[8,]["instruction"] in BOOK.rules["map"].wordings
+    assert by[8,]["existing"] == "i3" or by[8,]["instruction"] in BOOK.rules["map"].wordings
 
 
 MANY = [comment("rule", key) for key in BOOK.rules]
@@ -241,7 +241,7 @@ def test_its_habits() -> None:
     assert proposals["repeat"] <= set(MANY)
     assert all(text.startswith("Take more care with ") for text in proposals["empty"])
     again = answered(optimizer(again=1), reading([MANY[0]], i1=WORLD.rules[0].wordings[0]))["requirements"]
-    assert again[0]["violates"] is None
+    assert again[0]["existing"] is None
     assert again[0]["instruction"] in texts
     wrapped, _ = optimizer(prose=1, thought=1)(request)
     assert wrapped.startswith("<think>")

@@ -289,6 +289,22 @@ async def test_lists_of_right_answers_become_one_that_loses_none() -> None:
     assert texts(manager) == ["Be kind.", whole]
 
 
+async def test_the_reader_is_told_what_was_tried_and_taken_out_and_why() -> None:
+    manager = InstructionManager(START)
+    await step(manager, judged("a"), reads(form(entry((1,), None, "State the price."))))
+    asked = []
+
+    def reply(stage: str, text: str) -> Any:
+        asked.append(text)
+        return form(no_demand=[1]) if stage == "read" else {}
+
+    await step(manager, judged("b"), reply)
+    manager._expire(["i2"], "not missed in 30 answers without it", "now")
+    await step(manager, judged("c"), reply)
+    told = "\n- State the price. (not missed in 30 answers without it)\n"
+    assert [told in text for text in asked] == [False, True]
+
+
 async def test_a_roll_out_without_instructions_is_measured_and_teaches_nothing() -> None:
     manager = InstructionManager(START)
     await step(manager, judged("a"), reads(form(entry((1,), None, "State the price."))))
@@ -301,7 +317,7 @@ async def test_a_roll_out_without_instructions_is_measured_and_teaches_nothing()
         return form(wrong, entry((4,), None, "Name the colour.")) if stage == "read" else {}
 
     await step(manager, judged(*"bcde"), reply)
-    assert "did not have these instructions when it gave the answers below: i2." in asked[0]
+    assert "gave the answers below without these instructions: i2." in asked[0]
     assert texts(manager) == ["Be kind.", "State the price."]
     assert manager.effects.rounds[-1].violated == {"i2": 3} and not manager.left_out
 

@@ -31,7 +31,7 @@ DEMONSTRATIONS_ALONE = Prompt.parse(
 )
 _RULE = re.compile(r"^(\w+) means (\d)$", re.MULTILINE)
 _CONTRAST = re.compile(r"Input: (\w+).*?Answered: (\d)\nReward: 1\b", re.DOTALL)
-_SHOWN = re.compile(r"^Input: (.*)\nAnswer: (.*)$", re.MULTILINE)
+_SHOWN = re.compile(r"^(?:Input|Question): (.*)\nAnswer: (.*)$", re.MULTILINE)
 
 
 def shown_rows(text: str) -> list[tuple[str, str]]:

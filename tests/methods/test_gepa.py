@@ -200,6 +200,19 @@ async def test_reflections_of_a_round_have_parents_and_rows_of_their_own() -> No
     assert len(model.questions) == len(set(model.questions)) == 4
 
 
+async def test_reflections_of_a_round_show_different_failures_though_all_see_the_same_rows() -> None:
+    env = review_world()
+    few = replace(env, train=env.train[:10])
+    _, model, _ = await search(
+        lambda q, s: f"<INSTRUCTION>Try {s}.</INSTRUCTION>", few, rounds=1, proposals=4, minibatch=10
+    )
+    failed = [
+        frozenset(row.partition("\n")[0] for row in q.split("<example>\n")[1:] if "Reward: 0" in row)
+        for q in model.questions
+    ]
+    assert len(failed) == len(set(failed)) == 4 and all(failed)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("words", ["", "carefully, tone"], ids=["useless texts", "useful texts"])
 async def test_a_run_that_is_not_perfect_spends_nine_tenths_of_one_of_its_limits(

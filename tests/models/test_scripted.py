@@ -342,7 +342,7 @@ async def test_a_known_instruction_that_wants_the_contrary_is_named() -> None:
 async def test_without_a_schema_the_form_in_the_text_is_answered() -> None:
     request = question(critiques_of(*CRITIQUES[:5]), [Known("i1", first(1)[0].statement)], "")
     reply = json.loads(await said(simulated("rules-optimizer", PERFECT), request))
-    assert [entry["violates"] for entry in reply["requirements"]] == ["i1", *[None] * 4]
+    assert [entry["existing"] for entry in reply["requirements"]] == ["i1", *[None] * 4]
     assert [entry["critiques"] for entry in reply["requirements"]] == [[n] for n in range(1, 6)]
 
 

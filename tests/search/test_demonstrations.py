@@ -12,6 +12,7 @@ from whet.instructions.guard import secrets
 from whet.prompt import Prompt
 from whet.search.demonstrations import (
     Demonstration,
+    demonstrate,
     demonstrations,
     editable,
     label_rows,
@@ -50,6 +51,25 @@ def test_only_rollouts_at_the_full_reward_are_shown_the_best_of_each_row() -> No
         ("b", "yes"),
     ]
     assert demonstrations(env, START, rolled(env, 1.0, 1.0, 1.0, error="provider: HTTP 500")) == []
+
+
+FENCE = "<!-- whet:begin -->\nSort.\n<!-- whet:end -->"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        (f"{FENCE}\nNews: {{{{input}}}}\nTopic:", "News: One.\nTopic: yes"),
+        (f"Word: {{{{input}}}}\n\n{FENCE}\n", "Word: One.\nAnswer: yes"),
+        (f"{FENCE}\n语句：{{{{input}}}}\n标签：", "语句：One.\n标签： yes"),
+        (f"{FENCE}\n{{{{input}}}}", "Input: One.\nAnswer: yes"),
+        (f"{FENCE}\nTranslate {{{{input}}}} into French:", "Input: One.\nAnswer: yes"),
+    ],
+)
+def test_a_demonstration_has_the_labels_that_the_prompt_gives_to_inputs_and_answers(
+    prompt: str, shown: str
+) -> None:
+    assert demonstrate(Prompt.parse(prompt), row("a", "One."), "yes").text == shown
 
 
 LONG = "The parcel for Ms Amsel at the mill by the river came broken."

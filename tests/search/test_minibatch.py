@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import random
 from collections import Counter
 
@@ -64,3 +66,10 @@ def test_a_rollout_is_shown_with_target_answer_and_critique() -> None:
     )
     assert len(shown) < 2000
     assert show_example(Example("8", {"input": "q"})) == "Input: q"
+
+
+def test_a_critique_that_only_names_the_right_answer_is_not_shown_beside_it() -> None:
+    example = Example("a", {"input": "One."}, "yes", {"input": "One.", "target": "yes"}, "One.")
+    told = Rollout("p", "a", "no", 0.0, critique='The answer "no" should be "yes".')
+    assert show_rollout(example, told) == "Input: One.\nWanted: yes\nAnswered: no\nReward: 0"
+    assert "Critique: Too curt." in show_rollout(example, replace(told, critique="Too curt."))

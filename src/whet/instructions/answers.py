@@ -234,9 +234,11 @@ def _requirement(
 
 
 def clean_instruction(text: str, longest: int = LONGEST) -> str:
-    """A proposed instruction on one line, without list marks and wrapping quotes; empty where it stands for nothing or for more
-    than one demand (it is longer than `longest`), and where a prompt refuses it."""
-    text = re.sub(r"^(?:[-*•–]\s+|\[?\w?\d{1,4}[\].):]\s+)+", "", " ".join(text.split()))
+    """A proposed instruction without list marks and wrapping quotes, on the lines that it has but for empty ones; empty where it
+    stands for nothing or for more than one demand (it is longer than `longest`), and where a prompt refuses it."""
+    lines = [line for line in (" ".join(line.split()) for line in text.splitlines()) if line]
+    listed = bool(lines) and all(map(_MARKS.match, lines))
+    text = "\n".join(_MARKS.sub("", line) if listed or n == 0 else line for n, line in enumerate(lines))
     for mark in ("**", "__", "*", "_", '"', "'", "“", "`"):
         end, size = "”" if mark == "“" else mark, len(mark)
         wrapped = len(text) > 2 * size and text.startswith(mark) and text.endswith(end)
@@ -277,7 +279,7 @@ def restated_texts(completion: Completion, count: int) -> dict[int, Requirement]
 
 _TEXT = "instruction", "text", "requirement", "rule", "proposed_instruction", "new_instruction", "wording"
 _NUMBERS = "critiques", "critique", "numbers", "number", "critique_ids", "points", "evidence", "ids", "id"
-_VIOLATES = "violates", "violated", "existing", "existing_instruction", "instruction_id", "same_as"
+_VIOLATES = "existing", "existing_instruction", "violates", "violated", "instruction_id", "same_as"
 _CONTRADICTS = "contradicts", "contradiction", "conflicts_with", "conflict", "opposes"
 _DISMISSED = {name: name for name in (NO_DEMAND, VAGUE, TO_READER)} | {"nothing": NO_DEMAND, "unclear": VAGUE}
 _TELLING = 16
@@ -288,4 +290,5 @@ _REFERENCES = re.compile(
     r"(.*\S)\s*[(\[]([^\d()\[\]]{0,20})(\d{1,3}(?:\s*[,;&]\s*\d{1,3})*)[)\]][.*_]*$", re.DOTALL
 )
 _ID = re.compile(r"\W*\w\d{1,4}\W*")
+_MARKS = re.compile(r"^(?:[-*•–]\s+|\[?\w?\d{1,4}[\].):]\s+)+")
 _LEADING = re.compile(r"\s*\[?(\d{1,4})[\].):]\s+(.*)", re.DOTALL)

@@ -38,16 +38,19 @@ from whet.instructions.rewrite import Failing, rewrite
 from whet.instructions.unmanaged import giving_way, lines_of
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
-from whet.prompt.events import Event, Expire, Resolve, Rewrite
+from whet.prompt.events import EXPIRED, Event, Expire, Resolve, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply_event, estimate_tokens
 from whet.prompt.ledger import first_event, surroundings, without_line, write_ledger
 from whet.run import Run
 from whet.search.copies import Copies
 
+TOKENS = "token budget"
 UNCLEAR = "nobody could say whether an answer follows it"
 TRIES = 3
 """Texts that are tried for one demand before it is left as it is."""
 _SEVERAL, _CARRIED, _AGAIN = 2, 24, 32
+_REMEMBERED = 6
+"""Instructions that were tried and taken out, of which the reader is told."""
 _DOUBLES = 4
 """Likely doubles for which the last call compares instructions instead of reading what is left over."""
 _SPARE, _LAST = 6, 3
@@ -122,6 +125,12 @@ class InstructionManager:
         """What the reader is shown as standing: the lines that may give way, and the instructions."""
         instructions = (replace(k, in_force=k.id not in self.left_out) for k in known_of(self.ledger))
         return [*lines_of(self.ledger)[0], *instructions]
+
+    def list_dropped(self) -> list[str]:
+        """The texts that were tried and taken out, the newest ones, each with the reason: the reader's memory of former rounds."""
+        gone = [e.id for e in self.events if isinstance(e, Expire) and e.reason not in (UNTRIED, TOKENS)]
+        left = [self.ledger[key] for key in dict.fromkeys(gone) if self.ledger[key].status == EXPIRED]
+        return [f"{one.text} ({one.reason})" for one in left[-_REMEMBERED:]]
 
     def history(self) -> list[Event]:
         """The events that lead to `prompt`."""
@@ -236,7 +245,7 @@ class InstructionManager:
         asks: dict[str, Any] = {
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
-                manages=self.manages,
+                manages=self.manages, dropped=self.list_dropped(),
             )
         }  # fmt: skip
         if comparing:
@@ -500,7 +509,7 @@ class InstructionManager:
             if not dear:
                 return
             for one in dear:
-                self._record(Expire(id=one.id, reason="token budget", at=at))
+                self._record(Expire(id=one.id, reason=TOKENS, at=at))
                 run.log("over_budget", {"left_out": one.text, "tokens": one.tokens})
             dear = []
 

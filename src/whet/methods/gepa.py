@@ -21,7 +21,8 @@ Differences from the paper and its package (gepa 0.1.4):
    decides, on up to `looks` minibatches. A row whose call failed counts for neither.
 4. A minibatch has 8 rows instead of 3. A reflection shows failures of all training rows that the parent has answered, their
    targets by turns, and one right row for each three of them; where targets are labels also all right answers, and
-   which was given for which. The package shows its minibatch.
+   which was given for which. Where failures are few, each reflection of a round shows another half of them. The package
+   shows its minibatch.
 5. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
 6. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
 7. A merge takes what changed from both, by line where both changed a region, and is validated when on 5 validation examples,
@@ -82,7 +83,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=2,
+    version=3,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -338,7 +339,8 @@ async def reflect(
     groups = deal_twice(run.rng, failures, int(most)) if most > 1 else []
     shown: list[tuple[Sequence[Example], list[Example]]]
     shown = [(whole, group) for group in groups] or [
-        (batch, shown_rows(pool, parent, batch, failures)) for batch in batches
+        (batch, shown_rows(pool, parent, batch, failures, turn / len(batches)))
+        for turn, batch in enumerate(batches)
     ]
     for batch, rows in shown:
         olds = [pool.known[parent.id, row.id] for row in rows]
@@ -403,12 +405,21 @@ def reduction(about: str, text: str, drafts: Sequence[str]) -> str:
 
 
 def shown_rows(
-    pool: CandidatePool, parent: Candidate, batch: Sequence[Example], failures: Sequence[Example]
+    pool: CandidatePool,
+    parent: Candidate,
+    batch: Sequence[Example],
+    failures: Sequence[Example],
+    turn: float = 0.0,
 ) -> list[Example]:
     """The training rows that a reflection shows: failures in the minibatch, then others, their targets by turns, then for each
-    three of these one row of the minibatch that is right."""
-    own = [row for row in failures if row in batch]
-    wrong = [*own, *(row for row in failures if row not in batch)][: pool.config.shown]
+    three of these one row of the minibatch that is right.
+
+    Each reflection of a round begins its turn elsewhere in the failures (`turn`: at which share of them), and where these are few
+    it shows a part, so that no two show the same rows; of `ALONE` failures or fewer all.
+    """
+    first, few = int(turn * len(failures)), max(ALONE, len(failures) // 2)
+    order = [*failures[first:], *failures[:first]]
+    wrong = sorted(order, key=lambda row: row not in batch)[: min(pool.config.shown, few)]
     right = [
         row for row in batch if row not in failures and answered_rollouts([pool.known[parent.id, row.id]])
     ]
@@ -599,24 +610,19 @@ def reflection(about: str, text: str, shown: Sequence[str], answers: str = "") -
 
 
 UNION, REDUCED = "union of reflections", "drafts of groups as one"
-ROUNDS, ENOUGH, LEAST = 4, 20, 4
-INSTRUCTIONS = "I provided an assistant with the following instructions to perform a task for me:"
-EXAMPLES = (
-    "The following are examples of different task inputs provided to the assistant along with the assistant's response for "
-    "each of them, and some feedback on how the assistant's response could be better:"
-)
-ANSWERS = "All right answers of the task are:"
-DRAFTS = "Several people improved these instructions, each by other examples:"
+ROUNDS, ENOUGH, LEAST, ALONE = 4, 20, 4, 3
+INSTRUCTIONS = "An assistant does a task for me with these instructions:"
+EXAMPLES = "These are inputs with the assistant's responses and feedback on how each response could be better:"
+ANSWERS = "The right answers of the task are:"
+DRAFTS = "Several people improved these instructions, each from other examples:"
 REDUCE = (
-    "Write one instruction that holds everything which these versions add, without saying anything twice. Where two of them "
-    "contradict each other, keep the more specific one. Leave nothing out, and add nothing of your own."
+    "Write one instruction that holds everything that these versions add. Say nothing twice. Where two of them contradict each "
+    "other, keep the more specific one. Leave nothing out, and add nothing of your own."
 )
 CONFUSED = "What the assistant answered instead of what was wanted:"
 REQUEST = (
-    "Your task is to improve the prompt of the assistant: write its whole instruction anew. Read the inputs carefully and "
-    "identify the input format and infer detailed task description about the task I wish to solve with the assistant. Read "
-    "all the assistant responses and the corresponding feedback. Identify all niche and domain specific factual information"
-    " about the task and include it in the instruction, as a lot of it may not be available to the assistant in the future."
-    " The assistant may have utilized a generalizable strategy to solve the task, if so, include that in the instruction as"
-    " well. Keep what the instructions say already and is still needed. Do not copy the inputs."
+    "Write the whole instruction of the assistant anew, so that it does the task better. From the inputs, infer the format of an "
+    "input and what exactly is to be done with it: describe both. From the responses and the feedback, gather all facts and rules "
+    "that belong to the task or its domain: include them, for the assistant may not know them. If the responses show a strategy "
+    "that works for other inputs too, include it. Keep what the instructions say and is still needed. Do not copy the inputs."
 )

@@ -34,7 +34,7 @@ NEEDS_IN_WORDS: Mapping[Need, str] = {
     "local": "the task model in this process",
     "objectives": "several objectives (default: the reward alone)",
 }
-BLOCKS: Mapping[str, int] = {"instructions": 4, "rl": 3, "search": 3}
+BLOCKS: Mapping[str, int] = {"instructions": 5, "rl": 3, "search": 4}
 """Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""
 
 

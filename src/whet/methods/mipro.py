@@ -65,7 +65,7 @@ from whet.types import Example, mean_score
 ENTRY = MethodEntry(
     "mipro",
     "MIPRO: instructions and demonstrations chosen together",
-    version=3,
+    version=4,
     rank=100,
     when="instruction and demonstrations both matter",
     paper="Opsahl-Ong et al., EMNLP 2024",
@@ -258,7 +258,7 @@ async def instruction_texts(
 ) -> dict[str, list[str]]:
     """For each region its text and up to `number` others, grounded in a summary of the data and in demonstrations."""
     rows = "\n\n".join(show_example(row) for row in minibatch(run.rng, env.train, SUMMARISED))
-    summary = await policy.write(run, f"{SUMMARY}\n\n{rows}", "SUMMARY") if number else []
+    summary = await policy.write(run, f"{SUMMARISED_ROWS}\n\n{rows}\n\n{SUMMARY}", "SUMMARY") if number else []
     jobs = [(name, i) for name in names for i in range(number)]
 
     async def propose(branch: Run, job: tuple[str, int]) -> list[Prompt]:
@@ -281,10 +281,13 @@ async def instruction_texts(
 
 POOL = 2
 SUMMARISED = 10
-SUMMARY = "Describe in two or three sentences what these inputs and answers have in common:"
+SUMMARISED_ROWS = "Inputs of a task, with the answers that are wanted:"
+SUMMARY = (
+    "Describe the task in two or three sentences: what the inputs have in common, and how an answer follows from an input."
+)
 PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
-DATA = "What its inputs and answers are like:"
+DATA = "The task, with some inputs and answers:"
 REQUEST = "Write a new instruction with which the model does this task better. Do not copy the inputs."
 TIPS = (
     "",
@@ -292,5 +295,5 @@ TIPS = (
     "Keep it clear and simple.",
     "Describe the task in full.",
     "Say that something important depends on the answer.",
-    "Begin with who the model is, for this task.",
+    "Begin by saying who the model is in this task.",
 )

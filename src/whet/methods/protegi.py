@@ -22,7 +22,8 @@ Differences from the paper:
 4. No prompt is evaluated twice on one example within a selection; all see the examples in the same order.
 5. Any reward will do: an error is a rollout below the full reward and not above the minibatch's mean.
    Critiques of the reward are shown to the critic. A minibatch without errors leads to paraphrases only.
-6. Paraphrases and edits are asked for one a call.
+6. Paraphrases and edits are asked for one a call. Where errors are few, a criticism is shown half of them, so that criticisms
+   of one prompt differ.
 7. Before a start that earns nothing stand in the first beam those of two prompts that earn something, had without the
    optimizer (`whet.search.from_zero`).
 8. Within a limit on calls all sizes are cut to what the limit pays (`within`).
@@ -55,7 +56,7 @@ from whet.types import Example, Rollout
 ENTRY = MethodEntry(
     "protegi",
     "ProTeGi: textual gradients and a beam",
-    version=3,
+    version=4,
     rank=30,
     when="wrong answers show what the prompt lacks",
     paper="Pryzant et al., EMNLP 2023",
@@ -132,7 +133,7 @@ class _Editor:
         """New prompts made of one: edits against criticisms of its errors, and paraphrases of both."""
         rollouts = await self.env.evaluate(run, parent.prompt, self.batch)
         wrong = mistakes(rollouts, self.env.reward.high)
-        shown = min(self.config.errors, len(wrong))
+        shown = min(self.config.errors, max(FEW, len(wrong) // 2), len(wrong))
         groups = [(i, run.rng.sample(wrong, shown)) for i in range(self.config.gradients) if wrong]
         criticised = await run.map(lambda branch, group: self.edit(branch, parent.prompt, *group), groups)
         edits = [prompt for prompts in criticised for prompt in prompts]
@@ -193,16 +194,17 @@ def _asks(config: Config) -> int:
     return config.rounds * config.beam * each
 
 
+FEW = 2
 PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
 FAILED = "With this instruction the model failed on these inputs:"
 CRITICISE = (
-    "Which fault of the instruction made the model fail here? Name one: something that it leaves out, says wrongly or says too "
-    "vaguely. Be concrete. Do not write a new instruction."
+    "Name one fault of the instruction that made the model fail here: something that the instruction leaves out, says wrongly or "
+    "says too vaguely. Be concrete. Do not write a new instruction."
 )
 CRITICISED = "The fault of the instruction:"
 EDIT = (
-    "Write a new version of the instruction without this fault. Keep what works. Write rules that hold for all inputs of this "
-    "kind, and do not copy the inputs above."
+    "Write the instruction anew without this fault. Keep what works. Write rules that hold for all inputs of this kind. Do not copy "
+    "the inputs above."
 )
 PARAPHRASE = "Write the same instruction in other words. Do not change what it asks for."

@@ -65,7 +65,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "simba",
     "SIMBA: demonstrations and rules where answers differ most",
-    version=3,
+    version=4,
     rank=90,
     when="the model answers the same input correctly only some of the time",
     paper="DSPy, 2025",
@@ -316,9 +316,9 @@ def introspection(about: str, text: str, example: Example, best: Rollout, worst:
 
 BEST = 6
 INSTRUCTION = "The instruction of a language model:"
-GOOD = "The model answered the same input several times. This answer was good:"
+GOOD = "The model answered one input several times. This answer was good:"
 BAD = "This answer was worse:"
 REQUEST = (
-    "Write one short rule that makes the model answer as the good answer does: for which inputs it holds, and what to do there. "
-    "It must help with other inputs of this kind too, and must not copy the input."
+    "Write one short rule with which the model would answer as the good answer does. Say for which inputs the rule holds, and what "
+    "to do with them. The rule must help with other inputs of this kind too. Do not copy the input."
 )

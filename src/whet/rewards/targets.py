@@ -33,6 +33,11 @@ def targets_of(example: Example) -> list[str]:
     return [show_target(target) for target in accepted_answers(example)]
 
 
+def state_correction(answer: str, wanted: str) -> str:
+    """The critique of an answer that is wrong as a whole: what it says, and the right answer."""
+    return f"The answer {quote_target(answer)} should be {quote_target(wanted)}."
+
+
 def quote_target(text: str) -> str:
     """A text in quotes for a critique, cut after 200 characters."""
     text = text.strip()

@@ -17,7 +17,7 @@ from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
 from whet.rewards.patterns import REWARD_TIMEOUT, compile_pattern, match_within
 from whet.rewards.reward import TARGET, RewardFunction
-from whet.rewards.targets import accepted_answers, quote_target, show_target, targets_of
+from whet.rewards.targets import accepted_answers, quote_target, show_target, state_correction, targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -122,9 +122,7 @@ class ExactMatch:
         if any(self._equal(completion.text, target) for target in accepted_answers(example)):
             return Reward(1.0)
         wanted = targets_of(example)[0]
-        return Reward(
-            0.0, critique=f"The answer {quote_target(completion.text)} should be {quote_target(wanted)}."
-        )
+        return Reward(0.0, critique=state_correction(completion.text, wanted))
 
     def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
         right: NDArray[np.float64] = (probs.argmax(-1) == targets).astype(np.float64)
@@ -145,9 +143,7 @@ class F1:
         if value == 1.0:
             return Reward(1.0)
         wanted = targets_of(example)[0]
-        return Reward(
-            value, critique=f"The answer {quote_target(completion.text)} should be {quote_target(wanted)}."
-        )
+        return Reward(value, critique=state_correction(completion.text, wanted))
 
 
 def _overlap(answer: str, target: object) -> float:

@@ -8,8 +8,9 @@ program has its own: what went into it and what came back, in the trace of the r
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
@@ -18,8 +19,8 @@ from whet.search.copies import Copies, comparable
 from whet.search.edits import replace_region, text_in
 from whet.search.regions import prompt_of_region
 from whet.types import Example, Rollout
-from whet_client.prompt.fence import LOOKS_LIKE_MARKER
-from whet_client.prompt.slots import SLOT
+from whet_client.prompt.fence import LOOKS_LIKE_MARKER, without_markers
+from whet_client.prompt.slots import SLOT, fill
 
 REGION = "demonstrations"
 LONGEST = 4000
@@ -28,12 +29,16 @@ LONGEST = 4000
 
 @dataclass(frozen=True)
 class Demonstration:
-    """An input and an answer to it, from the row with the id `row`. `steps`: of a program, name, input and answer by prompt."""
+    """An input and an answer to it, from the row with the id `row`. `steps`: of a program, name, input and answer by prompt.
+    `asked` is the input with the labels that the prompt puts before its slots, `cue` the label that it puts before the answer;
+    empty where it has none."""
 
     row: str
     question: str
     answer: str
     steps: tuple[tuple[str, str, str], ...] = ()
+    asked: str = ""
+    cue: str = ""
 
     @property
     def text(self) -> str:
@@ -43,10 +48,43 @@ class Demonstration:
     @property
     def texts(self) -> dict[str, str]:
         """As it stands in each prompt of a program, by name; in the only prompt, by ''."""
-        steps = self.steps or (("", self.question, self.answer),)
+        if not self.steps:
+            asked = self.asked or f"{INPUT} {self.question.strip()}"
+            return {"": f"{asked}\n{self.cue or ANSWER} {self.answer.strip()}"}
         return {
-            name: f"{INPUT} {question.strip()}\n{ANSWER} {answer.strip()}" for name, question, answer in steps
+            name: f"{INPUT} {question.strip()}\n{ANSWER} {answer.strip()}"
+            for name, question, answer in self.steps
         }
+
+
+def demonstrate(known: Prompt, row: Example, answer: str) -> Demonstration:
+    """A row with an answer, labelled as the prompt `known` labels its inputs.
+
+    Where each slot stands alone behind a label, as in `News: {{text}}`, these lines are the input; a last line that is a label, as
+    in `Topic:`, stands before the answer. Else the labels are `INPUT` and `ANSWER`.
+    """
+    lines, cue = _labels(known)
+    return Demonstration(row.id, row.user_text, answer, (), fill("\n".join(lines), row.values).strip(), cue)
+
+
+def _labels(known: Prompt) -> tuple[list[str], str]:
+    """The lines of a prompt that hold a label and a slot, and its last line where that is a label; none where a slot stands
+    otherwise."""
+    around = [line.strip() for line in _around_regions(known).splitlines() if line.strip()]
+    held = [line for line in around if SLOT.search(line)]
+    if not held or not all(_LABELLED.fullmatch(line) for line in held):
+        return [], ""
+    last = around[-1]
+    return held, last if last.endswith(_COLONS) and len(last) <= _LABEL and last not in held else ""
+
+
+def _around_regions(known: Prompt) -> str:
+    """The text of a prompt around its regions; empty of a program."""
+    contents = [] if known.parts else [m.content for m in known.messages]
+    for region in sorted(known.regions, key=lambda region: -region.start) if contents else ():
+        text = contents[region.message]
+        contents[region.message] = f"{text[: region.start]}\n{text[region.stop :]}"
+    return "\n".join(without_markers(text) for text in contents)
 
 
 def demonstrations(
@@ -67,7 +105,9 @@ def demonstrations(
                 best.get(rollout.example_id, rollout), rollout, key=lambda r: r.reward
             )
     made = [
-        Demonstration(name, rows[name].user_text, rollout.output, _steps(known, rows[name], rollout))
+        replace(
+            demonstrate(known, rows[name], rollout.output), steps=_steps(known, rows[name], rollout)
+        )
         for name, rollout in best.items()
     ]
     refuse = demonstration_filter(env, known)
@@ -80,7 +120,7 @@ def label_rows(env: Environment, known: Prompt, rows: Sequence[Example]) -> list
     if known.parts:
         return []
     refuse = demonstration_filter(env, known)
-    made = [Demonstration(r.id, r.user_text, targets_of(r)[0]) for r in rows if isinstance(r.target, str)]
+    made = [demonstrate(known, row, targets_of(row)[0]) for row in rows if isinstance(row.target, str)]
     return [demonstration for demonstration in made if not refuse(demonstration)]
 
 
@@ -209,3 +249,6 @@ def mutate_demonstrations(
 HEAD = "Examples:"
 INPUT = "Input:"
 ANSWER = "Answer:"
+_COLONS, _LABEL = (":", "："), 40
+_LABELLED = re.compile(rf"[^{{}}]{{1,{_LABEL - 1}}}[:：]\s*{SLOT.pattern}")
+"""A label of at most 40 characters, and a slot behind it."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from whet.environments.environment import Environment
 from whet.rewards.choose import find_labels
 from whet.rewards.targets import targets_of
-from whet.search.minibatch import answered_rollouts
+from whet.search.minibatch import answered_rollouts, shorten
 from whet.types import Example, Rollout
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def by_turns(items: Sequence[T], group_of: Callable[[T], str]) -> list[T]:
 def count_confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: float) -> list[str]:
     """What was wanted and what was answered instead, with how often, a line each, the most frequent first."""
     counts = Counter(
-        (targets_of(rows[r.example_id])[0].strip(), " ".join(r.output.split())[:_ANSWER])
+        (targets_of(rows[r.example_id])[0].strip(), shorten(" ".join(r.output.split()), _ANSWER))
         for r in answered_rollouts(rollouts)
         if r.reward < high and r.example_id in rows and rows[r.example_id].target is not None
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from whet.errors import show_size
+from whet.rewards.targets import state_correction, targets_of
 from whet.stats.paired import p_value
 from whet.types import Example, Rollout, TraceStep, content_hash
 
@@ -95,9 +97,16 @@ def show_example(example: Example, longest: int = _SHOWN) -> str:
 
 
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
-    """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step."""
+    """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step.
+
+    A critique that says no more than the answer and the target beside it is left out.
+    """
     steps = [show_step(step, longest) for step in rollout.steps]
-    return "\n".join([show_example(example, longest), *steps, show_answer(rollout, longest)])
+    told = example.target is not None and rollout.critique == state_correction(
+        rollout.output, targets_of(example)[0]
+    )
+    shown = replace(rollout, critique=None, addressed={}) if told else rollout
+    return "\n".join([show_example(example, longest), *steps, show_answer(shown, longest)])
 
 
 def show_answer(rollout: Rollout, longest: int = _SHOWN) -> str:
