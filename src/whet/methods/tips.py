@@ -168,7 +168,7 @@ async def write_tips(
     good = right[: config.shown // 3]
     bad = wrong[: config.shown - len(good)]
     blocks = [
-        f"{heading}\n\n" + "\n\n".join(show_rollout(rows[r.example_id], r) for r in some)
+        f"{heading}\n\n" + "\n\n".join(show_rollout(rows[r.example_id], r, whole=True) for r in some)
         for heading, some in ((BAD, bad), (GOOD, good))
         if some
     ]

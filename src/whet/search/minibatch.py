@@ -96,13 +96,13 @@ def show_example(example: Example, longest: int = _SHOWN) -> str:
     return f"Input: {shorten(example.user_text, longest)}{target}"
 
 
-def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN) -> str:
+def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN, *, whole: bool = False) -> str:
     """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step.
 
-    A critique that says no more than the answer and the target beside it is left out.
+    A critique that says no more than the answer and the target beside it is left out, unless the `whole` rollout is wanted.
     """
     steps = [show_step(step, longest) for step in rollout.steps]
-    told = example.target is not None and rollout.critique == state_correction(
+    told = not whole and example.target is not None and rollout.critique == state_correction(
         rollout.output, targets_of(example)[0]
     )
     shown = replace(rollout, critique=None, addressed={}) if told else rollout
