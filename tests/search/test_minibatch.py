@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import random
 from collections import Counter
+from dataclasses import replace
 
 from whet.search.minibatch import minibatch, mistakes, show_example, show_rollout
 from whet.types import Example, Rollout

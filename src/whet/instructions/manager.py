@@ -127,7 +127,7 @@ class InstructionManager:
         return [*lines_of(self.ledger)[0], *instructions]
 
     def list_dropped(self) -> list[str]:
-        """The texts that were tried and taken out, the newest ones, each with the reason: the reader's memory of former rounds."""
+        """The texts that were tried and taken out, the newest ones, each with the reason: what the reader remembers."""
         gone = [e.id for e in self.events if isinstance(e, Expire) and e.reason not in (UNTRIED, TOKENS)]
         left = [self.ledger[key] for key in dict.fromkeys(gone) if self.ledger[key].status == EXPIRED]
         return [f"{one.text} ({one.reason})" for one in left[-_REMEMBERED:]]

@@ -122,9 +122,7 @@ async def read_critiques(
     async def ask(plain: bool, sample: int, branch: Run, pack: Sequence[int]) -> Reading | None:
         shown = [critiques[n] for n in pack]
         text = (
-            plain_question(shown, known, around)
-            if plain
-            else question(shown, known, around, counts, dropped)
+            plain_question(shown, known, around) if plain else question(shown, known, around, counts, dropped)
         )
         answer = await _ask(branch, text, shown, known, plain, sample)
         copied.append(answer.manages is False)

@@ -207,7 +207,7 @@ def managers_of(first: InstructionManager) -> InstructionManager | RegionManager
 
 ASSIGN = (
     "An application asks a language model with several prompts, one after the other. Below are the instructions of each prompt, "
-    "then numbered critiques of the application's answers, where known with the outputs of its prompts and tools. For each critique, "
-    "name the prompt that must change so that the fault does not come again: the earliest prompt that went wrong."
+    "then numbered critiques of the application's answers, where known with the outputs of its prompts and tools. For each "
+    "critique, name the prompt that must change so that the fault does not come again: the earliest prompt that went wrong."
 )
 FORM = 'Answer with JSON only: {"assigned": [{"critique": 1, "prompt": "NAME"}]}'

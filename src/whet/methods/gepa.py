@@ -612,7 +612,9 @@ def reflection(about: str, text: str, shown: Sequence[str], answers: str = "") -
 UNION, REDUCED = "union of reflections", "drafts of groups as one"
 ROUNDS, ENOUGH, LEAST, ALONE = 4, 20, 4, 3
 INSTRUCTIONS = "An assistant does a task for me with these instructions:"
-EXAMPLES = "These are inputs with the assistant's responses and feedback on how each response could be better:"
+EXAMPLES = (
+    "These are inputs with the assistant's responses and feedback on how each response could be better:"
+)
 ANSWERS = "The right answers of the task are:"
 DRAFTS = "Several people improved these instructions, each from other examples:"
 REDUCE = (
@@ -622,7 +624,7 @@ REDUCE = (
 CONFUSED = "What the assistant answered instead of what was wanted:"
 REQUEST = (
     "Write the whole instruction of the assistant anew, so that it does the task better. From the inputs, infer the format of an "
-    "input and what exactly is to be done with it: describe both. From the responses and the feedback, gather all facts and rules "
-    "that belong to the task or its domain: include them, for the assistant may not know them. If the responses show a strategy "
+    "input and what exactly is to be done with it: describe both. From the responses and the feedback, gather all facts and "
+    "rules that belong to the task or its domain: include them, for the assistant may not know them. If the responses show a strategy "
     "that works for other inputs too, include it. Keep what the instructions say and is still needed. Do not copy the inputs."
 )

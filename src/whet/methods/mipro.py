@@ -258,7 +258,9 @@ async def instruction_texts(
 ) -> dict[str, list[str]]:
     """For each region its text and up to `number` others, grounded in a summary of the data and in demonstrations."""
     rows = "\n\n".join(show_example(row) for row in minibatch(run.rng, env.train, SUMMARISED))
-    summary = await policy.write(run, f"{SUMMARISED_ROWS}\n\n{rows}\n\n{SUMMARY}", "SUMMARY") if number else []
+    summary = (
+        await policy.write(run, f"{SUMMARISED_ROWS}\n\n{rows}\n\n{SUMMARY}", "SUMMARY") if number else []
+    )
     jobs = [(name, i) for name in names for i in range(number)]
 
     async def propose(branch: Run, job: tuple[str, int]) -> list[Prompt]:
@@ -282,9 +284,7 @@ async def instruction_texts(
 POOL = 2
 SUMMARISED = 10
 SUMMARISED_ROWS = "Inputs of a task, with the answers that are wanted:"
-SUMMARY = (
-    "Describe the task in two or three sentences: what the inputs have in common, and how an answer follows from an input."
-)
+SUMMARY = "Describe the task in two or three sentences: what the inputs have in common, and how an answer follows from an input."
 PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
 DATA = "The task, with some inputs and answers:"

@@ -204,7 +204,7 @@ CRITICISE = (
 )
 CRITICISED = "The fault of the instruction:"
 EDIT = (
-    "Write the instruction anew without this fault. Keep what works. Write rules that hold for all inputs of this kind. Do not copy "
-    "the inputs above."
+    "Write the instruction anew without this fault. Keep what works. Write rules that hold for all inputs of this kind. Do not "
+    "copy the inputs above."
 )
 PARAPHRASE = "Write the same instruction in other words. Do not change what it asks for."

@@ -319,6 +319,6 @@ INSTRUCTION = "The instruction of a language model:"
 GOOD = "The model answered one input several times. This answer was good:"
 BAD = "This answer was worse:"
 REQUEST = (
-    "Write one short rule with which the model would answer as the good answer does. Say for which inputs the rule holds, and what "
-    "to do with them. The rule must help with other inputs of this kind too. Do not copy the input."
+    "Write one short rule with which the model would answer as the good answer does. Say for which inputs the rule holds, and "
+    "what to do with them. The rule must help with other inputs of this kind too. Do not copy the input."
 )

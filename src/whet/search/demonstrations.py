@@ -60,8 +60,8 @@ class Demonstration:
 def demonstrate(known: Prompt, row: Example, answer: str) -> Demonstration:
     """A row with an answer, labelled as the prompt `known` labels its inputs.
 
-    Where each slot stands alone behind a label, as in `News: {{text}}`, these lines are the input; a last line that is a label, as
-    in `Topic:`, stands before the answer. Else the labels are `INPUT` and `ANSWER`.
+    Where each slot stands alone behind a label, as in `News: {{text}}`, these lines are the input; a last line that is a label,
+    as in `Topic:`, stands before the answer. Else the labels are `INPUT` and `ANSWER`.
     """
     lines, cue = _labels(known)
     return Demonstration(row.id, row.user_text, answer, (), fill("\n".join(lines), row.values).strip(), cue)
@@ -105,9 +105,7 @@ def demonstrations(
                 best.get(rollout.example_id, rollout), rollout, key=lambda r: r.reward
             )
     made = [
-        replace(
-            demonstrate(known, rows[name], rollout.output), steps=_steps(known, rows[name], rollout)
-        )
+        replace(demonstrate(known, rows[name], rollout.output), steps=_steps(known, rows[name], rollout))
         for name, rollout in best.items()
     ]
     refuse = demonstration_filter(env, known)
