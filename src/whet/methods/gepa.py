@@ -626,5 +626,6 @@ REQUEST = (
     "Write the whole instruction of the assistant anew, so that it does the task better. From the inputs, infer the format of an "
     "input and what exactly is to be done with it: describe both. From the responses and the feedback, gather all facts and "
     "rules that belong to the task or its domain: include them, for the assistant may not know them. If the responses show a "
-    "strategy that works for other inputs too, include it. Keep what the instructions say and is still needed. Do not copy the inputs."
+    "strategy that works for other inputs too, include it. Keep what the instructions say and is still needed. Do not copy "
+    "the inputs."
 )
