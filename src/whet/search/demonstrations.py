@@ -30,14 +30,14 @@ LONGEST = 4000
 @dataclass(frozen=True)
 class Demonstration:
     """An input and an answer to it, from the row with the id `row`. `steps`: of a program, name, input and answer by prompt.
-    `asked` is the input with the labels that the prompt puts before its slots, `cue` the label that it puts before the answer;
+    `labelled_input` is the input with the labels that the prompt puts before its slots, `cue` the label before the answer;
     empty where it has none."""
 
     row: str
     question: str
     answer: str
     steps: tuple[tuple[str, str, str], ...] = ()
-    asked: str = ""
+    labelled_input: str = ""
     cue: str = ""
 
     @property
@@ -49,8 +49,8 @@ class Demonstration:
     def texts(self) -> dict[str, str]:
         """As it stands in each prompt of a program, by name; in the only prompt, by ''."""
         if not self.steps:
-            asked = self.asked or f"{INPUT} {self.question.strip()}"
-            return {"": f"{asked}\n{self.cue or ANSWER} {self.answer.strip()}"}
+            labelled_input = self.labelled_input or f"{INPUT} {self.question.strip()}"
+            return {"": f"{labelled_input}\n{self.cue or ANSWER} {self.answer.strip()}"}
         return {
             name: f"{INPUT} {question.strip()}\n{ANSWER} {answer.strip()}"
             for name, question, answer in self.steps

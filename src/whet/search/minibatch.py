@@ -102,12 +102,12 @@ def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN, *, w
     A critique that says no more than the answer and the target beside it is left out, unless the `whole` rollout is wanted.
     """
     steps = [show_step(step, longest) for step in rollout.steps]
-    told = (
+    repeats = (
         not whole
         and example.target is not None
         and rollout.critique == state_correction(rollout.output, targets_of(example)[0])
     )
-    shown = replace(rollout, critique=None, addressed={}) if told else rollout
+    shown = replace(rollout, critique=None, addressed={}) if repeats else rollout
     return "\n".join([show_example(example, longest), *steps, show_answer(shown, longest)])
 
 
