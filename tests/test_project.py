@@ -295,8 +295,8 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 PUBLIC = {
     "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Progress Prompt ProviderError Reward "
     "Rollout Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn amigrate aoptimize "
-    "astudy_components astudy_sensitivity atransfer compare evaluate learn methods migrate optimize report runs study_components "
-    "study_sensitivity transfer",
+    "astudy_components astudy_sensitivity atransfer atransfer_matrix compare evaluate learn methods migrate optimize report "
+    "runs study_components study_sensitivity transfer transfer_matrix",
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",

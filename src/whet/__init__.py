@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from whet.api.results import RunResult
     from whet.api.session import Session
     from whet.api.study import astudy_components, astudy_sensitivity, study_components, study_sensitivity
+    from whet.api.transfer_matrix import atransfer_matrix, transfer_matrix
     from whet.api.transferring import atransfer, transfer
     from whet.engine.progress import Progress
     from whet.environments.environment import Environment
@@ -55,6 +56,7 @@ _HOMES = {
     "whet.api.session": "Session",
     "whet.api.study": "astudy_components astudy_sensitivity study_components study_sensitivity",
     "whet.task": "Task",
+    "whet.api.transfer_matrix": "atransfer_matrix transfer_matrix",
     "whet.api.transferring": "atransfer transfer",
     "whet.types": "Completion Example Message Reward Rollout",
 }
@@ -89,6 +91,7 @@ __all__ = [
     "astudy_components",
     "astudy_sensitivity",
     "atransfer",
+    "atransfer_matrix",
     "compare",
     "evaluate",
     "learn",
@@ -100,6 +103,7 @@ __all__ = [
     "study_components",
     "study_sensitivity",
     "transfer",
+    "transfer_matrix",
 ]
 
 __getattr__ = lazy(__name__, _HOMES)

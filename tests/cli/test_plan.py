@@ -296,6 +296,31 @@ def test_a_search_without_a_limit_says_its_steps_and_no_tokens_where_none_are_co
     assert "search" not in bounded["plan"]
 
 
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [
+        (whet.methods.apohf.Config(pool=3, per_call=1, ask=lambda input, a, b: "a"), 6),
+        (whet.methods.zopo.Config(pool=30, per_call=10, queries=2), 4),
+        (whet.methods.pdo.Config(pool=4, duels=20, every=10), 88),
+    ],
+)
+def test_a_pool_bounds_the_calls_of_the_optimizer(tmp_path: Path, config: Any, most: int) -> None:
+    """Each question is asked twice at most: pdo writes 3 and 1 prompts, and asks twice in each of 20 duels."""
+    plan = whet.optimize(
+        PROMPT,
+        data=rows(60),
+        reward="exact_match",
+        lm=right,
+        optimizer_lm=writer,
+        method=config,
+        budget=whet.Budget(calls=2000),
+        dry_run=True,
+        root=tmp_path,
+        progress=False,
+    )["plan"]
+    assert plan["calls"]["optimizer"]["most"] == most
+
+
 def test_only_methods_that_sample_prompts_in_each_step_say_how_many() -> None:
     """`k` of simba and mipro counts demonstrations."""
     configs = {name: get_method(name).config() for name in METHODS}

@@ -110,7 +110,7 @@ def test_it_plays_a_game_of_gymnasium(tmp_path: Path) -> None:
 
 # The contests: lost games of other doors than its own, and no old games.
 
-SEEDS, LIMITS = range(20), Budget(task_calls=60_000)
+SEEDS, LIMITS = range(100, 120), Budget(task_calls=60_000)
 
 
 def elsewhere(question: str) -> str:
@@ -136,3 +136,9 @@ def test_what_it_reads_of_lost_games_is_what_it_wins_by() -> None:
 @pytest.mark.long
 def test_of_old_games_no_benefit_is_shown() -> None:
     assert won_over("without old games", reached(), reached(replay=0)).low < 0
+
+
+@pytest.mark.long
+def test_it_beats_random_search_over_the_same_phrases() -> None:
+    other = [play("random_search", rooms(s, 0.9), s, LIMITS) for s in SEEDS]
+    assert won_over("random search", reached(), other).low > 0

@@ -37,6 +37,7 @@ from whet.stats.neural_duels import PreferenceNetwork, next_duel
 from whet.testing.paired_benchmark import KnownWorld, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, review_world, reviews
+from whet.types import Reward
 
 Ask = Callable[[str, str, str], Any]
 FILE = simulated_person.__file__
@@ -338,3 +339,22 @@ def test_with_a_coin_in_the_place_of_the_person_it_loses_what_it_won() -> None:
 
 def test_with_the_bandit_it_wins_over_pairs_drawn_at_random() -> None:
     assert won_over("pairs drawn at random", reached(), reached(selector="random")).low > 0
+
+
+class KnownQuality(Quality):
+    """Grades training rows too: random search reads rewards, where the person reads answers."""
+
+    async def grade(self, run: Any, example: Any, completion: Any) -> Any:
+        return Reward(float(completion.text.split()[1]))
+
+
+@pytest.mark.long
+def test_beside_random_search_that_reads_the_reward() -> None:
+    """Random search draws as many phrases as the writer, and sees the reward of training rows, which the person does not."""
+    worlds = [world(s) for s in SEEDS]
+    graded = [replace(known, env=replace(known.env, reward=KnownQuality())) for known in worlds]
+    other = [
+        play("random_search", one, s, Budget(task_calls=400), {"edits": 6}) for s, one in enumerate(graded)
+    ]
+    won = won_over("random search that reads the reward", reached(), other)
+    assert -1 < won.low < won.high < 1

@@ -169,3 +169,9 @@ def test_what_it_reads_of_failures_is_what_it_wins_by() -> None:
 
 def test_with_the_predictor_it_beats_itself_without() -> None:
     assert won_over("without the predictor", reached(), reached(predictor="none")).low > 0
+
+
+@pytest.mark.long
+def test_it_beats_random_search_over_the_same_phrases() -> None:
+    other = [play("random_search", rooms(s), s, LIMITS) for s in SEEDS]
+    assert won_over("random search", reached(), other).low > 0

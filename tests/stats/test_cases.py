@@ -7,6 +7,7 @@ import pytest
 
 from whet.stats import decide
 from whet.stats.cases import TOLERANCE, CasesVerdict, decide_cases
+from whet.stats.paired import FLIPS, GUARDED
 
 N = 40
 
@@ -42,6 +43,28 @@ def test_a_case_counts_alike_however_many_rows_it_has() -> None:
     assert gains_large.improvement.difference == pytest.approx(0.05)
     assert gains_large.cases["large"].difference == pytest.approx(0.2)
     assert gains_large.cases["small"].baseline == pytest.approx(0.5)
+
+
+def test_with_unequal_rows_gaffkes_bound_must_agree() -> None:
+    """A case with few rows that all win weighs much; that the others lose in rare rows is not seen in so few."""
+    before = {"large": right(100, 200), "a": right(9, 12), "b": right(9, 12)}
+    after = {"large": right(140, 200), "a": right(9, 12), "b": right(9, 12)}
+    verdict = judged(before, after).improvement
+    assert verdict.method == GUARDED and verdict.p_value > 0.025 and not verdict.promoted
+    shuffled = {"large": right(140, 200), "a": right(12, 12), "b": right(12, 12)}
+    assert judged(before, shuffled).improvement.promoted
+
+
+def test_graded_rewards_of_unequal_cases_are_tested_by_flips_where_no_case_is_skewed() -> None:
+    rng = np.random.default_rng(3)
+    names = ["large"] * 120 + ["small"] * 30
+    old = rng.uniform(0.3, 0.5, 150)
+    gains = rng.normal(0.1, 0.1, 150)
+    verdict = decide_cases(names, old.tolist(), np.clip(old + gains, 0, 1).tolist(), range(150))
+    assert verdict.improvement.method == FLIPS and verdict.improvement.promoted
+    gains[120] = -0.3
+    skewed = decide_cases(names, old.tolist(), np.clip(old + gains, 0, 1).tolist(), range(150))
+    assert skewed.improvement.method == GUARDED
 
 
 def test_a_shown_harm_forbids_what_the_mean_would_promote() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from whet.api.requirements import requirement_questions
     from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
     from whet.api.running import find_run, read_result
+    from whet.api.transfer_matrix import atransfer_matrix
     from whet.api.transferring import atransfer
     from whet.engine.forecast import plan_lines
     from whet.engine.options import Options
@@ -43,6 +44,7 @@ _HOMES = {
     "whet.api.requirements": "requirement_questions",
     "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
     "whet.api.running": "find_run read_result",
+    "whet.api.transfer_matrix": "atransfer_matrix",
     "whet.api.transferring": "atransfer",
     "whet.engine.forecast": "plan_lines",
     "whet.engine.options": "Options",
@@ -65,6 +67,7 @@ __all__ = [
     "amigrate",
     "aoptimize",
     "atransfer",
+    "atransfer_matrix",
     "compare",
     "evaluate",
     "find_run",

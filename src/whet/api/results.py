@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from whet.engine.comparison_json import AdviceJSON, ComparisonJSON, MethodSummaryJSON, TransferJSON
+from whet.engine.comparison_json import (
+    AdviceJSON,
+    ComparisonJSON,
+    MatrixJSON,
+    MethodSummaryJSON,
+    TransferJSON,
+)
 from whet.engine.plan_json import PlanJSON
 from whet.engine.result_json import (
     EvaluationJSON,
@@ -479,6 +485,26 @@ class TransferResult(JSONResult[TransferJSON]):
             for name, one in self.models.items()
         )
         return f"TransferResult({self['task']!r}, {self.split}, {gains})"
+
+
+class MatrixResult(JSONResult[MatrixJSON]):
+    """The result of `whet.transfer_matrix`. `status` is completed, or planned (a dry run)."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether prompts are locked in to the model that they were found with, in one sentence."""
+        return str(self.json["verdict"])
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, MeanEstimate]]:
+        """What a prompt is worth, by the address of the model that it was found for and that of the model that answered."""
+        found: dict[str, dict[str, MeanEstimate]] = {}
+        for cell in self.json["cells"]:
+            found.setdefault(cell["origin"], {})[cell["model"]] = MeanEstimate.from_json(cell["score"])
+        return found
+
+    def __repr__(self) -> str:
+        return f"MatrixResult({self['task']!r}, {self.json.get('verdict', self.status)!r})"
 
 
 class MigrationResult(JSONResult[Mapping[str, Any]]):

@@ -23,7 +23,7 @@ from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import example_clusters, sealed_answers
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
-from whet.engine.result_json import RunJSON, TrialAnswersJSON, UsageJSON
+from whet.engine.result_json import RunJSON, TrialAnswersJSON, TrialJSON, UsageJSON
 from whet.engine.run_folder import RunPlan, read_header, task_folder
 from whet.engine.transfer import TRANSFER, TransferTest, compare_sides, limits_left
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, quantity
@@ -92,14 +92,14 @@ async def atransfer(  # noqa: PLR0913 (each keyword is a parameter: names, types
     assembly = assemble(known, options, options.budget)
     try:
         with display_progress(progress) as shown:
-            trials = _Trials(folder, known, result, assembly, options.budget, split, shown)
+            trials = RunTrials(folder, known, result, assembly, options.budget, split, shown)
             return TransferResult(await _try_models(trials, options, models, on_plan))
     finally:
         await assembly.close()
 
 
 async def _try_models(
-    trials: _Trials, options: Options, models: Sequence[ModelChoice | Mapping[str, Any]], on_plan: OnPlan
+    trials: RunTrials, options: Options, models: Sequence[ModelChoice | Mapping[str, Any]], on_plan: OnPlan
 ) -> TransferJSON:
     """The result of all models, or their plans only. Raises UsageError before anything is paid."""
     others: list[TransferModel] = []
@@ -111,7 +111,7 @@ async def _try_models(
         for other, plan in zip(others, plans, strict=True):
             on_plan(other.address, plan)
             trials.progress.planned({**plan, "model": other.address})
-        trials.refuse_unpayable(others)
+        trials.refuse_unpayable([(other, trials.sides) for other in others])
         rows = [] if options.dry_run else [await trials.row(other) for other in others]
     finally:
         for other in others:
@@ -161,7 +161,7 @@ def _refuse_twice(addresses: Sequence[str]) -> None:
         raise UsageError(f"{parameter('lm', twice)} is named twice. Name each model once.")
 
 
-class _Trials:
+class RunTrials:
     """Start prompt and best prompt of a run on the rows of a split, by one model after the other."""
 
     def __init__(
@@ -173,9 +173,11 @@ class _Trials:
         limits: Budget,
         split: str,
         progress: Progress,
+        spent: list[UsageJSON] | None = None,
     ) -> None:
+        """`spent` is what other trials under the same limits took, and grows."""
         self.progress, self.limits = progress, limits
-        self._spent: list[UsageJSON] = []
+        self._spent: list[UsageJSON] = [] if spent is None else spent
         self.folder, self.task, self.result, self.split = folder, task, result, split
         self.rows = getattr(task, split)
         if not self.rows:
@@ -192,48 +194,44 @@ class _Trials:
         """Whether the run found nothing."""
         return self.best.id == self.start.id
 
-    def plan(self, other: TransferModel) -> PlanJSON:
-        """The calls of a model, their tokens and their price."""
+    @property
+    def sides(self) -> int:
+        """How many prompts there are to try."""
+        return 1 if self.same else 2
+
+    def plan(self, other: TransferModel, sides: int | None = None) -> PlanJSON:
+        """The calls of a model under so many prompts (default: those of the run), their tokens and their price."""
         clients = {"task": other.client} | ({} if self.judge is None else {"judge": self.judge})
-        rows = list(self.rows) * (1 if self.same else 2)
+        rows = list(self.rows) * (self.sides if sides is None else sides)
         return forecast_evaluation(self.task, other.answers(self.env), clients, self.run.config, rows)
 
-    def refuse_unpayable(self, others: Sequence[TransferModel]) -> None:
-        """Raise UsageError where all answers may take more calls than the limits allow."""
-        task, sides = replace(self.task, test=tuple(self.rows)), 1 if self.same else 2
+    def refuse_unpayable(self, others: Sequence[tuple[TransferModel, int]]) -> None:
+        """Raise UsageError where all answers, of each model under so many prompts, may take more calls than the limits allow."""
+        task = replace(self.task, test=tuple(self.rows))
         each = [
-            test_set_budget(task, other.answers(self.env), self.run.config, other.client) for other in others
+            (test_set_budget(task, other.answers(self.env), self.run.config, other.client), sides)
+            for other, sides in others
         ]
+        answers = sum(sides for _, sides in others) * len(self.rows)
         for name in ("calls", "task_calls", "judge_calls"):
-            limit, most = getattr(self.limits, name), sides * sum(getattr(need, name) or 0 for need in each)
+            limit = getattr(self.limits, name)
+            most = sum(sides * (getattr(need, name) or 0) for need, sides in each)
             if limit is not None and limit < most:
+                one = {sides for _, sides in others}
+                shown = next(iter(one)) * len(self.rows) if len(one) == 1 else answers
                 raise UsageError(
-                    f"{parameter(f'budget.{name}', limit)} does not pay for {quantity(sides * len(self.rows), 'answer')} of "
+                    f"{parameter(f'budget.{name}', limit)} does not pay for {quantity(shown, 'answer')} of "
                     f"{quantity(len(others), 'model')}: they may take {most}, retries included. Give that many, or fewer models."
                 )
 
     async def row(self, other: TransferModel) -> ModelTransferJSON:
         """The two means with a model, and the paired difference."""
-        await self._open(other)
-        test, env = TransferTest(other, self.judge, self.folder / TRANSFER), other.answers(self.env)
-        sides = []
-        for name, candidate in (("start", self.start), ("best", self.best))[: 1 if self.same else 2]:
-            where = f"{name}-{self.split}"
-            self.progress.begin_part(f"{other.address}, {name} prompt")
-            rest = reduce(limits_left, self._spent, self.limits)
-            try:
-                side = await test.transfer(
-                    self.run, self.env, candidate, where, rest, self.split, self.progress
-                )
-            except BudgetExceeded as error:
-                field = "cost_usd" if error.limit == "cost" else error.limit
-                limit = parameter(f"budget.{field}", getattr(self.limits, field))
-                raise UsageError(
-                    f"{limit} ended while {other.address} answered under the {name} prompt. What was answered is kept: the same "
-                    "command with a larger limit goes on."
-                ) from error
-            self._spent.append(side["usage"])
-            sides.append(side)
+        await self.open_for(other)
+        env = other.answers(self.env)
+        sides = [
+            await self.answer_under(other, name, candidate)
+            for name, candidate in (("start", self.start), ("best", self.best))[: self.sides]
+        ]
         before, after = sides[0], sides[-1]
         clusters = example_clusters(((env, self.start.prompt), (env, self.best.prompt)), self.rows)
         ends = env.reward.low, env.reward.high
@@ -253,6 +251,31 @@ class _Trials:
             "usage": total_usage([side["usage"] for side in sides]),
         }
 
+    async def answer_under(self, other: TransferModel, name: str, candidate: Candidate) -> TrialJSON:
+        """The answers of a model under a prompt, the `start` or the `best` one. Raises UsageError where tokens or dollars end."""
+        test = TransferTest(other, self.judge, self.folder / TRANSFER)
+        self.progress.begin_part(f"{other.address}, {name} prompt")
+        rest = reduce(limits_left, self._spent, self.limits)
+        try:
+            side = await test.transfer(
+                self.run,
+                self.env,
+                candidate,
+                f"{name}-{self.split}",
+                rest,
+                self.split,
+                self.progress,
+            )
+        except BudgetExceeded as error:
+            field = "cost_usd" if error.limit == "cost" else error.limit
+            limit = parameter(f"budget.{field}", getattr(self.limits, field))
+            raise UsageError(
+                f"{limit} ended while {other.address} answered under the {name} prompt. What was answered is kept: the same "
+                "command with a larger limit goes on."
+            ) from error
+        self._spent.append(side["usage"])
+        return side
+
     def _against_home(
         self, start: TrialAnswersJSON, ends: tuple[float, float], clusters: Sequence[int]
     ) -> AgainstHomeJSON:
@@ -262,12 +285,12 @@ class _Trials:
             return {}
         return {
             "home": {
-                "baseline": compare_sides((start, self._home("baseline")), ends, clusters),
-                "best": compare_sides((start, self._home("best")), ends, clusters),
+                "baseline": compare_sides((start, self.home_answers("baseline")), ends, clusters),
+                "best": compare_sides((start, self.home_answers("best")), ends, clusters),
             }
         }
 
-    def _home(self, side: Literal["baseline", "best"]) -> TrialAnswersJSON:
+    def home_answers(self, side: Literal["baseline", "best"]) -> TrialAnswersJSON:
         """The rewards of a prompt with the run's own model, as a trial holds them."""
         rewards = sealed_answers(self.folder, side).rewards
         values = [rewards[row.id] for row in self.rows]
@@ -276,7 +299,7 @@ class _Trials:
             "unanswered": [i for i, value in enumerate(values) if value is None],
         }
 
-    async def _open(self, other: TransferModel) -> None:
+    async def open_for(self, other: TransferModel) -> None:
         """Count an opening of the sealed test, once for a run and a model."""
         if self.split != "test" or self.same:
             return

@@ -144,9 +144,9 @@ trust_option = click.option(
 
 
 def model_options(help_text: str, *, several: bool = False) -> Callable[[Command], Command]:
-    """--lm, --base-url, --lm-option and --trust-host; `several`: --lm is said once or more, and the others hold for all."""
+    """--lm, --base-url, --lm-option and --trust-host; `several`: --lm may be repeated, and the others hold for all."""
     return options(
-        click.option("--lm", metavar="ADDR", help=help_text, multiple=several, required=several),
+        click.option("--lm", metavar="ADDR", help=help_text, multiple=several),
         click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
         option_of_role("task", "--lm-option", "task_options"),
         trust_option,

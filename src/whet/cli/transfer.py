@@ -1,7 +1,8 @@
-"""`whet transfer`: the prompts of a finished run with other task models."""
+"""`whet transfer`: the prompts of a finished run with other task models, or those of several runs with the models of all."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import show_dollars, show_interval
-from whet.engine import TransferJSON
+from whet.engine import MatrixJSON, TransferJSON, UsageJSON
 from whet.errors import show_reward
 
 
@@ -35,10 +36,14 @@ from whet.errors import show_reward
         "whet transfer runs/mytask-opro-0 --lm openai/gpt-4o --lm openai/gpt-4o-mini",
         "whet transfer mytask-opro-0 --lm openai/qwen3 --base-url http://localhost:8000/v1 --json",
         "whet transfer mytask-opro-0 --lm openai/gpt-4o --split test   # an opening of the sealed test",
+        "whet transfer runs/on-gpt-4o runs/on-qwen3 runs/on-llama --split test   # each prompt on each model",
     ),
 )
-@click.argument("run")
-@model_options("Task model; may be repeated. What the other options say of it holds for all.", several=True)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@model_options(
+    "Task model; may be repeated (several runs: default, those of the runs). The other options hold for all.",
+    several=True,
+)
 @click.option(
     "--split",
     default="validation",
@@ -52,14 +57,26 @@ from whet.errors import show_reward
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
 @dry_run_option
 @json_option
-def transfer(run: str, lm: tuple[str, ...], task: str | None, as_json: bool, **options: Any) -> None:
-    """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged."""
-    from whet.api import atransfer
+def transfer(
+    runs: tuple[str, ...], lm: tuple[str, ...], task: str | None, as_json: bool, **options: Any
+) -> None:
+    """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged.
+
+    With several runs of one task, each with another task model: a matrix of each found prompt on each of these models, and
+    whether prompts are worth more with the model that they were found with.
+    """
+    from whet.api import atransfer, atransfer_matrix
 
     place, how = None if task is None else Path(task), options.pop("task_options")
     models = [with_options(address, None, how) for address in lm]
-    result = run_stoppable(atransfer(run, models, task=place, **with_budget(role_choices(options))))
-    print_result(result, as_json, show)
+    if how and not lm:
+        raise click.UsageError("--lm-option says how models are asked. Name them with --lm ADDR as well.")
+    known = with_budget(role_choices(options))
+    if len(runs) > 1:
+        matrix = run_stoppable(atransfer_matrix(runs, lms=models, task=place, **known))
+        print_result(matrix, as_json, show_matrix)
+        return
+    print_result(run_stoppable(atransfer(runs[0], models, task=place, **known)), as_json, show)
 
 
 def show(values: TransferJSON) -> None:
@@ -80,9 +97,42 @@ def show(values: TransferJSON) -> None:
         own = [show_interval(home["baseline"]), show_interval(home["best"])]
         rows.insert(0, [f"{home['model']} (the run's)", *own, "-", "-"])
     show_table(["model", "start prompt", "best prompt", "difference", "95% interval"], rows)
-    usage = values["usage"]
+    _show_end(values["usage"], values["warnings"])
+
+
+def show_matrix(values: MatrixJSON) -> None:
+    """Each prompt on each model, and what that says."""
+    if values["status"] == "planned":
+        return
+    simulated = "  (SIMULATED: a scripted model answered)" if values["simulated"] else ""
+    say(f"{values['task']} · {values['rows']} {values['split']} rows{simulated}\n")
+    names = list(values["runs"])
+    at = {(cell["origin"], cell["model"]): cell for cell in values["cells"]}
+
+    def shown(mean: float | None) -> str:
+        return "no answer" if mean is None else show_reward(mean)
+
+    rows = [[origin, *(shown(at[origin, name]["score"]["mean"]) for name in names)] for origin in names]
+    starts = [[shown(at[origin, name]["start"]["mean"]) for name in names] for origin in names]
+    shared = starts[:1] if all(row == starts[0] for row in starts) else starts
+    rows += [
+        [f"start prompt{'' if len(shared) == 1 else f' of {names[i]}'}", *row] for i, row in enumerate(shared)
+    ]
+    show_table(["prompt found for", *(f"on {name}" for name in names)], rows)
+    say("")
+    say(values["verdict"], bold=True)
+    if parts := values["variance"]:
+        say(
+            f"variance of the cells: model {parts['model']:.3g}, origin of the prompt {parts['origin']:.3g}, lock-in "
+            f"{parts['home']:.3g} (95% interval {parts['home_low']:.3g} to {parts['home_high']:.3g}), rest {parts['rest']:.3g}"
+        )
+    say(f"{values['folder']}/matrix.html")
+    _show_end(values["usage"], values["warnings"])
+
+
+def _show_end(usage: UsageJSON, warnings: Sequence[str]) -> None:
     cost = show_dollars(usage)
     cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
     say(f"\ncalls: {sum(usage['calls'].values())}{cost}")
-    for warning in values["warnings"]:
+    for warning in warnings:
         warn(warning)

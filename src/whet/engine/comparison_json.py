@@ -210,6 +210,64 @@ class TransferJSON(TypedDict):
     plans: NotRequired[list[PlanJSON]]
 
 
+class EffectJSON(TypedDict):
+    """An effect in a matrix of transfers, with the ends of its interval; None where no row was answered in all its cells."""
+
+    difference: float | None
+    low: float
+    high: float
+    p_adjusted: float
+
+
+class MatrixCellJSON(TypedDict):
+    """The prompt that a run found for `origin`, used on `model`, and what it gains there over the start prompt."""
+
+    origin: str
+    model: str
+    run: str
+    score: MeanJSON
+    start: MeanJSON
+    gain: GainJSON
+
+
+class MatrixVarianceJSON(TypedDict):
+    """Parts of the variance of the cells, and which share of all the home advantage has."""
+
+    model: float
+    origin: float
+    home: float
+    rest: float
+    home_low: float
+    home_high: float
+    share_of_home: float | None
+
+
+class MatrixFiguresJSON(TypedDict, total=False):
+    """What a matrix of transfers says once it is answered."""
+
+    simulated: bool
+    verdict: str
+    cells: list[MatrixCellJSON]
+    home: EffectJSON
+    effects: dict[str, dict[str, EffectJSON]]
+    variance: MatrixVarianceJSON | None
+
+
+class MatrixJSON(MatrixFiguresJSON):
+    """The result of a matrix of transfers; `folder` holds its page."""
+
+    task: str
+    method: str
+    status: str
+    split: str
+    rows: int
+    folder: str
+    runs: dict[str, str]
+    plans: list[PlanJSON]
+    usage: UsageJSON
+    warnings: list[str]
+
+
 class AgainstHomeJSON(TypedDict, total=False):
     """What both prompts gain with the run's own model over the start prompt with this one; nothing but on the sealed rows."""
 

@@ -98,6 +98,8 @@ def forecast(
     about, worst = _usage_each(task, env, clients, measured)
     count = _count(limits, shares, about, clients)
     calls = {role: _calls(role, limits, fixed, shares[role], count) for role in shares}
+    if "optimizer" in calls:
+        calls["optimizer"]["most"] = _least(calls["optimizer"]["most"], _most_asks(task, config))
     unpaid = _unpaid_first_call(clients, limits, fixed, about)
     if unpaid:
         calls = {role: {**ends, "expected": fixed[role]} for role, ends in calls.items()}
@@ -134,6 +136,13 @@ def _search_size(task: Task, config: Any, limits: Budget, each: int) -> SearchSi
     rows = min(len(task.train), config.examples or len(task.train))
     calls = config.steps * prompts * rows * each
     return {"steps": config.steps, "prompts": prompts, "rows": rows, "calls": calls}
+
+
+def _most_asks(task: Task, config: Any) -> int | None:
+    """Calls of the optimizer that a method makes at most, replies that are asked for again included; None for a method whose
+    config has no `questions_at_most`. A method runs once for each region."""
+    questions = getattr(config, "questions_at_most", None)
+    return None if questions is None else questions * LanguagePolicy().attempts * len(task.prompt.regions)
 
 
 def _unpaid_first_call(

@@ -191,7 +191,7 @@ def known_rewards(rollouts: Sequence[Rollout]) -> list[float | None]:
     return [r.reward if r.answered else None for r in rollouts]
 
 
-def example_clusters(sides: tuple[Side, Side], examples: Sequence[Example]) -> list[int]:
+def example_clusters(sides: Sequence[Side], examples: Sequence[Example]) -> list[int]:
     """The cluster of each example: those of one group, and those that make the same requests of both prompts.
 
     The start of an episode does not tell what it will ask, so that each example of a world is taken to be its own, and each

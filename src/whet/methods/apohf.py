@@ -98,6 +98,11 @@ class Config:
     validated: PositiveInt = 1
     """Prompts that the person likes best, measured on validation examples at the end."""
 
+    @property
+    def questions_at_most(self) -> int:
+        """How often the optimizer model is asked: for the pool."""
+        return -(-self.pool // self.per_call)
+
 
 def check(env: Environment, config: Config) -> None:
     """Raises UsageError where nobody can be asked, and for an embedding that there is not."""
@@ -114,7 +119,7 @@ async def apohf(
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     plan, firsts = await leave_zero(run, plan, archive, start, secrets)
-    calls = -(-config.pool // config.per_call)
+    calls = config.questions_at_most
     calls = calls if plan.asks is None else min(calls, plan.asks)
     written = await write_pool(run, env, policy, start, calls, config.per_call, config.pool)
     prompts = [start, *(first.candidate.prompt for first in firsts), *written]

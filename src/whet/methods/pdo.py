@@ -79,6 +79,11 @@ class Config:
     finalists: PositiveInt = 3
     """The best ranked prompts, measured on validation examples at the end."""
 
+    @property
+    def questions_at_most(self) -> int:
+        """How often the optimizer model is asked: for the pool, in duels, and where the pool changes."""
+        return self.pool - 1 + ASKS * self.duels + max(0, self.duels - 1) // self.every
+
 
 async def pdo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config) -> Candidate:
     """Dueling bandits over prompts; see the module."""

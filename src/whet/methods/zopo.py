@@ -96,6 +96,11 @@ class Config:
     finalists: PositiveInt = 3
     """Prompts measured on validation examples at the end."""
 
+    @property
+    def questions_at_most(self) -> int:
+        """How often the optimizer model is asked: for the pool."""
+        return -(-min(self.pool, LARGEST * self.queries) // self.per_call)
+
 
 def check(env: Environment, config: Config) -> None:
     """Raises UsageError for an embedding that there is not, or that is not installed."""

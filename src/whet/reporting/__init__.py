@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import Section, details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
+    from whet.reporting.matrix_page import write_matrix
     from whet.reporting.next_steps import is_limited
     from whet.reporting.notebook import comparison_html, evaluation_html, result_html
     from whet.reporting.page import REPORT, document, sections, write_page, write_report
@@ -27,6 +28,7 @@ _HOMES = {
     "whet.reporting.diff": "diff_html",
     "whet.reporting.layout": "Section details facts note prose region table",
     "whet.reporting.markup": "Child Html clip el join prompt_text",
+    "whet.reporting.matrix_page": "write_matrix",
     "whet.reporting.next_steps": "is_limited",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
     "whet.reporting.comparison_page": "best_first write_comparison",
@@ -79,6 +81,7 @@ __all__ = [
     "table",
     "warnings_of",
     "write_comparison",
+    "write_matrix",
     "write_page",
     "write_report",
 ]

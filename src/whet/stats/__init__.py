@@ -4,6 +4,7 @@ from whet.stats.betting import EProcess, confidence_sequence
 from whet.stats.contrasts import ContrastTest, compare_bounds, evaluate_contrasts
 from whet.stats.factorial import MOST_FACTORS, RESOLUTIONS, Design, fractional_design, full_design, letters
 from whet.stats.gate import Improvement, decide, decide_answered, decide_anytime, hold_to_second_judge
+from whet.stats.home import HomeAdvantage, evaluate_home
 from whet.stats.intervals import Interval, difference_interval, interval, percent
 from whet.stats.joint import Bound, Goal, JointVerdict, ObjectiveVerdict, decide_objectives
 from whet.stats.multiplicity import holm, opening_alpha
@@ -18,6 +19,7 @@ __all__ = [
     "Design",
     "EProcess",
     "Goal",
+    "HomeAdvantage",
     "Improvement",
     "Interval",
     "JointVerdict",
@@ -31,6 +33,7 @@ __all__ = [
     "decide_objectives",
     "difference_interval",
     "evaluate_contrasts",
+    "evaluate_home",
     "fewest_clusters",
     "fractional_design",
     "full_design",

@@ -63,6 +63,7 @@ def decide(
     same: bool = False,
     minimum_effect: float = 0.0,
     clusters: Sequence[int] | None = None,
+    with_bound: bool = False,
 ) -> Improvement:
     """Compare the rewards of two prompts on the same examples, paired by position, at one look.
 
@@ -80,7 +81,7 @@ def decide(
     if same:
         return _nothing(len(differences), alpha)
     minimum = minimum_effect / width
-    test = paired_test(differences, clusters, minimum, alpha)
+    test = paired_test(differences, clusters, minimum, alpha, with_bound=with_bound)
     verdict = _improvement(differences, width, alpha, (test.low, test.high))
     verdict = replace(
         verdict,

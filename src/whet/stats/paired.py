@@ -22,8 +22,8 @@ P(Gamma(w) <= Gamma(l + 1)) = P(Bin(w + l, 1/2) >= w).
 
 Right-or-wrong rewards, each row a cluster, are tested by Gaffke's bound alone. All others are tested by sign flips, which are
 exact under symmetry only: rare large losses make a sample look better than its population. So where the clusters are skewed
-to the left by more than `SKEWED` standard errors, or do not vary at all, Gaffke's bound must agree. What a
-sample does not show, no trigger sees: docs/gate.md has the figures.
+to the left by more than `SKEWED` standard errors, or do not vary at all, Gaffke's bound must agree, and wherever a caller
+says so (`with_bound`). What a sample does not show, no trigger sees: docs/gate.md has the figures.
 """
 
 from __future__ import annotations
@@ -111,15 +111,17 @@ def paired_test(
     minimum_effect: float = 0.0,
     alpha: float = 0.05,
     draws: int = DRAWS,
+    with_bound: bool = False,
 ) -> PairedTest:
-    """Test differences in [-1, 1] of rows; `clusters` numbers the cluster of each row (default: each its own).
+    """Test differences in [-1, 1] of rows; `clusters` numbers the cluster of each row (default: each its own). `with_bound`:
+    Gaffke's bound must agree, whatever the sample looks like.
 
     The interval has the confidence 1 - alpha, and its lower end is at least the minimum effect exactly if the p-value is at
     most alpha / 2. All subsets are enumerated where at most `MOST_SUBSETS` of them differ, else `draws` of them are drawn (or
     `enough_draws`, if that is more), with a seed that depends on the data alone, and (hits + 1) / (draws + 1) is the p-value.
     The result depends neither on the order of the rows nor on their units, and comparing in the other direction mirrors it.
     """
-    sample = _Sample(differences, clusters, max(draws, enough_draws(alpha)))
+    sample = _Sample(differences, clusters, max(draws, enough_draws(alpha)), with_bound)
     below, above = (partial(sample.p_value, sign=sign) for sign in (1.0, -1.0))
     return PairedTest(
         difference=math.fsum(sample.sums) / math.fsum(sample.sizes),
@@ -158,13 +160,18 @@ class _Sample:
     """The clusters of a sample, and what tests them."""
 
     def __init__(
-        self, differences: Sequence[float] | Array, clusters: Sequence[int] | None, draws: int
+        self,
+        differences: Sequence[float] | Array,
+        clusters: Sequence[int] | None,
+        draws: int,
+        with_bound: bool = False,
     ) -> None:
         d = np.asarray(np.round(np.asarray(differences, dtype=np.float64), _DIGITS), dtype=np.float64)
         sums, self.sizes = cluster_sums(d, clusters)
         self.sums: Array = np.round(sums, _DIGITS)
         exact = bool(self.sizes.max() == 1.0 and np.isin(d, (-1.0, 0.0, 1.0)).all())
-        self.guarded = {sign: exact or _is_left_skewed(sign * self.sums, self.sizes) for sign in (1.0, -1.0)}
+        always = exact or with_bound
+        self.guarded = {sign: always or is_left_skewed(sign * self.sums, self.sizes) for sign in (1.0, -1.0)}
         self.method = EXACT if exact else GUARDED if self.guarded[1.0] else FLIPS
         self.mirror = -1.0 if np.sort(self.sums).tolist() > np.sort(-self.sums).tolist() else 1.0
         self.flips = None if exact else _Flips(self.mirror * self.sums, self.sizes, draws)
@@ -306,7 +313,7 @@ def _halves(n: int) -> Array:
     return np.asarray(np.exp(logs - n * math.log(2.0)))
 
 
-def _is_left_skewed(sums: Array, sizes: Array) -> bool:
+def is_left_skewed(sums: Array, sizes: Array) -> bool:
     """Whether the clusters' deviations from their mean are skewed to the left by more than `SKEWED` standard errors, or all 0."""
     n = len(sums)
     deviations = sums - sums.sum() / sizes.sum() * sizes

@@ -1,0 +1,352 @@
+"""`whet.transfer_matrix`: the prompts of several runs, each found for another model, on all of these models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet._util.arguments import check_arguments
+from whet._util.blocking import blocking
+from whet.api.results import MatrixResult
+from whet.api.running import find_run
+from whet.api.transferring import OnPlan, RunTrials, read_finished, task_of_run, total_usage
+from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
+from whet.engine.comparison_json import EffectJSON, MatrixCellJSON, MatrixFiguresJSON, MatrixJSON
+from whet.engine.openings import run_id
+from whet.engine.options import Options, RoleModel
+from whet.engine.pairs import example_clusters
+from whet.engine.plan_json import PlanJSON
+from whet.engine.progress import Progress
+from whet.engine.result_json import MeanJSON, RunJSON, TrialAnswersJSON, UsageJSON
+from whet.engine.transfer import compare_sides
+from whet.errors import UsageError, did_you_mean, parameter
+from whet.reporting import display_progress, write_matrix
+from whet.run import Budget
+from whet.search.archive import Candidate
+from whet.stats import ContrastTest, HomeAdvantage, evaluate_home, interval
+from whet.stats.intervals import show_number
+from whet.task import SPLITS, Task
+from whet.types import content_hash
+
+MATRIX = "transfer_matrix"
+
+
+@check_arguments
+async def atransfer_matrix(
+    runs: Sequence[str | Path],
+    *,
+    lms: Sequence[RoleModel] = (),
+    task: object = None,
+    split: str = "validation",
+    judge_lm: RoleModel = None,
+    base_url: str | None = None,
+    concurrency: int | None = None,
+    budget: Budget | None = None,
+    root: str | Path = "runs",
+    dry_run: bool = False,
+    on_plan: OnPlan = lambda model, plan: None,
+    progress: Progress | bool | None = None,
+) -> MatrixResult:
+    """What the best prompt of each of several finished runs is worth with the model of each: is a prompt locked in to its model?
+
+    `runs`: two or more, of one task, each with another task model. `lms`: how these models are reached, where their addresses do
+    not say (functions, dicts as under `models` in task.yaml); the addresses are those of the runs. All else is as in
+    `whet.transfer`: with `split="test"` what the runs answered themselves is taken from them, and each other pair of a run and a
+    model is an opening. The answers lie below the runs, in `transfer`; page and JSON in a folder of their own below `root`. The
+    same call again pays nothing.
+
+    Raises UsageError before anything is paid: for fewer than two runs, runs of different tasks or of one model, and for what
+    `whet.transfer` refuses.
+    """
+    if split not in SPLITS:
+        raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
+    folders = [find_run(run, root) for run in runs]
+    read = [read_finished(folder) for folder in folders]
+    tasks = [task_of_run(folder, header, task) for folder, (_, header) in zip(folders, read, strict=True)]
+    results = [result for result, _ in read]
+    homes = [str(result["models"]["task"]) for result in results]
+    _refuse_unlike(folders, tasks, homes)
+    if judge_lm is None and not tasks[0].models["judge"].named:
+        judge_lm = read[0][1]["models"].get("judge")
+    models: list[Any] = [lm for lm in lms if lm is not None] or list(homes)
+    options = Options(
+        method="random_search",
+        lm=models[0],
+        optimizer_lm="none",
+        judge_lm=judge_lm,
+        base_url=base_url,
+        concurrency=concurrency,
+        budget=replace(budget or Budget(), seconds=None),
+        dry_run=dry_run,
+    )
+    assembly = assemble(tasks[0], options, options.budget)
+    others: list[TransferModel] = []
+    try:
+        for model in models:
+            others.append(transfer_model(tasks[0], replace(options, lm=model), options.budget, model))
+        placed = _by_home(others, homes)
+        with display_progress(progress) as shown:
+            matrix = _Matrix(folders, tasks, results, placed, assembly, options.budget, split, shown)
+            matrix.folder = Path(root) / _folder_name(tasks[0], folders, split)
+            return MatrixResult(await matrix.fill(dry_run, on_plan))
+    finally:
+        for other in others:
+            await other.client.model.close()
+        await assembly.close()
+
+
+def _refuse_unlike(folders: Sequence[Path], tasks: Sequence[Task], homes: Sequence[str]) -> None:
+    """Raise UsageError for runs that make no matrix."""
+    if len(folders) < 2:
+        raise UsageError("A matrix takes two runs or more, each with another task model.")
+    for i, (folder, home) in enumerate(zip(folders, homes, strict=True)):
+        if home in homes[:i]:
+            raise UsageError(
+                f"{folder} and {folders[homes.index(home)]} have the same task model, {home}. Name one run for each model."
+            )
+    rows = [{name: part for name, part in task.parts.items() if name != "prompt"} for task in tasks]
+    for folder, own in zip(folders, rows, strict=True):
+        if own != rows[0]:
+            raise UsageError(
+                f"{folder} and {folders[0]} have other rows or another reward. Name runs of one task."
+            )
+    if tasks[0].cases:
+        raise UsageError(
+            "The runs are of several tasks or models at once, and a matrix takes one. Name runs of one task."
+        )
+
+
+def _by_home(others: Sequence[TransferModel], homes: Sequence[str]) -> list[TransferModel]:
+    """The models in the order of the runs. Raises UsageError where they are not those of the runs."""
+    known = {other.address: other for other in others}
+    if len(known) < len(others) or set(known) != set(homes):
+        raise UsageError(
+            f"The models of a matrix are those of its runs, each once: {', '.join(homes)}. {parameter('lm')} names "
+            f"{', '.join(other.address for other in others)}."
+        )
+    return [known[home] for home in homes]
+
+
+def _folder_name(task: Task, folders: Sequence[Path], split: str) -> str:
+    return f"{task.name}-matrix-{content_hash([sorted(map(run_id, folders)), split])[:6]}"
+
+
+Side = Literal["start", "best"]
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A prompt of a run that a model is asked about."""
+
+    run: int
+    side: Side
+    model: int
+
+
+@dataclass
+class _Matrix:
+    """Runs, their models, and the answers of each model under each prompt, asked once."""
+
+    folders: Sequence[Path]
+    tasks: Sequence[Task]
+    results: Sequence[RunJSON]
+    others: Sequence[TransferModel]
+    assembly: Assembly
+    limits: Budget
+    split: str
+    progress: Progress
+    folder: Path = Path()
+    answers: dict[tuple[str, int], TrialAnswersJSON] = field(default_factory=dict)
+    usages: list[UsageJSON] = field(default_factory=list)
+    simulated: bool = False
+
+    def __post_init__(self) -> None:
+        spent: list[UsageJSON] = []
+        self.trials = [
+            RunTrials(folder, task, result, self.assembly, self.limits, self.split, self.progress, spent)
+            for folder, task, result in zip(self.folders, self.tasks, self.results, strict=True)
+        ]
+        self.simulated = any(bool(result["simulated"]) for result in self.results)
+        if self.split == "test":
+            for i, trial in enumerate(self.trials):
+                self.answers[trial.start.id, i] = trial.home_answers("baseline")
+                self.answers[trial.best.id, i] = trial.home_answers("best")
+
+    def candidate(self, run: int, side: Side) -> Candidate:
+        """A prompt of a run."""
+        return self.trials[run].start if side == "start" else self.trials[run].best
+
+    def missing(self) -> list[_Cell]:
+        """What must be asked, model by model: each prompt once, however many runs have it."""
+        seen, cells = set(self.answers), list[_Cell]()
+        sides: tuple[Side, Side] = ("start", "best")
+        for model in range(len(self.others)):
+            for run in range(len(self.trials)):
+                for side in sides:
+                    key = self.candidate(run, side).id, model
+                    if key not in seen:
+                        seen.add(key)
+                        cells.append(_Cell(run, side, model))
+        return cells
+
+    async def fill(self, dry_run: bool, on_plan: OnPlan) -> MatrixJSON:
+        """The whole result; with `dry_run` the plans only. Raises UsageError before anything is paid."""
+        cells, first = self.missing(), self.trials[0]
+        asked = [sum(cell.model == model for cell in cells) for model in range(len(self.others))]
+        plans: list[PlanJSON] = []
+        for other, sides in zip(self.others, asked, strict=True):
+            plan = first.plan(other, sides)
+            on_plan(other.address, plan)
+            self.progress.planned({**plan, "model": other.address})
+            plans.append({"model": other.address, **plan})
+        needed = [(other, sides) for other, sides in zip(self.others, asked, strict=True) if sides]
+        first.refuse_unpayable(needed)
+        if dry_run:
+            return {**self.identity("planned", plans)}
+        for run, model in dict.fromkeys((cell.run, cell.model) for cell in cells):
+            await self.trials[run].open_for(self.others[model])
+        for cell in cells:
+            candidate = self.candidate(cell.run, cell.side)
+            side = await self.trials[cell.run].answer_under(self.others[cell.model], cell.side, candidate)
+            self.answers[candidate.id, cell.model] = side
+            self.usages.append(side["usage"])
+            self.simulated = self.simulated or side["simulated"]
+        result: MatrixJSON = {**self.identity("completed", plans), **self.figures()}
+        write_matrix(self.folder, result)
+        return result
+
+    def identity(self, status: str, plans: list[PlanJSON]) -> MatrixJSON:
+        """What the matrix is, and what it took."""
+        names = (other.address for other in self.others)
+        warnings = [warning for trial in self.trials for warning in trial.warnings]
+        if self.split == "validation":
+            warnings.append(
+                "Each run chose its best prompt on these validation rows: with its own model it looks better here than it is, "
+                f"and so does the home advantage. {parameter('split', 'test')} has rows that no prompt was chosen on."
+            )
+        return {
+            "task": self.tasks[0].name,
+            "method": MATRIX,
+            "status": status,
+            "split": self.split,
+            "rows": len(self.trials[0].rows),
+            "folder": str(self.folder),
+            "runs": dict(zip(names, map(str, self.folders), strict=True)),
+            "plans": plans,
+            "usage": total_usage(self.usages),
+            "warnings": warnings,
+        }
+
+    def rewards(self, run: int, side: Side, model: int) -> NDArray[np.float64]:
+        """The reward of each row, not a number where there is no answer."""
+        answers = self.answers[self.candidate(run, side).id, model]
+        values = np.array(answers["rewards"], dtype=np.float64)
+        values[list(answers.get("unanswered", ()))] = np.nan
+        return values
+
+    def figures(self) -> MatrixFiguresJSON:
+        """All cells, and what they say together."""
+        env, n = self.assembly.env, len(self.others)
+        sides = [(env, trial.best.prompt) for trial in self.trials]
+        clusters = example_clusters(
+            [*sides, *((env, t.start.prompt) for t in self.trials)], self.trials[0].rows
+        )
+        ends = env.reward.low, env.reward.high
+        places = [(run, model) for run in range(n) for model in range(n)]
+        cells = [self._cell(run, model, ends, clusters) for run, model in places]
+        stacked = np.stack([self.rewards(run, "best", model) for run, model in places], axis=1)
+        found = evaluate_home(stacked.reshape(-1, n, n), *ends, clusters)
+        names = [other.address for other in self.others]
+        effects = {"models": found.models, "origins": found.origins, "own": found.own}
+        return {
+            "simulated": self.simulated,
+            "verdict": verdict_of(found, ends[1] - ends[0]),
+            "cells": cells,
+            "home": _effect(found.home),
+            "effects": {
+                kind: dict(zip(names, map(_effect, tests), strict=True)) for kind, tests in effects.items()
+            },
+            "variance": None
+            if (parts := found.variance) is None
+            else {
+                "model": parts.model,
+                "origin": parts.origin,
+                "home": parts.home,
+                "rest": parts.rest,
+                "home_low": parts.home_low,
+                "home_high": parts.home_high,
+                "share_of_home": parts.share_of_home,
+            },
+        }
+
+    def _cell(
+        self, run: int, model: int, ends: tuple[float, float], clusters: Sequence[int]
+    ) -> MatrixCellJSON:
+        best, start = (self.answers[self.candidate(run, side).id, model] for side in ("best", "start"))
+        before, after = (self.rewards(run, side, model) for side in ("start", "best"))
+        return {
+            "origin": self.others[run].address,
+            "model": self.others[model].address,
+            "run": str(self.folders[run]),
+            "score": _mean(after, ends, clusters),
+            "start": _mean(before, ends, clusters),
+            "gain": compare_sides((start, best), ends, clusters, self.trials[run].same),
+        }
+
+
+def _mean(values: NDArray[np.float64], ends: tuple[float, float], clusters: Sequence[int]) -> MeanJSON:
+    """The mean of what was answered, with its 95% interval."""
+    known = np.flatnonzero(~np.isnan(values)).tolist()
+    if not known:
+        nothing: MeanJSON = {"mean": None, "low": None, "high": None, "n": 0, "method": None}
+        return nothing | {"answered": 0, "of": len(values)}
+    bounds = interval([float(values[i]) for i in known], *ends, clusters=[clusters[i] for i in known])
+    return {
+        "mean": bounds.mean,
+        "low": bounds.low,
+        "high": bounds.high,
+        "n": bounds.n,
+        "method": bounds.method,
+        "answered": len(known),
+        "of": len(values),
+    }
+
+
+def _effect(test: ContrastTest) -> EffectJSON:
+    return {"difference": test.difference, "low": test.low, "high": test.high, "p_adjusted": test.p_adjusted}
+
+
+def verdict_of(found: HomeAdvantage, width: float) -> str:
+    """One sentence on the home advantage; `width` is that of the range of the reward."""
+    home, parts = found.home, found.variance
+    if home.difference is None or parts is None:
+        return "No verdict: no row was answered by all models under all prompts."
+    ends = f"(95% interval {show_number(home.low)} to {show_number(home.high)}, {home.n:,} rows)"
+    share = parts.share_of_home
+    part = "" if share is None else f"; that is {share:.0%} of the variance between the cells"
+    if home.low > 0:
+        return (
+            f"Locked in: a prompt is worth {show_number(home.difference)} more with the model that it was found with than prompt "
+            f"and model explain {ends}{part}."
+        )
+    if home.high < 0:
+        return (
+            f"Not locked in: a prompt is worth {show_number(-home.difference)} less with the model that it was found with than "
+            f"prompt and model explain {ends}."
+        )
+    small = home.high <= 0.05 * width
+    more = "" if small else " More rows would decide."
+    bound = "a home advantage above 0.05 of the reward's range is excluded" if small else "nor excluded"
+    return (
+        f"Lock-in is not shown: the home advantage is {show_number(home.difference)} {ends}, {bound}.{more}"
+    )
+
+
+transfer_matrix = blocking(atransfer_matrix)
+
+__all__ = ["atransfer_matrix", "transfer_matrix", "verdict_of"]
