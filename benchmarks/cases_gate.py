@@ -102,10 +102,10 @@ def main() -> None:
     )
     parser.add_argument("--wrong", action="store_true", help="only what must not be promoted")
     options = parser.parse_args()
-    rng = np.random.default_rng(options.seed)
     sizes = [int(n) for n in options.rows.split(",")]
 
     def share(world: World, rows: int, worst: bool) -> str:
+        rng = np.random.default_rng(options.seed)
         hits = sum(world.promotes(rng, rows, worst) for _ in range(options.runs))
         ends = stats.binomtest(hits, options.runs).proportion_ci(method="exact")
         return f"{100 * hits / options.runs:.2f} ({100 * ends.low:.2f} to {100 * ends.high:.2f})"

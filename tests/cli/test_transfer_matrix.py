@@ -125,8 +125,10 @@ def test_in_python_a_prompt_that_only_its_own_model_obeys_is_locked_in(
     assert means == [[1.0, 0.0], [0.0, 1.0]]
     values = found.to_dict()
     assert values["home"]["difference"] == 1.0 and values["home"]["low"] > 0
-    assert values["variance"]["share_of_home"] == 1.0 and found.verdict.startswith("Locked in: ")
-    assert any("opening 2" in warning for warning in values["warnings"])
+    assert values["variance"]["share_of_home"] == pytest.approx(1.0) and found.verdict.startswith(
+        "Locked in: "
+    )
+    assert any("opening 3" in warning for warning in values["warnings"])
 
 
 def cells(rng: np.random.Generator, rows: int, home: float, n: int = 3) -> Any:

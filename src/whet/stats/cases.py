@@ -2,9 +2,9 @@
 
 **Mean.** Each case counts alike, however many rows it has: a row of case k counts N / (K n_k) times, of N rows and K cases. The
 test is that of `whet.stats.gate.decide` on these differences. Where cases have unequal rows, a row of a small case counts
-several times, and a case that loses on a few of its rows skews the weighted differences: sign flips promoted up to 1 in 10
-prompts that are no better. So Gaffke's bound must agree there where rewards are right or wrong, as with equal rows, and for
-others where the differences of one case are skewed to the left or do not vary.
+several times, and a case that loses on a few of its rows skews the weighted differences: sign flips alone promoted 7% of prompts
+that are no better (docs/figures.md). So Gaffke's bound must agree there where rewards are right or wrong, as with equal rows, and
+for others where the differences of one case are skewed to the left or do not vary.
 
 **Worst.** The claim is min over k of c_k > min over j of b_j, for the means c of the candidate and b of the baseline. Let j be
 the case on which the baseline was worst on rows that the test has not (validation). Whenever the claim is false there is a case
