@@ -498,10 +498,10 @@ class MatrixResult(JSONResult[MatrixJSON]):
     @property
     def scores(self) -> Mapping[str, Mapping[str, MeanEstimate]]:
         """What a prompt is worth, by the address of the model that it was found for and that of the model that answered."""
-        found: dict[str, dict[str, MeanEstimate]] = {}
+        by_origin: dict[str, dict[str, MeanEstimate]] = {}
         for cell in self.json["cells"]:
-            found.setdefault(cell["origin"], {})[cell["model"]] = MeanEstimate.from_json(cell["score"])
-        return found
+            by_origin.setdefault(cell["origin"], {})[cell["model"]] = MeanEstimate.from_json(cell["score"])
+        return by_origin
 
     def __repr__(self) -> str:
         return f"MatrixResult({self['task']!r}, {self.json.get('verdict', self.status)!r})"

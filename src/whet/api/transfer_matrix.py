@@ -197,14 +197,14 @@ class _Matrix:
     async def fill(self, dry_run: bool, on_plan: OnPlan) -> MatrixJSON:
         """The whole result; with `dry_run` the plans only. Raises UsageError before anything is paid."""
         cells, first = self.missing(), self.trials[0]
-        asked = [sum(cell.model == model for cell in cells) for model in range(len(self.others))]
+        counts = [sum(cell.model == model for cell in cells) for model in range(len(self.others))]
         plans: list[PlanJSON] = []
-        for other, sides in zip(self.others, asked, strict=True):
+        for other, sides in zip(self.others, counts, strict=True):
             plan = first.plan(other, sides)
             on_plan(other.address, plan)
             self.progress.planned({**plan, "model": other.address})
             plans.append({"model": other.address, **plan})
-        needed = [(other, sides) for other, sides in zip(self.others, asked, strict=True) if sides]
+        needed = [(other, sides) for other, sides in zip(self.others, counts, strict=True) if sides]
         first.refuse_unpayable(needed)
         if dry_run:
             return {**self.identity("planned", plans)}
@@ -260,27 +260,27 @@ class _Matrix:
         places = [(run, model) for run in range(n) for model in range(n)]
         cells = [self._cell(run, model, ends, clusters) for run, model in places]
         stacked = np.stack([self.rewards(run, "best", model) for run, model in places], axis=1)
-        found = evaluate_home(stacked.reshape(-1, n, n), *ends, clusters)
+        parts = evaluate_home(stacked.reshape(-1, n, n), *ends, clusters)
         names = [other.address for other in self.others]
-        effects = {"models": found.models, "origins": found.origins, "own": found.own}
+        effects = {"models": parts.models, "origins": parts.origins, "own": parts.own}
         return {
             "simulated": self.simulated,
-            "verdict": verdict_of(found, ends[1] - ends[0]),
+            "verdict": verdict_of(parts, ends[1] - ends[0]),
             "cells": cells,
-            "home": _effect(found.home),
+            "home": _effect(parts.home),
             "effects": {
                 kind: dict(zip(names, map(_effect, tests), strict=True)) for kind, tests in effects.items()
             },
             "variance": None
-            if (parts := found.variance) is None
+            if (variance := parts.variance) is None
             else {
-                "model": parts.model,
-                "origin": parts.origin,
-                "home": parts.home,
-                "rest": parts.rest,
-                "home_low": parts.home_low,
-                "home_high": parts.home_high,
-                "share_of_home": parts.share_of_home,
+                "model": variance.model,
+                "origin": variance.origin,
+                "home": variance.home,
+                "rest": variance.rest,
+                "home_low": variance.home_low,
+                "home_high": variance.home_high,
+                "share_of_home": variance.share_of_home,
             },
         }
 
@@ -321,9 +321,9 @@ def _effect(test: ContrastTest) -> EffectJSON:
     return {"difference": test.difference, "low": test.low, "high": test.high, "p_adjusted": test.p_adjusted}
 
 
-def verdict_of(found: HomeAdvantage, width: float) -> str:
+def verdict_of(effects: HomeAdvantage, width: float) -> str:
     """One sentence on the home advantage; `width` is that of the range of the reward."""
-    home, parts = found.home, found.variance
+    home, parts = effects.home, effects.variance
     if home.difference is None or parts is None:
         return "No verdict: no row was answered by all models under all prompts."
     ends = f"(95% interval {show_number(home.low)} to {show_number(home.high)}, {home.n:,} rows)"

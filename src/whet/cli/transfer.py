@@ -109,11 +109,11 @@ def show_matrix(values: MatrixJSON) -> None:
     names = list(values["runs"])
     at = {(cell["origin"], cell["model"]): cell for cell in values["cells"]}
 
-    def shown(mean: float | None) -> str:
+    def show_mean(mean: float | None) -> str:
         return "no answer" if mean is None else show_reward(mean)
 
-    rows = [[origin, *(shown(at[origin, name]["score"]["mean"]) for name in names)] for origin in names]
-    starts = [[shown(at[origin, name]["start"]["mean"]) for name in names] for origin in names]
+    rows = [[origin, *(show_mean(at[origin, name]["score"]["mean"]) for name in names)] for origin in names]
+    starts = [[show_mean(at[origin, name]["start"]["mean"]) for name in names] for origin in names]
     shared = starts[:1] if all(row == starts[0] for row in starts) else starts
     rows += [
         [f"start prompt{'' if len(shared) == 1 else f' of {names[i]}'}", *row] for i, row in enumerate(shared)

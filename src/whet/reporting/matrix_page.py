@@ -70,7 +70,7 @@ def _verdict(result: MatrixJSON) -> Html:
     rows = [
         row
         for name, one in (("Home advantage", result["home"]), *result["effects"]["own"].items())
-        if (row := _plotted(name, one)) is not None
+        if (row := _interval_row(name, one)) is not None
     ]
     caption = "Home advantage: all models (95% interval), then each at home (together 95%)"
     return el(
@@ -94,7 +94,7 @@ def _verdict(result: MatrixJSON) -> Html:
     )
 
 
-def _plotted(name: str, effect: EffectJSON) -> IntervalRow | None:
+def _interval_row(name: str, effect: EffectJSON) -> IntervalRow | None:
     difference = effect["difference"]
     if difference is None:
         return None
@@ -110,14 +110,14 @@ def show_effect(effect: EffectJSON) -> str:
 def _cells_section(result: MatrixJSON) -> Section:
     names = list(result["runs"])
     at = {(cell["origin"], cell["model"]): cell for cell in result["cells"]}
-    found = [[f"found for {origin}", *(_cell(at[origin, model]) for model in names)] for origin in names]
+    means = [[f"found for {origin}", *(_cell(at[origin, model]) for model in names)] for origin in names]
     gains = [[f"found for {origin}", *(_gain(at[origin, model]) for model in names)] for origin in names]
     head = ["Prompt", *(f"on {name}" for name in names)]
     text = note(
         "A row holds the prompt that a run found, a column the model that answered. Gains are paired; each has its own interval."
     )
     body = join(
-        table("Mean rewards", head, found, wide=True),
+        table("Mean rewards", head, means, wide=True),
         table("Gain over the start prompt, with its 95% interval", head, gains, wide=True),
         text,
     )
