@@ -37,7 +37,7 @@ MATRIX = "transfer_matrix"
 
 
 @check_arguments
-async def atransfer_matrix(
+async def atransfer_matrix(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
     runs: Sequence[str | Path],
     *,
     lms: Sequence[RoleModel] = (),
