@@ -33,6 +33,7 @@ IN_MEMORY = dict.fromkeys(
         "verbalizer",
         "description",
         "splits",
+        "tasks",
         "environment",
         "second_opinion",
         "name",
