@@ -21,7 +21,7 @@ Differences from the paper and its package (gepa 0.1.4):
    decides, on up to `looks` minibatches. A row whose call failed counts for neither.
 4. A minibatch has 8 rows instead of 3. A reflection shows failures of all training rows that the parent has answered, their
    targets by turns, and one right row for each three of them; where targets are labels also all right answers, and
-   which was given for which. Where failures are few, each reflection of a round shows another half of them. The package
+   which was given for which. Where failures are few, each reflection of a round leaves out another quarter of them. The package
    shows its minibatch.
 5. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
 6. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
@@ -415,9 +415,9 @@ def shown_rows(
     three of these one row of the minibatch that is right.
 
     Each reflection of a round begins its turn elsewhere in the failures (`turn`: at which share of them), and where these are few
-    it shows a part, so that no two show the same rows; of `ALONE` failures or fewer all.
+    it leaves out a quarter, so that no two show the same rows; of `ALONE` failures or fewer all.
     """
-    first, few = int(turn * len(failures)), max(ALONE, len(failures) // 2)
+    first, few = int(turn * len(failures)), max(ALONE, -(-3 * len(failures) // 4))
     order = [*failures[first:], *failures[:first]]
     wrong = sorted(order, key=lambda row: row not in batch)[: min(pool.config.shown, few)]
     right = [
@@ -610,7 +610,7 @@ def reflection(about: str, text: str, shown: Sequence[str], answers: str = "") -
 
 
 UNION, REDUCED = "union of reflections", "drafts of groups as one"
-ROUNDS, ENOUGH, LEAST, ALONE = 4, 20, 4, 3
+ROUNDS, ENOUGH, LEAST, ALONE = 4, 20, 4, 4
 INSTRUCTIONS = "An assistant does a task for me with these instructions:"
 EXAMPLES = (
     "These are inputs with the assistant's responses and feedback on how each response could be better:"

@@ -22,8 +22,7 @@ Differences from the paper:
 4. No prompt is evaluated twice on one example within a selection; all see the examples in the same order.
 5. Any reward will do: an error is a rollout below the full reward and not above the minibatch's mean.
    Critiques of the reward are shown to the critic. A minibatch without errors leads to paraphrases only.
-6. Paraphrases and edits are asked for one a call. Where errors are few, a criticism is shown half of them, so that criticisms
-   of one prompt differ.
+6. Paraphrases and edits are asked for one a call.
 7. Before a start that earns nothing stand in the first beam those of two prompts that earn something, had without the
    optimizer (`whet.search.from_zero`).
 8. Within a limit on calls all sizes are cut to what the limit pays (`within`).
@@ -133,7 +132,7 @@ class _Editor:
         """New prompts made of one: edits against criticisms of its errors, and paraphrases of both."""
         rollouts = await self.env.evaluate(run, parent.prompt, self.batch)
         wrong = mistakes(rollouts, self.env.reward.high)
-        shown = min(self.config.errors, max(FEW, len(wrong) // 2), len(wrong))
+        shown = min(self.config.errors, len(wrong))
         groups = [(i, run.rng.sample(wrong, shown)) for i in range(self.config.gradients) if wrong]
         criticised = await run.map(lambda branch, group: self.edit(branch, parent.prompt, *group), groups)
         edits = [prompt for prompts in criticised for prompt in prompts]
@@ -194,7 +193,6 @@ def _asks(config: Config) -> int:
     return config.rounds * config.beam * each
 
 
-FEW = 2
 PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
 FAILED = "With this instruction the model failed on these inputs:"
