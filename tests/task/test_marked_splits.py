@@ -75,10 +75,10 @@ def test_what_is_no_mark_and_what_fills_a_slot_is_left_alone(make: Callable[...,
     ("change", "yaml", "reason"),
     [
         ({3: "later"}, "", r"data.jsonl:4: the column .split. has 'later', which is no split. .*column: none"),
-        ({n: "train" for n in range(12)}, "", r'task.yaml:3: the column "split" marks no row as test. '),
-        ({n: "test" for n in range(12)}, "", r'task.yaml:3: the column "split" marks no row as train. '),
+        ({n: "train" for n in range(12)}, "splits: {column: split}\n", r'task.yaml:3: the column "split" marks no row as test. '),
+        ({n: "test" for n in range(12)}, "splits: {column: split}\n", r'task.yaml:3: the column "split" marks no row as train. '),
         ({}, "splits: {column: folds}\n", r'task.yaml:3: There is no column "folds".'),
-        ({}, "splits: {train: 0.5, validation: 0.2, test: 0.3}\n", "marks the rows of all three splits"),
+        ({}, "splits: {column: split, train: 0.5, validation: 0.2, test: 0.3}\n", "marks the rows of all three splits"),
     ],
 )  # fmt: skip
 def test_marks_that_cannot_be_used_are_refused(
@@ -87,6 +87,33 @@ def test_marks_that_cannot_be_used_are_refused(
     rows = [{**row, "split": change.get(n, row["split"])} for n, row in enumerate(ROWS)]
     with pytest.raises(UsageError, match=reason):
         whet.Task.load(make(rows=rows, yaml=yaml))
+
+
+@pytest.mark.parametrize(
+    ("marks", "yaml", "reason"),
+    [
+        (["train"] * 12, "", "(12 train), and the rows are divided anew, for it marks no row as test"),
+        (["test"] * 12, "", "(12 test), and the rows are divided anew, for it marks no row as train"),
+        (MARKS, "splits: {seed: 3}\n", "(5 train, 3 validation, 4 test), and the rows are divided anew, for `splits` says how"),
+    ],
+)  # fmt: skip
+def test_marks_of_a_column_that_nobody_named_and_that_divide_nothing_are_said(
+    make: Callable[..., Path], marks: list[str], yaml: str, reason: str
+) -> None:
+    rows = [{**row, "split": mark} for row, mark in zip(ROWS, marks, strict=True)]
+    task = whet.Task.load(make(rows=rows, yaml=yaml))
+    assert tuple(map(len, targets(task))) == (5, 3, 4)
+    assert any(reason in line and "splits: {column: split}" in line for line in task.warnings)
+
+
+def test_a_row_that_is_marked_for_two_splits_counts_in_the_more_sealed_one(make: Callable[..., Path]) -> None:
+    rows = [*ROWS, {**ROWS[9], "split": "train"}, {**ROWS[6], "split": "train"}, {**ROWS[10], "split": "val"}]
+    task = whet.Task.load(make(rows=rows))
+    assert targets(task) == MARKED
+    assert any(
+        "2 rows of train stand in a later split too and count there only" in line for line in task.warnings
+    )
+    assert any("1 row of validation stands in a later split too" in line for line in task.warnings)
 
 
 def test_a_file_of_one_split_with_rows_of_another_is_said(make: Callable[..., Path], tmp_path: Path) -> None:

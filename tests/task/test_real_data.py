@@ -51,9 +51,12 @@ def test_few_shot_classification(name: str, tmp_path: Path) -> None:
             reward=[{"gap": 0.01}, {"exact_match": 1.0}],
         )
     )
-    check(task, len(rows))
+    marks = {
+        mark: {row["input"] for row in rows if row["split"] == mark} for mark in ("train", "dev", "test")
+    }
+    check(task, sum(row["split"] != "train" or row["input"] not in marks["dev"] for row in rows))
     assert {e.target for e in (*task.train, *task.validation, *task.test)} == set(task.labels)
-    assert abs(len(task.test) / len(rows) - 0.3) < 0.01
+    assert len(task.test) == sum(row["split"] == "test" for row in rows)
 
 
 def test_gsm8k_with_given_splits(tmp_path: Path) -> None:

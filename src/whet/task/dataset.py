@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +53,30 @@ class DataReader:
         rows, notes = self._rows(node)
         column = self._column(rows)
         if column is not None:
-            return self._by_column(node, rows, column, notes)
+            reason = self._why_anew(rows, column)
+            if not reason:
+                return self._by_column(node, rows, column, notes)
+            notes = [*notes, reason]
+            rows = [drop_column(row, column) for row in rows]
         examples, warnings = make_examples(rows, self.rules, {})
         return self.deal((examples, [*notes, *warnings]), node)
+
+    def _why_anew(self, rows: Sequence[SourceRow], column: str) -> str:
+        """Why rows are divided anew although a column that the task does not name marks their splits; empty where it counts."""
+        if self.fractions.column is not None:
+            return ""
+        marks = Counter(read_mark(flatten_row(row).get(column)) for row in rows)
+        if None in marks:
+            return ""
+        missing = self._missing([str(split) for split in marks])
+        if not missing and not self.fractions.chosen:
+            return ""
+        because = f"it marks no row as {missing[0]}" if missing else "`splits` says how"
+        counts = ", ".join(f"{marks[split]} {split}" for split in SPLITS if split in marks)
+        return (
+            f'the column "{column}" marks splits ({counts}), and the rows are divided anew, for {because}; to go by the column: '
+            f"splits: {{column: {column}}}"
+        )
 
     def _column(self, rows: Sequence[SourceRow]) -> str | None:
         """The column that marks the split of each row; None where there is none, where it is declined, and where it fills a slot
@@ -84,7 +106,7 @@ class DataReader:
         for split, at in numbers.items():
             placed[split], more = make_examples([drop_column(rows[n], column) for n in at], self.rules, ids)
             warnings += more
-        return self._order(node, placed, warnings)
+        return self._order(node, placed, [*warnings, *_leave_copies_out(placed)])
 
     def _missing(self, there: Collection[str]) -> list[str]:
         return [s for s in self.needs if s not in there and not (s == "validation" and "train" in there)]
@@ -235,6 +257,23 @@ def _refuse_empty(node: Node, parts: Sequence[Sequence[Example]], names: Sequenc
         f"the split{'s' * (len(empty) > 1)} {' and '.join(empty)} would be empty: {there} for {', '.join(names)}. Give rows with "
         f"at least {len(names)} different {what}."
     )
+
+
+def _leave_copies_out(placed: dict[str, list[PlacedExample]]) -> list[str]:
+    """Leave a row (input and target) that stands in several splits in the most sealed of them only; a warning says so."""
+    sealed = set[str]()
+    warnings = []
+    for split in [split for split in reversed(SPLITS) if split in placed]:
+        keys = [content_hash([input_hash(p.example), p.example.target]) for p in placed[split]]
+        copies = [p for p, key in zip(placed[split], keys, strict=True) if key in sealed]
+        placed[split] = [p for p, key in zip(placed[split], keys, strict=True) if key not in sealed]
+        sealed |= set(keys)
+        if copies:
+            warnings.append(
+                f"{quantity(len(copies), 'row')} of {split} {'stands' if len(copies) == 1 else 'stand'} in a later split too and "
+                f"{'counts' if len(copies) == 1 else 'count'} there only (first: {copies[0].where})"
+            )
+    return warnings
 
 
 def _refuse_leaks(placed: Mapping[str, Sequence[PlacedExample]]) -> list[str]:
