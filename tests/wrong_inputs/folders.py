@@ -85,7 +85,6 @@ PROMPTS: Mapping[str, Case] = {
     "blank": prompt(" \n\n", "prompt.md:1", "empty"),
     "latin-1": prompt("R\u00e9ponds.".encode("latin-1"), "prompt.md:1", "UTF-8"),
     "UTF-16 that is cut": prompt("Answer.".encode("utf-16")[:-1], "prompt.md:1", "UTF-16"),
-    "UTF-16 without a mark": prompt("Größe.".encode("utf-16-be"), "prompt.md:1", "UTF-8"),
     "a NUL": prompt("Answer.\n\x00", "prompt.md:2", "NUL"),
     "slot unknown": prompt("Answer.\n{{qestion}}\n", "prompt.md:2", "{{qestion}}"),
     "mask without labels": prompt("It is {{mask}}.\n", "prompt.md:1", "labels"),

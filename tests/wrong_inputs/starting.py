@@ -133,7 +133,7 @@ INIT: Mapping[str, Case] = {
         "e.jsonl:1",
         "one text of the user",
     ),
-    "a conversation of texts": objects('{"messages": ["a", "b"]}\n' * 9, "e.jsonl:1", "one text of the user"),
+    "a conversation of texts": objects('{"messages": ["a", "b"]}\n' * 9, "No row has a target", "--target"),
     "program without rows": program("x = 1\n", "e.py:1", "rows()"),
     "program broken": program("x = (\n", "e.py:1", "SyntaxError"),
     "program that exits": program("raise SystemExit(3)\n", "e.py:1", "SystemExit"),
