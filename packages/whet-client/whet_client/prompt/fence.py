@@ -15,7 +15,9 @@ from whet_client.errors import UsageError
 MARKER = re.compile(r"<!--[ \t]*whet:(begin|end)(?:[ \t]+([A-Za-z0-9_.-]+))?[ \t]*-->")
 LOOKS_LIKE_MARKER = re.compile(r"<!--\s*whet:", re.IGNORECASE)
 DEFAULT_REGION = "instructions"
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n((?:.*\r?\n)*?)(?:---|\.\.\.)[ \t]*(?:\r?\n(?:[ \t]*\r?\n)*|\Z)")
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\r?\n((?:[^\n]*\n)*?)(?:---|\.\.\.)[ \t]*(?:\r?\n(?:[ \t]*\r?\n)*|\Z)"
+)
 _ENTRY = re.compile(r"[a-z][\w.-]*[ \t]*:(?:[ \t]|\Z)")
 _BELOW = re.compile(r"[ \t]|#|-(?:[ \t]|\Z)|[\]}]")
 """What a line of YAML begins with that is no entry: one of an entry above it, or a comment."""
