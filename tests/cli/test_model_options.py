@@ -45,6 +45,7 @@ ROLES: dict[str, tuple[dict[str, str], ...]] = {
     "compare": (TASK, OPTIMIZER, JUDGE, TRANSFER),
     "advise": (TASK, OPTIMIZER, JUDGE),
     "transfer": (TASK, JUDGE),
+    "migrate": (OPTIMIZER, JUDGE),
     "learn": (OPTIMIZER,),
     WATCH: (TASK, OPTIMIZER, JUDGE),
     "serve": (TASK, OPTIMIZER, JUDGE),

@@ -166,7 +166,7 @@ async def test_a_model_reads_the_comments(folder: Path) -> None:
     assert "1 change, written by openai/m" in done.stdout and 'because of: "Zu lang!"' in done.stdout
     assert "c (c.jsonl:3): it does not say what should change" in done.stdout
     assert (
-        "calls: 2 optimizer, 637 tokens; price unknown" in done.stdout
+        "calls: 2 optimizer, 641 tokens; price unknown" in done.stdout
         and "could not be read" not in done.stdout
     )
     assert LOCAL not in done.stdout and f"- {short}" in (folder / "p.md").read_text()

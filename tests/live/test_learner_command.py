@@ -120,7 +120,7 @@ def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
         (["--watch", "p.md"], "Leave PROMPT and the options of files out"),
         (["--watch", "--gate", "nowhere"], "NAME=TASK"),
         (["--watch", "--gate", "p=nowhere"], "no such task folder"),
-        (["--watch", "--experiment", "bad.json"], "lacks name"),
+        (["--watch", "--experiment", "bad.json"], "goal has no `name`"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(

@@ -145,9 +145,11 @@ def bare(text: str) -> str:
 _BEFORE_NUMBER = r"[-+<>\u2264\u2265~\u2248\u00b1](?!\s?[\p{Sc}0-9.])"
 _TRIMMED = regex.compile(
     r"(?V1)\A(?:[[\s\p{P}\p{S}]--[\-+<>\u2264\u2265~\u2248\u00b1\u00ac.]]"
-    rf"|{_BEFORE_NUMBER}|(?<=\.)\.|\.(?!\w))+"
-    r"|(?:[[\s\p{P}\p{S}]--[%\u00b0+\-#]]|(?<!\w)[-#]|(?<![\w+])\+)+\Z"
+    rf"|{_BEFORE_NUMBER}|(?<=\.)\.|\.(?!\w))++"
+    r"|(?<![[\s\p{P}\p{S}]--[%\u00b0+\-#]])(?<!(?<!\w)[-#])(?<!(?<![\w+])\+)"
+    r"(?:[[\s\p{P}\p{S}]--[%\u00b0+\-#]]|(?<!\w)[-#]|(?<![\w+])\+)++\Z"
 )
+"""What says nothing at either end. The run at the end is looked for only where it begins, so a long run takes linear time."""
 
 
 def trim(text: str) -> str:
@@ -200,7 +202,7 @@ def _pattern(names: Sequence[str], joined: Collection[str]) -> regex.Pattern[str
     )
 
 
-JOINT = regex.compile(r"(?<=\w)[\s_*`-]+(?=[^\W_])")
+JOINT = regex.compile(r"(?<=[^\W_])[\s_*`-]++(?=[^\W_])")
 """What joins the parts of a name."""
 _SLASH = regex.compile(r"\s*/\s*")
 

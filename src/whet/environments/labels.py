@@ -19,7 +19,6 @@ _FIELD = regex.compile(r"[:\uff1a]")
 _FIELD_END = regex.compile(r"[,;/|\uff0c\uff1b\u3001}]|\s{2,}|\.\s")
 """What may end the value of a field before the name of the next one on its line."""
 _QUOTES = frozenset("\"'`*_“”‘’„«»‹›「」『』【】《》")
-_SLASH = regex.compile(r"\s*/\s*")
 _SMALL_WORD = regex.compile(r"(?<!\w)\p{Ll}(?=\s+\w)")
 _BEGINS = regex.compile(r"(?:\A|\n|[:\uff1a>{]|\*\*)[(\[*_ ]*\Z")
 _OPTION = regex.compile(r"[.):*_]{1,4}\s|\s-\s")
@@ -124,7 +123,7 @@ def _match_label(text: str, forms: Mapping[str, str]) -> str | None:
 
 def _join(text: str) -> str:
     """A text with its parts joined by single blanks."""
-    return str(JOINT.sub(" ", _SLASH.sub("/", trim(text))))
+    return str(JOINT.sub(" ", "/".join(part.strip() for part in trim(text).split("/"))))
 
 
 _KEYS: Sequence[Callable[[str], str]] = (
