@@ -90,7 +90,7 @@ def test_hidden_rules_of_others_are_learned_whatever_the_numbers_of_the_reader_a
         budget=Budget(task_calls=300, optimizer_calls=20),  **options,
     )  # fmt: skip
     assert result["baseline"]["test"]["mean"] < 0.4
-    assert result["best"]["test"]["mean"] >= 0.97
+    assert result["best"]["test"]["mean"] >= 0.95, "more than one rule of 25 is lost"
     lines = [line for line in result["best"]["prompt"].splitlines() if line.startswith("- ")]
     assert 24 <= len(lines) <= 34
     assert not any(
