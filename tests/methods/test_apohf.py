@@ -287,7 +287,13 @@ class AtTerminal:
         assert self.ended() == 130
 
     def ended(self) -> int:
-        """The exit code."""
+        """The exit code. The screen is read until then: a terminal that nobody reads stops who writes to it."""
+        while select.select([self.screen], [], [], 60)[0]:
+            try:
+                if not os.read(self.screen, 4096):
+                    break
+            except OSError:  # the other side is closed
+                break
         self.process.communicate(timeout=60)
         os.close(self.screen)
         return self.process.returncode
