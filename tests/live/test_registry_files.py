@@ -305,5 +305,6 @@ def test_a_run_that_learned_instructions_brings_their_history(database: Database
     made = Registry(database).create_from_run("pages", tmp_path / "out", author="ann")
     assert made.run is not None and made.prompt.id == result["best"]["id"]
     learned = [i for _, i in made.instructions]
+    # the simulated reader misnumbers the critiques of one entry in twenty: one numbered past the last names none
     assert sum(bool(i.evidence and i.critiques) for i in learned) >= len(learned) - 1 > 0
     assert {i.created for i in learned} == {made.run["finished"]}
