@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 from whet.engine.options import RoleModel
+from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.methods import MethodChoice
 from whet.run import Budget
@@ -131,6 +132,37 @@ class SessionKeywords(
     TaskKeywords, AlphaKeywords, GateKeywords, MethodKeywords, SearchKeywords, RunKeywords, total=False
 ):
     """The keywords of `whet.Session`."""
+
+
+OnPlan = Callable[[str, PlanJSON], None]
+"""Called with the address of each model and the plan of its calls, before anything is paid."""
+
+
+class TransferKeywords(TypedDict, total=False):
+    """The transfer.
+
+    task: the task of the run, where its folder has moved or it was made in memory.
+    split: validation (the default), train or test; on the sealed test rows each model is an opening, and it is counted.
+    judge_lm: by default the judge of the run.
+    base_url: any OpenAI-compatible endpoint.
+    concurrency: calls in flight.
+    budget: limits for all models together, over all sessions; seconds are not limited.
+    root: the folder of all runs.
+    dry_run: plan and stop.
+    on_plan: called with the address of each model and the plan of its calls, before anything is paid.
+    progress: as in `whet.optimize`.
+    """
+
+    task: object
+    split: str
+    judge_lm: RoleModel
+    base_url: str | None
+    concurrency: int | None
+    budget: Budget | None
+    root: str | Path
+    dry_run: bool
+    on_plan: OnPlan | None
+    progress: Progress | bool | None
 
 
 class StudyKeywords(TypedDict, total=False):

@@ -5,52 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whet._util.arguments import check_arguments
+from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
+from whet._util.fields import build_from
+from whet.api.keywords import TransferKeywords
 from whet.api.results import MatrixResult
 from whet.api.running import find_run
-from whet.api.transferring import OnPlan, RunTrials, read_finished, task_of_run, total_usage
+from whet.api.transferring import RunTrials, TransferOptions, read_finished, task_of_run, total_usage
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.comparison_json import EffectJSON, MatrixCellJSON, MatrixFiguresJSON, MatrixJSON
 from whet.engine.openings import run_id
-from whet.engine.options import Options, RoleModel
+from whet.engine.options import RoleModel
 from whet.engine.pairs import example_clusters
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.engine.result_json import MeanJSON, RunJSON, TrialAnswersJSON, UsageJSON
 from whet.engine.transfer import compare_sides
-from whet.errors import UsageError, did_you_mean, parameter
+from whet.errors import UsageError, parameter
 from whet.reporting import display_progress, write_matrix
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.stats import ContrastTest, HomeAdvantage, evaluate_home, interval
 from whet.stats.intervals import show_number
-from whet.task import SPLITS, Task
+from whet.task import Task
 from whet.types import content_hash
 
 MATRIX = "transfer_matrix"
 
 
 @check_arguments
-async def atransfer_matrix(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
-    runs: Sequence[str | Path],
-    *,
-    lms: Sequence[RoleModel] = (),
-    task: object = None,
-    split: str = "validation",
-    judge_lm: RoleModel = None,
-    base_url: str | None = None,
-    concurrency: int | None = None,
-    budget: Budget | None = None,
-    root: str | Path = "runs",
-    dry_run: bool = False,
-    on_plan: OnPlan = lambda model, plan: None,
-    progress: Progress | bool | None = None,
+@describe_keywords(TransferKeywords, defaults=TransferOptions)
+async def atransfer_matrix(
+    runs: Sequence[str | Path], *, lms: Sequence[RoleModel] = (), **keywords: Unpack[TransferKeywords]
 ) -> MatrixResult:
     """What the best prompt of each of several finished runs is worth with the model of each: is a prompt locked in to its model?
 
@@ -63,37 +54,35 @@ async def atransfer_matrix(  # noqa: PLR0913 (each keyword is a parameter: names
     Raises UsageError before anything is paid: for fewer than two runs, runs of different tasks or of one model, and for what
     `whet.transfer` refuses.
     """
-    if split not in SPLITS:
-        raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
-    folders = [find_run(run, root) for run in runs]
+    choices = build_from(TransferOptions, keywords)
+    folders = [find_run(run, choices.root) for run in runs]
     read = [read_finished(folder) for folder in folders]
-    tasks = [task_of_run(folder, header, task) for folder, (_, header) in zip(folders, read, strict=True)]
-    results = [result for result, _ in read]
-    homes = [str(result["models"]["task"]) for result in results]
+    tasks = [
+        task_of_run(folder, header, choices.task) for folder, (_, header) in zip(folders, read, strict=True)
+    ]
+    homes = [str(result["models"]["task"]) for result, _ in read]
     _refuse_unlike(folders, tasks, homes)
-    if judge_lm is None and not tasks[0].models["judge"].named:
-        judge_lm = read[0][1]["models"].get("judge")
     models: list[Any] = [lm for lm in lms if lm is not None] or list(homes)
-    options = Options(
-        method="random_search",
-        lm=models[0],
-        optimizer_lm="none",
-        judge_lm=judge_lm,
-        base_url=base_url,
-        concurrency=concurrency,
-        budget=replace(budget or Budget(), seconds=None),
-        dry_run=dry_run,
-    )
+    options = choices.for_models(models, tasks[0], read[0][1])
     assembly = assemble(tasks[0], options, options.budget)
     others: list[TransferModel] = []
     try:
         for model in models:
             others.append(transfer_model(tasks[0], replace(options, lm=model), options.budget, model))
         placed = _by_home(others, homes)
-        with display_progress(progress) as shown:
-            matrix = _Matrix(folders, tasks, results, placed, assembly, options.budget, split, shown)
-            matrix.folder = Path(root) / _folder_name(tasks[0], folders, split)
-            return MatrixResult(await matrix.fill(dry_run, on_plan))
+        with display_progress(keywords.get("progress")) as shown:
+            matrix = _Matrix(
+                folders,
+                tasks,
+                [result for result, _ in read],
+                placed,
+                assembly,
+                options.budget,
+                options.split,
+                shown,
+            )
+            matrix.folder = Path(options.root) / _folder_name(tasks[0], folders, options.split)
+            return MatrixResult(await matrix.fill(options))
     finally:
         for other in others:
             await other.client.model.close()
@@ -194,19 +183,20 @@ class _Matrix:
                         cells.append(_Cell(run, side, model))
         return cells
 
-    async def fill(self, dry_run: bool, on_plan: OnPlan) -> MatrixJSON:
-        """The whole result; with `dry_run` the plans only. Raises UsageError before anything is paid."""
+    async def fill(self, options: TransferOptions) -> MatrixJSON:
+        """The whole result; in a dry run the plans only. Raises UsageError before anything is paid."""
         cells, first = self.missing(), self.trials[0]
         counts = [sum(cell.model == model for cell in cells) for model in range(len(self.others))]
         plans: list[PlanJSON] = []
         for other, sides in zip(self.others, counts, strict=True):
             plan = first.plan(other, sides)
-            on_plan(other.address, plan)
+            if options.on_plan is not None:
+                options.on_plan(other.address, plan)
             self.progress.planned({**plan, "model": other.address})
             plans.append({"model": other.address, **plan})
         needed = [(other, sides) for other, sides in zip(self.others, counts, strict=True) if sides]
         first.refuse_unpayable(needed)
-        if dry_run:
+        if options.dry_run:
             return {**self.identity("planned", plans)}
         for run, model in dict.fromkeys((cell.run, cell.model) for cell in cells):
             await self.trials[run].open_for(self.others[model])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Unpack, cast
 
-from whet._util.arguments import check_arguments
+from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
+from whet._util.fields import build_from
 from whet.api.comparison import found_candidate
+from whet.api.keywords import OnPlan, TransferKeywords
 from whet.api.results import TransferResult
 from whet.api.running import find_run, read_result
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
@@ -26,7 +28,7 @@ from whet.engine.progress import Progress
 from whet.engine.result_json import RunJSON, TrialAnswersJSON, TrialJSON, UsageJSON
 from whet.engine.run_folder import RunPlan, read_header, task_folder
 from whet.engine.transfer import TRANSFER, TransferTest, compare_sides, limits_left
-from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter, quantity
+from whet.errors import BudgetExceeded, UsageError, did_you_mean, named_fields, parameter, quantity
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
 from whet.reporting import display_progress
@@ -35,71 +37,66 @@ from whet.search.archive import Candidate
 from whet.task import SPLITS, Task, TaskKeywords, task_of
 from whet.types import content_hash
 
-OnPlan = Callable[[str, PlanJSON], None]
-"""Called with the address of each model and the plan of its calls, before anything is paid."""
+
+@named_fields
+@dataclass(frozen=True)
+class TransferOptions(Options):
+    """What a caller may say about a transfer."""
+
+    method: str | None = "random_search"
+    optimizer_lm: RoleModel = "none"
+    task: object = None
+    split: str = "validation"
+    on_plan: OnPlan | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split not in SPLITS:
+            raise UsageError(f'There is no split "{self.split}".{did_you_mean(self.split, SPLITS)}')
+
+    def for_models(self, models: Sequence[Any], task: Task, header: Mapping[str, Any]) -> TransferOptions:
+        """The options that ask the first of the models, by default with the judge of the run; seconds are not limited."""
+        judge = self.judge_lm
+        if judge is None and not task.models["judge"].named:
+            judge = header["models"].get("judge")
+        limits = replace(self.budget or Budget(), seconds=None)
+        return replace(self, lm=models[0], judge_lm=judge, budget=limits)
 
 
 @check_arguments
-async def atransfer(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
-    run: str | Path,
-    lms: Sequence[RoleModel],
-    *,
-    task: object = None,
-    split: str = "validation",
-    judge_lm: RoleModel = None,
-    base_url: str | None = None,
-    concurrency: int | None = None,
-    budget: Budget | None = None,
-    root: str | Path = "runs",
-    dry_run: bool = False,
-    on_plan: OnPlan = lambda model, plan: None,
-    progress: Progress | bool | None = None,
+@describe_keywords(TransferKeywords, defaults=TransferOptions)
+async def atransfer(
+    run: str | Path, lms: Sequence[RoleModel], **keywords: Unpack[TransferKeywords]
 ) -> TransferResult:
     """What the start prompt and the best prompt of a finished run are worth with other task models, both unchanged.
 
     `run`: its folder, or its name below `root`. `lms`: addresses, LanguageModels, functions, or dicts as under `models` in
-    task.yaml. `task`: the task of the run, where its folder has moved or it was made in memory. `split`: train, validation or
-    test; each model is an opening of the sealed test, and it is counted. `judge_lm`: by default the judge of the run. Prompts
-    are answered below `run`, in the folder `transfer`; the same call again pays nothing. `budget`: limits for all models
-    together, over all sessions; seconds are not limited. `dry_run`: plan and stop.
-    `progress`: as in `whet.optimize`.
+    task.yaml. Prompts are answered below `run`, in the folder `transfer`; the same call again pays nothing.
 
     Raises UsageError before anything is paid: for a run without a result, a task that is not the run's, a best prompt that
     needs trained weights (`whet.compare(transfer=...)` tries those), a model that cannot answer, limits that do not pay for all
     answers; also where tokens or dollars end later. Raises ProviderError for a dead endpoint. What was answered is kept, and the
     same call, with larger limits, goes on.
     """
-    if split not in SPLITS:
-        raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
+    choices = build_from(TransferOptions, keywords)
     models = [lm for lm in lms if lm is not None]
     if not models:
         raise UsageError(f"Name at least one model with {parameter('lm', 'provider/name')}.")
-    folder = find_run(run, root)
+    folder = find_run(run, choices.root)
     result, header = read_finished(folder)
-    known = task_of_run(folder, header, task)
-    if judge_lm is None and not known.models["judge"].named:
-        judge_lm = header["models"].get("judge")
-    options = Options(
-        method="random_search",
-        lm=models[0],
-        optimizer_lm="none",
-        judge_lm=judge_lm,
-        base_url=base_url,
-        concurrency=concurrency,
-        budget=replace(budget or Budget(), seconds=None),
-        dry_run=dry_run,
-    )
+    known = task_of_run(folder, header, choices.task)
+    options = choices.for_models(models, known, header)
     assembly = assemble(known, options, options.budget)
     try:
-        with display_progress(progress) as shown:
-            trials = RunTrials(folder, known, result, assembly, options.budget, split, shown)
-            return TransferResult(await _try_models(trials, options, models, on_plan))
+        with display_progress(keywords.get("progress")) as shown:
+            trials = RunTrials(folder, known, result, assembly, options.budget, options.split, shown)
+            return TransferResult(await _try_models(trials, options, models))
     finally:
         await assembly.close()
 
 
 async def _try_models(
-    trials: RunTrials, options: Options, models: Sequence[ModelChoice | Mapping[str, Any]], on_plan: OnPlan
+    trials: RunTrials, options: TransferOptions, models: Sequence[ModelChoice | Mapping[str, Any]]
 ) -> TransferJSON:
     """The result of all models, or their plans only. Raises UsageError before anything is paid."""
     others: list[TransferModel] = []
@@ -109,7 +106,8 @@ async def _try_models(
         _refuse_twice([other.address for other in others])
         plans = [trials.plan(other) for other in others]
         for other, plan in zip(others, plans, strict=True):
-            on_plan(other.address, plan)
+            if options.on_plan is not None:
+                options.on_plan(other.address, plan)
             trials.progress.planned({**plan, "model": other.address})
         trials.refuse_unpayable([(other, trials.sides) for other in others])
         rows = [] if options.dry_run else [await trials.row(other) for other in others]
@@ -355,4 +353,4 @@ def total_usage(usages: Sequence[UsageJSON]) -> UsageJSON:
 
 transfer = blocking(atransfer)
 
-__all__ = ["OnPlan", "atransfer", "transfer"]
+__all__ = ["atransfer", "transfer"]
