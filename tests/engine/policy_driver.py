@@ -18,7 +18,8 @@ from typing import Any
 import orjson
 import torch
 
-from whet import api, running
+from whet import api
+from whet.api import running
 from whet.engine.blobs import Blobs
 from whet.engine.journal import Journal
 from whet.models.huggingface import HuggingFaceModel
