@@ -51,6 +51,84 @@ def rloo(rewards: Sequence[float]) -> list[float]:
     return [n / (n - 1) * a for a in dr_grpo(rewards)]
 
 
+def remax(rewards: Sequence[float], greedy: float) -> list[float]:
+    """Returns to go of one sample minus the reward of the greedy one of its question; ReMax, Li et al. 2023, arXiv:2310.10505.
+
+        A_t = G_t - r(greedy)
+
+    `rewards` per token (T,). The baseline costs one more sample and its reward, and no group: one sample a question is
+    enough. When the greedy text is as good as all others, everything gets 0.
+    """
+    return [back - greedy for back in returns_to_go(rewards)]
+
+
+def reinforce_pp(rewards: Sequence[Sequence[float]]) -> Rows:
+    """Returns to go, whitened over all tokens of the batch; REINFORCE++, Hu et al. 2025, arXiv:2501.03262.
+
+        A_{i,t} = (G_{i,t} - mean G) / std G,   over all own tokens of all samples
+
+    `rewards`: per token of each sample, in the paper with the divergence taken off already. It needs no groups. Whitening
+    divides the divergence by the spread of the returns as well: with a small spread, its weight grows.
+    """
+    return whiten([returns_to_go(row) for row in rewards])
+
+
+def reinforce_pp_baseline(groups: Sequence[Sequence[float]], lengths: Sequence[Sequence[int]]) -> Rows:
+    """REINFORCE++-baseline: r_i minus the mean of its group at each token, whitened over the batch; arXiv:2501.03262.
+
+    `groups` of rewards, `lengths` of the same shape: own tokens of each sample. Results in the order of the groups. All
+    groups share one standard deviation, so that a group of nearly equal rewards is not blown up as by `grpo`.
+    """
+    return whiten(
+        [
+            [advantage] * length
+            for rewards, counts in zip(groups, lengths, strict=True)
+            for advantage, length in zip(dr_grpo(rewards), counts, strict=True)
+        ]
+    )
+
+
+def dro(rewards: Sequence[float], log_ratios: Sequence[float], tau: float) -> list[float]:
+    """r_i - V(x) of `losses.dro`, with the V that minimises the loss over the group; Richemond et al. 2024, arXiv:2405.19107.
+
+        V(x) = mean_i (r_i - tau (log policy - log reference)_i)
+
+    `log_ratios` (n,) of whole responses. A group of one has no error left to learn from: its V must come from elsewhere.
+    """
+    value = float(np.mean([r - tau * ratio for r, ratio in zip(rewards, log_ratios, strict=True)]))
+    return [reward - value for reward in rewards]
+
+
+def token_rewards_rto(
+    log_ratios: Sequence[float], reward: float, weight: float = 0.05, rest: float = 1.0
+) -> list[float]:
+    """Rewards per token (T,) of Reinforced Token Optimization; Zhong et al. 2024, arXiv:2404.18922, algorithm 2.
+
+        r_t = weight log_ratio_t + [t = T] rest reward        log_ratio: log pi_dpo - log reference of token t
+
+    pi_dpo: a model that DPO trained on pairs of texts: the log-ratio is the reward that it implies, token by token. The
+    paper's divergence from the reference is taken off elsewhere. `weight` is in rewards per nat; its default is ours.
+    """
+    rows = [weight * ratio for ratio in log_ratios]
+    if rows:
+        rows[-1] += rest * reward
+    return rows
+
+
+def redistribute(values: Sequence[float], reward: float) -> list[float]:
+    """A reward spread over the tokens (T,) by what each adds to its forecast; RED, Li et al. 2024, arXiv:2411.08302.
+
+        r_t = V_{t+1} - V_t  for t < T,   r_T = reward - V_T + V_1,   so that the sum is the reward
+
+    `values` (T,): V_t forecasts the whole reward from what stands before token t. What was known before the first token
+    is given back at the last one. Shaping by a potential: it changes no policy's return (Ng, Harada, Russell 1999).
+    """
+    if not values:
+        return []
+    ahead = [*values[1:], reward + values[0]]
+    return [after - before for before, after in zip(values, ahead, strict=True)]
+
+
 def returns_to_go(rewards: Sequence[float]) -> list[float]:
     """G_t = r_t + G_{t+1} over the turns of one episode. Sutton, Barto: Reinforcement Learning, 2nd edition, equation 3.9.
 
