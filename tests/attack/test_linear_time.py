@@ -351,6 +351,8 @@ def parsers() -> dict[str, Callable[[str], object]]:
     from whet.rewards import asking, checklist, checks, dates, fields_of_json, item_list, judge, text, yes_no
     from whet.rewards.numbers import numbers_in
     from whet.rewards.preference import features
+    from whet.rewards.verifiers.math_equal import formula_in
+    from whet.rewards.verifiers.math_reading import read_formula
     from whet.search import copies, edits
     from whet.task import rows as task_rows
     from whet.task import save
@@ -413,6 +415,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         ],
         "rewards.f1": lambda t: text.f1_score(t, "a b"),
         "rewards.numbers": lambda t: list(numbers_in(t)),
+        "rewards.math_equal": lambda t: read_formula(formula_in(t)),
         "rewards.dates": lambda t: dates._last(t, ""),
         "rewards.json": fields_of_json.json_in,
         "rewards.list": lambda t: item_list.ItemList()._items(t),

@@ -1,0 +1,238 @@
+"""The reward that compares answers as mathematics."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from whet._util.confined import Limits, OutOfBounds, run_confined
+from whet.errors import UsageError
+from whet.replies import without_thought
+from whet.replies.marked import last_box, marked_results
+from whet.rewards.asking import RewardOptions
+from whet.rewards.reward import TARGET
+from whet.rewards.targets import quote_target, targets_of
+from whet.rewards.verifiers.math_reading import Formula, MathNode, Unread, add, multiply, number, read_formula
+from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, number_option
+from whet.run import Run
+from whet.types import Completion, Example, Reward
+
+_PROCESS = Path(__file__).with_name("math_process.py")
+_MOST_PAIRS = 200
+_MARKS = (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("$", "$"))
+_CURRENCY = "\ue000"
+
+
+@dataclass(frozen=True)
+class MathEqual:
+    """1 when the answer equals the target as mathematics, else 0: numbers exactly, expressions as SymPy proves it.
+
+    The formula is the last `\\boxed{}`, else what stands in the only pair of tags, else the last one between dollar signs, else
+    the whole text. Numbers whose difference is at most `relative` times the target are equal too. The formula is read by a
+    bounded parser of plain text and LaTeX, and SymPy gets its tree in a confined process, `timeout` seconds and `memory` MiB.
+    """
+
+    relative: float = 0.0
+    timeout: float = 10.0
+    memory: int = 1024
+    name: str = "math_equal"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({TARGET})
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a target that is no formula."""
+        for target in targets_of(example):
+            try:
+                read_formula(formula_in(target))
+            except Unread as error:
+                raise UsageError(
+                    f"the target {quote_target(target)} of {example.place} is no formula: {error}. Correct the row, or compare "
+                    "texts with reward: exact_match."
+                ) from None
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        answer = completion.text[-LONGEST_ANSWER:]
+        targets = targets_of(example)
+
+        async def compare() -> Any:
+            return await asyncio.to_thread(self._critique, answer, targets)
+
+        critique: Any = await run.effect("reward", compare, [example.id, completion.text])
+        return Reward(0.0, critique=critique) if critique else Reward(1.0)
+
+    def _critique(self, answer: str, targets: Sequence[str]) -> str:
+        """What is wrong with an answer, or ''."""
+        text = formula_in(answer)
+        try:
+            formula = read_formula(text)
+        except Unread as error:
+            return f"The answer {quote_target(text)} was refused: {cut(str(error))}. It should be {quote_target(targets[0])}."
+        faults = [self._difference(formula, read_formula(formula_in(target))) for target in targets]
+        if None in faults:
+            return ""
+        return f"The answer {quote_target(text)} should be {quote_target(targets[0])}{faults[0]}."
+
+    def _difference(self, answer: Formula, target: Formula) -> str | None:
+        """None where both are equal, else how they differ, as the end of a sentence."""
+        if answer.unit and answer.unit != target.unit:
+            wanted = f"that of the target is {target.unit!r}" if target.unit else "the target has none"
+            return f": its unit is {answer.unit!r}, and {wanted}"
+        decisions = _Decisions(self.relative)
+        if decisions.are_same(answer.node, target.node):
+            return None
+        if not decisions.open:
+            return ""
+        if len(decisions.open) > _MOST_PAIRS:
+            return f": it was refused, since more than {_MOST_PAIRS} pairs of expressions must be compared"
+        question = {"pairs": [pair.to_json() for pair in decisions.open], "relative": self.relative}
+        try:
+            same: list[bool | None] = run_confined(_PROCESS, question, Limits(self.timeout, self.memory))[
+                "same"
+            ]
+        except OutOfBounds as error:
+            return f": it was refused: {error}"
+        decided = replace(decisions, known=dict(zip(decisions.open, same, strict=True)), open={})
+        if decided.are_same(answer.node, target.node):
+            return None
+        return ": it was refused, since SymPy cannot decide whether both are equal" if None in same else ""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two expressions that must be equal, or of which one must be `any` number or a `positive` one times the other."""
+
+    one: MathNode
+    other: MathNode
+    ratio: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return {"trees": [self.one.to_json(), self.other.to_json()], "ratio": self.ratio}
+
+
+@dataclass(frozen=True)
+class _Decisions:
+    """Which expressions are equal, as far as it is known; `open` collects the pairs that SymPy has to decide."""
+
+    relative: float
+    known: dict[_Pair, bool | None] = field(default_factory=dict)
+    open: dict[_Pair, None] = field(default_factory=dict)
+
+    def are_same(self, one: MathNode, other: MathNode) -> bool:
+        """Whether two whole answers are equal; an open pair counts as unequal."""
+        one, other = _without_name(one, other), _without_name(other, one)
+        if one == other:
+            return True
+        kinds = (one.kind, other.kind)
+        if kinds == ("relation", "relation"):
+            return self._are_same_relations(one, other)
+        if "set" in kinds:
+            return self._are_matched(*(n.parts if n.kind == "set" else (n,) for n in (one, other)))
+        if kinds == ("union", "union"):
+            return self._are_matched(one.parts, other.parts)
+        if one.kind == other.kind and one.kind in ("sequence", "matrix", "row"):
+            return one.text == other.text and self._are_same_in_order(one.parts, other.parts)
+        if {"text"} < {one.kind, other.kind} <= {"text", "symbol"}:
+            return one.text == other.text  # \text{B} is the choice B
+        if _is_whole(one) or _is_whole(other):
+            return False
+        return self._decide(_Pair(one, other))
+
+    def _are_same_in_order(self, some: Sequence[MathNode], others: Sequence[MathNode]) -> bool:
+        if len(some) != len(others):
+            return False
+        return all([self.are_same(one, other) for one, other in zip(some, others, strict=True)])
+
+    def _are_matched(self, some: Sequence[MathNode], others: Sequence[MathNode]) -> bool:
+        """Whether each of one set is in the other one."""
+        same = [[self.are_same(one, other) for other in others] for one in some]
+        return all(any(row) for row in same) and all(any(column) for column in zip(*same, strict=True))
+
+    def _are_same_relations(self, one: MathNode, other: MathNode) -> bool:
+        (signs, sides), (others, other_sides) = _upwards(one), _upwards(other)
+        if signs != others or any(_is_whole(side) for side in (*sides, *other_sides)):
+            return False
+        if len(sides) > 2:
+            return self._are_same_in_order(sides, other_sides)
+        gaps = [add([left, multiply([number(-1), right])]) for left, right in (sides, other_sides)]
+        return self._decide(_Pair(gaps[0], gaps[1], "any" if signs[0] in ("=", "!=") else "positive"))
+
+    def _decide(self, pair: _Pair) -> bool:
+        if pair.one == pair.other:
+            return True
+        if not pair.ratio and pair.one.kind == pair.other.kind == "number":
+            return abs(pair.one.value - pair.other.value) <= abs(self.relative * pair.other.value)
+        if pair not in self.known:
+            self.open[pair] = None
+        return bool(self.known.get(pair))
+
+
+def _is_whole(node: MathNode) -> bool:
+    return node.kind in ("sequence", "set", "union", "relation", "matrix", "row", "text")
+
+
+def _without_name(node: MathNode, other: MathNode) -> MathNode:
+    """The right side of `x = 5` beside an answer that is no relation."""
+    if (
+        node.kind == "relation"
+        and node.text == "="
+        and other.kind != "relation"
+        and node.parts[0].kind == "symbol"
+    ):
+        return node.parts[1]
+    return node
+
+
+def _upwards(relation: MathNode) -> tuple[list[str], list[MathNode]]:
+    """Signs and sides of a relation, so written that none of its signs is > or >= if that is possible."""
+    signs, sides = relation.text.split(), list(relation.parts)
+    if set(signs) <= {">", ">=", "="} and set(signs) != {"="}:
+        return [sign.replace(">", "<") for sign in reversed(signs)], sides[::-1]
+    return signs, sides
+
+
+def formula_in(answer: str) -> str:
+    """The formula of an answer: the last `\\boxed{}`, else the content of its only pair of tags, else the last text between
+    dollar signs or LaTeX's brackets, else all of it.
+
+    >>> formula_in("So it is $x = 2$, and then $\\\\frac{1}{2}$."), formula_in("\\\\boxed{7}"), formula_in("1/2.")
+    ('\\\\frac{1}{2}', '7', '1/2')
+    """
+    text = without_thought(answer)
+    box = last_box(text)
+    marked = [box] if box is not None else marked_results(text)
+    if len(marked) == 1:
+        text = marked[0]
+    return _last_formula(text).strip().rstrip(".").strip()
+
+
+def _last_formula(text: str) -> str:
+    """The last text between marks of formulas, else the whole text. `\\$` is a currency sign and no mark."""
+    plain, last = text.replace("\\$", _CURRENCY), (0, text)
+    for opening, closing in _MARKS:
+        end = plain.rfind(closing)
+        start = plain.rfind(opening, 0, max(end, 0))
+        inner = plain[start + len(opening) : end]
+        if start >= 0 and inner.strip() and end > last[0]:
+            last = (end, inner.replace(_CURRENCY, "\\$"))
+    return last[1]
+
+
+def build_math_equal(options: RewardOptions) -> MathEqual:
+    """`reward: math_equal`, or `reward: {math_equal: {relative: 0, timeout: 10, memory: 1024}}`.
+
+    Raises UsageError with the place, and where SymPy is not installed.
+    """
+    options.only("relative", "timeout", "memory")
+    if importlib.util.find_spec("sympy") is None:
+        options.refuse("it needs SymPy. Install it with: pip install 'whet[verifiers]'")
+    relative = options.values.get("relative", 0.0)
+    return MathEqual(
+        number_option(options, "relative", 0.0, 1.0) if relative else 0.0,
+        number_option(options, "timeout", 10.0, 600),
+        int(number_option(options, "memory", 1024, 1 << 20)),
+    )
