@@ -9,13 +9,14 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from tests.engine.world import Model, open_core
+from tests.engine.world import Model, ask, close, open_core
 from whet.engine import journal as module
 from whet.engine.journal import Journal, read_rows
 from whet.engine.run_folder import OpenRun
@@ -250,3 +251,38 @@ def test_a_lock_that_its_holder_removed_is_no_lock(tmp_path: Path, monkeypatch: 
 def test_a_folder_that_goes_away_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="the lock of the run cannot be opened"):
         Journal(tmp_path / "gone" / "journal.sqlite")
+
+
+class Waiting(sqlite3.Connection):
+    """A connection whose transactions wait until `free` is set."""
+
+    free = threading.Event()
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        if threading.current_thread().name == "whet-journal" and sql.startswith("BEGIN"):
+            self.free.wait(10)
+        return super().execute(sql, *parameters)
+
+
+async def test_a_call_that_is_given_up_while_its_intent_waits_for_the_disk_is_no_call(tmp_path: Path) -> None:
+    """The end of such a call was written first and its intent over it: the next session counted it as lost in a kill."""
+
+    def open_db(path: str) -> Any:
+        return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=Waiting)
+
+    Waiting.free.clear()
+    core = open_core(tmp_path / "run", Model(), open_db=open_db)
+    core.journal.append([(INSERT, ("/0", b""))])
+    await asyncio.sleep(0)
+    request, digest = core.caller.prepare("task", ask("hello"))
+    asked = asyncio.create_task(core.caller.ask("task", request, digest))
+    while not core.caller.budget.spent.calls["task"]:
+        await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    while core.caller.budget.spent.calls["task"]:
+        await asyncio.sleep(0)
+    Waiting.free.set()
+    await close(core)
+    states = read_rows(tmp_path / "run" / "journal.sqlite", "SELECT state FROM calls")
+    assert states == [("unsent",)]

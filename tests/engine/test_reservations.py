@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import warnings
 from pathlib import Path
@@ -207,3 +208,32 @@ def test_a_limit_holds_for_a_run_and_its_control_also_where_no_price_is_known(tm
     assert billed <= 200_000 and done["usage"]["cost_usd"] is None
     assert billed == done["usage"]["input_tokens"] + done["usage"]["output_tokens"]
     assert done["improvement"]["promoted"]
+
+
+class Sudden(Thinking):
+    """Answers of 5 tokens, and from the call `after` on thoughts of 2,000, whatever `max_tokens` says."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(5)
+        self.after = after
+
+    async def __call__(self, messages: list[Any]) -> Any:
+        if len(self.calls) + self.open >= self.after:
+            self.thought = self.close = 2_000
+        return await super().__call__(messages)
+
+
+@pytest.mark.parametrize("after", [8, 60, 150])
+@pytest.mark.parametrize("budget", [{"tokens": 60_000}, {"cost_usd": 0.5}])
+def test_no_limit_is_passed_by_a_model_that_begins_to_think_beyond_its_bound(
+    tmp_path: Path, after: int, budget: dict[str, float]
+) -> None:
+    """32 at a time may be in flight: 80,340 tokens were billed under a limit of 60,000."""
+    task, optimizer = Sudden(after), Writer()
+    with contextlib.suppress(UsageError):
+        run(tmp_path, task, optimizer, examples=40, **budget)
+    assert max(task.calls) == 2_050 and task.most_at_once > 1
+    due = sum(50e-6 + (tokens - 50) * 10e-6 for tokens in task.calls) + len(optimizer.calls) * 850e-6
+    billed = sum(task.calls) + sum(optimizer.calls)
+    ((name, limit),) = budget.items()
+    assert (billed if name == "tokens" else due) <= limit

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -77,6 +77,8 @@ class BudgetAccount:
     the run and stays out of its reach. `whole_seconds`: the limit on time, also after `release`. Tokens and cost
     are reserved at the most that a call is known to take, and calls may be turned away, so a call that does not fit now may fit
     when calls in flight settle: then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
+    A model may think beyond its bound from one call to the next, so the nearer a limit is, the fewer calls are in flight
+    (`_is_crowded`).
     `test`: what the sealed test will take in tokens and dollars, as far as it is known; out of reach like `held`.
     """
 
@@ -90,6 +92,7 @@ class BudgetAccount:
         self._open_tokens = 0
         self._open_cost = 0.0
         self._in_flight = 0
+        self._open_beyond = [0.0, 0.0]
         self._asking: Counter[str] = Counter()
         self._changed = asyncio.Event()
 
@@ -133,19 +136,38 @@ class BudgetAccount:
         role = name.removesuffix("_calls")
         return self.seconds if name == "seconds" else spent.calls[role] - spent.excused[role]
 
-    async def reserve(self, reservation: Reservation) -> None:
-        """Set aside what the attempt may take; counts the calls at once. Raises BudgetExceeded naming the limit."""
-        while (limit := self._broken(reservation)) is not None or self._must_wait(reservation):
+    async def reserve(
+        self, reservation: Reservation, renew: Callable[[], Reservation] | None = None
+    ) -> Reservation:
+        """Set aside what the attempt may take; counts the calls at once. `renew` tells after a wait what that is by then: the
+        answers in between may have been longer than all before. What was set aside. Raises BudgetExceeded naming the limit."""
+        while await self._wait_for_room(reservation) and renew is not None:
+            if (known := renew()) == reservation:
+                break
+            reservation = known
+        self.spent.calls[reservation.role] += reservation.calls
+        self._open_tokens += reservation.tokens
+        self._open_cost += reservation.cost
+        self._in_flight += 1
+        self._open_beyond = [a + b for a, b in zip(self._open_beyond, self._beyond(reservation), strict=True)]
+        self._asking[reservation.role] += 1
+        return reservation
+
+    async def _wait_for_room(self, reservation: Reservation) -> bool:
+        """Wait until an attempt fits; whether there was a wait. Raises BudgetExceeded where it never will."""
+        waited = False
+        while (
+            (limit := self._broken(reservation)) is not None
+            or self._must_wait(reservation)
+            or self._is_crowded(reservation)
+        ):
             if limit is not None and (limit == "seconds" or self._in_flight == 0):
                 name = limit.removesuffix("_usd")
                 raise BudgetExceeded(name, self._describe_limit(limit, reservation))
             self._changed.clear()
             await self._changed.wait()
-        self.spent.calls[reservation.role] += reservation.calls
-        self._open_tokens += reservation.tokens
-        self._open_cost += reservation.cost
-        self._in_flight += 1
-        self._asking[reservation.role] += 1
+            waited = True
+        return waited
 
     def _describe_limit(self, name: str, reservation: Reservation) -> str:
         """That a limit leaves no room for an attempt, and what takes it."""
@@ -166,6 +188,27 @@ class BudgetAccount:
     def _must_wait(self, reservation: Reservation) -> bool:
         limited = self.limits.tokens is not None or self.limits.cost_usd is not None
         return limited and reservation.alone and self._asking[reservation.role] > 0
+
+    def _beyond(self, reservation: Reservation) -> tuple[float, float]:
+        """Tokens and dollars that a call may take beyond what is reserved for it: in the search, whose new prompts may make a
+        model think, what the reservation says; in the sealed test of prompts that it has answered, what a call is likely to take.
+        """
+        if self._released:
+            return reservation.likely_tokens, reservation.likely_cost
+        return reservation.beyond_tokens, reservation.beyond_cost
+
+    def _is_crowded(self, r: Reservation) -> bool:
+        """Whether the calls in flight, with this one, would pass a limit if each took more than is reserved for it. What is kept
+        for the sealed test is room here: it is lost if that happens, and the limit holds."""
+        if not self._in_flight:
+            return False
+        names, most = ("tokens", "cost_usd"), (r.tokens, r.cost)
+        for name, own, beyond, there in zip(names, most, self._beyond(r), self._open_beyond, strict=True):
+            limit = getattr(self.limits, name)
+            room = math.inf if limit is None else limit - (getattr(self.kept, name) or 0)
+            if self._usage_of(name) + own + there + beyond > room:
+                return True
+        return False
 
     def refuse_cost(self, cost: float) -> None:
         """Raise BudgetExceeded when so many dollars more, spent by other means than a call, would pass the limit."""
@@ -199,6 +242,8 @@ class BudgetAccount:
         self._open_tokens -= reservation.tokens
         self._open_cost -= reservation.cost
         self._in_flight -= 1
+        beyond = zip(self._open_beyond, self._beyond(reservation), strict=True)
+        self._open_beyond = [a - b for a, b in beyond] if self._in_flight else [0.0, 0.0]
         self._asking[reservation.role] -= 1
         spent.input_tokens += usage.input_tokens
         spent.output_tokens += usage.output_tokens

@@ -44,6 +44,9 @@ from whet.errors import BudgetExceeded, ProviderError, UsageError
 from whet.replies import separate_thought
 from whet.types import Completion, Request, Usage, content_hash
 
+NEW_INTENT = "INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?)"
+"""Writes the intent of a call, and never over how the call ended: the journal writes what must be on disk after the rest of a
+batch, so that the end of a call that is given up while its intent waits for the disk is there first."""
 ALIKE = 3
 """Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take. And
 attempts that are paid for and end in the same answer that cannot be read: the next would."""
@@ -376,15 +379,17 @@ class CallExecutor:
             if not client.observed.known:
                 known = (c.observed.ratio for c in self.clients.values() if c.observed.known)
                 client.observed.others = max(known, default=0.0)
-            reservation, worst = client.worst_case(role, request)
-            await self.budget.reserve(reservation)
+            reservation = await self.budget.reserve(
+                client.worst_case(role, request)[0], lambda: client.worst_case(role, request)[0]
+            )
+            worst = client.worst_case(role, request)[1]
             attempt = _Attempt(role, digest, self._number(), reservation)
             try:
                 if not client.model.local:
-                    opened = self._call_row(
-                        role, digest, "open", worst, reservation.likely_cost, attempt.call
+                    intent = self._call_row(
+                        role, digest, OPEN, worst, reservation.likely_cost, attempt.call
                     )
-                    await self.journal.commit([opened])
+                    await self.journal.commit([(NEW_INTENT, intent[1])])
                 if self.stopped:
                     raise asyncio.CancelledError
                 async with client.limiter:

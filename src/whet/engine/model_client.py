@@ -39,6 +39,7 @@ BASE_SECONDS = 0.5
 CAP_SECONDS = 30.0
 MESSAGE_OVERHEAD = 16
 UNBOUNDED_TOKENS = 4096
+"""Tokens of an answer without a bound, and of a thought beyond one, as far as none was longer."""
 REFUSED_ALIKE = 6
 """Requests that a model refuses in the same way, and no other answer: it refuses all."""
 ROOM = 8_192, 32_768
@@ -171,6 +172,7 @@ class ReasoningTruncated(Exception):
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """What one attempt takes at most. `likely_tokens` and `likely_cost`: the most if its answer is as long as those before.
+    `beyond_tokens` and `beyond_cost`: what it may take beyond that from a model that begins to think without regard to its bound.
     `alone`: so little is known of the model that no other call of the role may be in flight under a limit on tokens or dollars.
     """
 
@@ -181,6 +183,8 @@ class Reservation:
     likely_tokens: int = 0
     likely_cost: float = 0.0
     alone: bool = False
+    beyond_tokens: int = 0
+    beyond_cost: float = 0.0
 
 
 @dataclass
@@ -343,12 +347,14 @@ class ModelClient:
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
         usage, most = Usage(read, written), Usage(read, max(written, bound * request.n))
-        likely = cost = 0.0
+        beyond = Usage(0, 0 if self.model.local else max(UNBOUNDED_TOKENS, seen.written) * request.n)
+        likely = cost = dollars = 0.0
         if self.price is not None:
-            likely, cost = (self.price.cost(tokens) * seen.dearest for tokens in (usage, most))
+            likely, cost, dollars = (self.price.cost(one) * seen.dearest for one in (usage, most, beyond))
         alone = not (seen.known or self.model.local)
         tokens = (most.input_tokens + most.output_tokens, usage.input_tokens + usage.output_tokens)
-        return Reservation(role, 1, tokens[0], cost, tokens[1], likely, alone), usage
+        reserved = Reservation(role, 1, tokens[0], cost, tokens[1], likely, alone, beyond.output_tokens, dollars)
+        return reserved, usage
 
     def _count_tokens(self, request: Request) -> int:
         count = self.model.count_tokens
