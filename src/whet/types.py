@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
+
+EXAMPLE: ContextVar[Example | None] = ContextVar("example", default=None)
+"""The example of the rollout that is under way, for what answers its calls."""
 
 ROLES = ("task", "optimizer", "judge")
 EMBEDDING = "embedding"

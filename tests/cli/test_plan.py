@@ -392,3 +392,20 @@ def test_the_plan_says_that_nobody_named_the_model() -> None:
     line = "plan: no --lm: embedded/encoder, a small model in this process, answers; name yours with --lm"
     assert line in plan_lines(whet.optimize("Which? {{input}}", **task)["plan"])
     assert line not in plan_lines(whet.optimize("Which? {{input}}", lm="embedded/encoder", **task)["plan"])
+
+
+def test_a_limit_that_pays_for_no_round_is_said_with_one_that_does(tmp_path: Path) -> None:
+    """Before, such a run took all its calls for two tests of the start prompt, and said that no rollout fell short."""
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Counted(), "optimizer_lm": writer}
+    words |= {"method": "opro", "settings": {"steps": 20}, "root": tmp_path, "fresh": True}
+    with pytest.raises(whet.UsageError, match="Give at least ") as refused:
+        whet.optimize(PROMPT, budget=whet.Budget(calls=5), **words)
+    least = int(str(refused.value).partition("Give at least ")[2].partition(".")[0])
+    poor = whet.optimize(PROMPT, budget=whet.Budget(calls=least), **words)
+    enough = poor["plan"]["first_round"]
+    assert f"--max-calls {least} pays for no round of the search" in "\n".join(plan_lines(poor["plan"]))
+    assert not poor.usage.calls["optimizer"] and f"what --max-calls {least} pays for" in poor["ended_by"]
+    assert [text for text in poor.warnings if "asked nothing" in text and "pays for" in text]
+    for calls, asked in ((enough - 1, False), (enough, True)):
+        made = whet.optimize(PROMPT, budget=whet.Budget(calls=calls), **words)
+        assert (made.usage.calls["optimizer"] > 0) is asked and ("first_round" not in made["plan"]) is asked

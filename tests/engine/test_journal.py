@@ -276,12 +276,14 @@ async def test_a_call_that_is_given_up_while_its_intent_waits_for_the_disk_is_no
     await asyncio.sleep(0)
     request, digest = core.caller.prepare("task", ask("hello"))
     asked = asyncio.create_task(core.caller.ask("task", request, digest))
-    while not core.caller.budget.spent.calls["task"]:
+    for _ in range(20):
         await asyncio.sleep(0)
+    assert core.caller.budget.spent.calls["task"] == 1
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
-    while core.caller.budget.spent.calls["task"]:
+    for _ in range(20):
         await asyncio.sleep(0)
+    assert core.caller.budget.spent.calls["task"] == 0
     Waiting.free.set()
     await close(core)
     states = read_rows(tmp_path / "run" / "journal.sqlite", "SELECT state FROM calls")

@@ -27,6 +27,7 @@ from whet.engine.comparison_json import RunRowJSON
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import execute_evaluation, result_of_stopped_run, result_of_untested_run
+from whet.engine.first_round import least_calls
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_rows
 from whet.engine.model_client import ModelClient
@@ -195,6 +196,8 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         if control is not None:
             foreseen["control"] = {"method": str(opts.control), "kept": control.as_json()}
         foreseen |= plan.subject() | assembly.gaps
+        if least := await least_calls(plan, assembly.env, assembly.clients, sizes, other):
+            foreseen["first_round"] = least
         progress.planned(foreseen)
         if opts.dry_run:
             return _result_of_dry_run(plan, foreseen, progress)

@@ -20,7 +20,6 @@ from whet.api.results import RunResult
 from whet.api.running import optimize_task
 from whet.engine.options import Options, options_of_method
 from whet.engine.progress import Progress
-from whet.environments.environment import EXAMPLE
 from whet.environments.labels import find_label
 from whet.errors import UsageError
 from whet.methods import OPTIMIZER, choose_method, get_method
@@ -30,7 +29,7 @@ from whet.reporting import Display, display_progress
 from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
 from whet.task import AlphaKeywords, GateKeywords, Task, TaskKeywords, task_of
-from whet.types import Completion, Example, Message, Request, content_hash
+from whet.types import EXAMPLE, Completion, Example, Message, Request, content_hash
 from whet_client.storable import repair_surrogates, show_value
 
 ANSWERS = "answers.jsonl"

@@ -386,9 +386,7 @@ class CallExecutor:
             attempt = _Attempt(role, digest, self._number(), reservation)
             try:
                 if not client.model.local:
-                    intent = self._call_row(
-                        role, digest, OPEN, worst, reservation.likely_cost, attempt.call
-                    )
+                    intent = self._call_row(role, digest, OPEN, worst, reservation.likely_cost, attempt.call)
                     await self.journal.commit([(NEW_INTENT, intent[1])])
                 if self.stopped:
                     raise asyncio.CancelledError

@@ -62,9 +62,12 @@ MORE = "a larger limit allows more"
 """The words of `ended_by` for a search that did all that a limit on calls pays for."""
 
 
-def end_of_method(core: RunState, start: str, config: object = None, needed: bool = True) -> str:
+def end_of_method(
+    core: RunState, start: str, config: object = None, needed: bool = True, fell_short: bool = False
+) -> str:
     """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt;
-    `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model."""
+    `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model; `fell_short`: whether the
+    start prompt earned less than the full reward on a validation row."""
     events = read_events(core.journal.path, [EVENT, "replies", "candidate", "step"])
     requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
     kept = sum(int(e.value["kept"]) for e in events if e.name == "replies")
@@ -82,7 +85,12 @@ def end_of_method(core: RunState, start: str, config: object = None, needed: boo
     elif requested and not kept:
         why = f"the optimizer model wrote nothing usable ({quantity(requested, 'text')} asked for)"
     elif needed and _asked_nothing(core):
-        why = "no rollout fell short of the full reward, and there was nothing to learn from"
+        limits = _paying_limit(core) if fell_short else ""
+        why = (
+            f"no call of the optimizer model is among what {limits}"
+            if limits
+            else "no rollout fell short of the full reward, and there was nothing to learn from"
+        )
     elif tried:
         rounds, wanted = core.rounds
         paid = _paying_limit(core) if rounds < wanted else ""
@@ -114,10 +122,12 @@ def _asked_nothing(core: RunState) -> bool:
     return client is not None and not client.model.local and not core.budget.spent.calls["optimizer"]
 
 
-def optimizer_warnings(core: RunState, best: Prompt, ended: str = "", needed: bool = True) -> list[str]:
+def optimizer_warnings(
+    core: RunState, best: Prompt, ended: str = "", needed: bool = True, fell_short: bool = False
+) -> list[str]:
     """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
-    the search; `needed`: whether its method cannot do without such a model."""
-    return [*_reply_warnings(core, ended, needed), *_instruction_warnings(core, best.source)]
+    the search; `needed` and `fell_short` as for `end_of_method`."""
+    return [*_reply_warnings(core, ended, needed, fell_short), *_instruction_warnings(core, best.source)]
 
 
 def zero_warnings(core: RunState) -> list[str]:
@@ -134,7 +144,7 @@ def zero_warnings(core: RunState) -> list[str]:
     return warnings
 
 
-def _reply_warnings(core: RunState, ended: str, needed: bool) -> list[str]:
+def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) -> list[str]:
     """A warning when more than half of what the optimizer model was asked for came to nothing, or when it was asked nothing."""
     perfect = read_events(core.journal.path, [EVENT])
     if perfect:
@@ -145,6 +155,10 @@ def _reply_warnings(core: RunState, ended: str, needed: bool) -> list[str]:
                 f"The optimizer model was asked nothing: {ended} ended the search before. Until some of its calls are answered, "
                 "all that a call may write has to be free beside the sealed test. Raise the limit, or bound the replies "
                 "(`max_tokens` of models.optimizer in task.yaml)."
+            ]
+        if fell_short and (limits := _paying_limit(core)):
+            return [
+                f"The optimizer model was asked nothing: a call of it is not among what {limits}, so nothing was tried."
             ]
         return [
             "The optimizer model was asked nothing: the method ended before it had a call for it, as where no rollout fell short "

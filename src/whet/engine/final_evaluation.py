@@ -176,7 +176,9 @@ async def final_evaluation(
     warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
     warnings += [*opening.warnings, *zero_warnings(core), *search_warnings(core, low, high)]
     needed = OPTIMIZER in plan.method.entry.needs
-    warnings += [*optimizer_warnings(core, prompt, search.reason, needed), *copy_warnings(task, prompt)]
+    short = any(r.answered and r.reward < high for r in baseline)
+    warnings += optimizer_warnings(core, prompt, search.reason, needed, short)
+    warnings += copy_warnings(task, prompt)
     warnings += [*added_warnings(task, prompt), *barren_warnings(core, start.candidate.id, search.best.id)]
     answers = [*start.test, *(() if best is start else best.test)]
     warnings += cut_warnings(answers, env.generation.max_tokens)
@@ -189,7 +191,7 @@ async def final_evaluation(
     return {
         **_identity(plan, core),
         "status": "budget_exhausted" if search.reason else "completed",
-        "ended_by": search.reason or end_of_method(core, task.prompt.id, plan.config, needed),
+        "ended_by": search.reason or end_of_method(core, task.prompt.id, plan.config, needed, short),
         "tested": True,
         "baseline": start.as_json(task, low, high, pairs),
         "best": best.as_json(task, low, high, pairs),

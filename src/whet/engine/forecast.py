@@ -433,6 +433,11 @@ def plan_lines(plan: PlanJSON) -> list[str]:
             f"baseline and sealed test: it may never be asked. Give more, or bound its replies below {first['bound']:,} tokens "
             "(`max_tokens` of models.optimizer in task.yaml)."
         )
+    if least := plan.get("first_round"):
+        lines.append(
+            f"plan: warning: --max-calls {plan['limits']['calls']:.0f} pays for no round of the search: nothing would be tried. "
+            f"About {least:,} calls pay for one."
+        )
     openings = [
         *power_lines(plan.get("promotion", {}), plan.get("runs", 1)),
         *_look_lines(plan.get("look")),

@@ -347,13 +347,16 @@ class ModelClient:
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
         usage, most = Usage(read, written), Usage(read, max(written, bound * request.n))
-        beyond = Usage(0, 0 if self.model.local else max(UNBOUNDED_TOKENS, seen.written) * request.n)
+        ends = self.model.local or seen.keeps_bounds
+        beyond = Usage(0, 0 if ends else max(UNBOUNDED_TOKENS, seen.written) * request.n)
         likely = cost = dollars = 0.0
         if self.price is not None:
             likely, cost, dollars = (self.price.cost(one) * seen.dearest for one in (usage, most, beyond))
         alone = not (seen.known or self.model.local)
         tokens = (most.input_tokens + most.output_tokens, usage.input_tokens + usage.output_tokens)
-        reserved = Reservation(role, 1, tokens[0], cost, tokens[1], likely, alone, beyond.output_tokens, dollars)
+        reserved = Reservation(
+            role, 1, tokens[0], cost, tokens[1], likely, alone, beyond.output_tokens, dollars
+        )
         return reserved, usage
 
     def _count_tokens(self, request: Request) -> int:
@@ -373,7 +376,7 @@ class ModelClient:
                 usage.input_tokens,
                 sum(len(m.content.encode("utf-8", "replace")) for m in request.messages),
             )
-        self.observed.note(counted, request.n, usage, self.cost(usage), price)
+        self.observed.note(counted, request.n, usage, self.cost(usage), price, request.max_tokens)
 
     def cost(self, usage: Usage) -> float:
         """US dollars: what the provider says, else by the price; 0 without either. A provider that says 0 where a price is known

@@ -30,7 +30,7 @@ class ObservedUsage:
     """What the answered calls of one model client took: `ratio` is the most tokens read for one that whet counts, `written` the
     most tokens of one completion with its thought, `dearest` the most dollars for one by the price. `wasted`: tokens of calls
     that were billed and gave no answer. `others`: the largest ratio of the run's other models, which stands for its own at first.
-    `least`: the smallest ratio.
+    `least`: the smallest ratio. `cut`: an answer had as many tokens as its bound allowed, `passed`: one had more.
     """
 
     answers: int = 0
@@ -41,6 +41,8 @@ class ObservedUsage:
     wasted: int = 0
     others: float = 0.0
     least: float = math.inf
+    cut: bool = False
+    passed: bool = False
     recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property
@@ -48,8 +50,16 @@ class ObservedUsage:
         """Whether enough calls were answered to expect the next ones to be alike."""
         return self.answers >= KNOWN_AFTER
 
-    def note(self, counted: int, n: int, usage: Usage, cost: float, price: float) -> None:
-        """A call with `n` completions was answered; whet had counted so many input tokens. `price`: its dollars by the price."""
+    @property
+    def keeps_bounds(self) -> bool:
+        """Whether answers have shown that the server counts all that the model writes, and ends it at its bound."""
+        return self.cut and not self.passed
+
+    def note(
+        self, counted: int, n: int, usage: Usage, cost: float, price: float, bound: int | None = None
+    ) -> None:
+        """A call with `n` completions of at most `bound` tokens was answered; whet had counted so many input tokens. `price`: its
+        dollars by the price."""
         self.answers += 1
         tokens = usage.input_tokens + usage.output_tokens
         ratio = usage.input_tokens / max(1, counted)
@@ -57,6 +67,9 @@ class ObservedUsage:
         if not self.lost_input(counted, usage):
             self.least = min(self.least, ratio)
         self.written = max(self.written, math.ceil(usage.output_tokens / max(1, n)))
+        if bound is not None and not usage.estimated:
+            self.cut |= n == 1 and usage.output_tokens == bound
+            self.passed |= usage.output_tokens > n * bound
         if price:
             self.dearest = max(self.dearest, cost / price)
         self.tokens += tokens

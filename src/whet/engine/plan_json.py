@@ -116,6 +116,7 @@ class PlanJSON(TypedDict, total=False):
     tokens_measured: bool
     promotion: PromotionJSON
     first_call: FirstCallJSON
+    first_round: int
     search: SearchSizeJSON
     validation: RowsUsedJSON
     no_labels: str

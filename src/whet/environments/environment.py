@@ -30,10 +30,19 @@ from whet.rewards import (
 from whet.rewards.scored import Gap, Likelihood
 from whet.rewards.text import ExactMatch, targets_of
 from whet.run import Run, convert_record
-from whet.types import Completion, Example, Message, Request, Rollout, Score, Usage, content_hash, mean_score
+from whet.types import (
+    EXAMPLE,
+    Completion,
+    Example,
+    Message,
+    Request,
+    Rollout,
+    Score,
+    Usage,
+    content_hash,
+    mean_score,
+)
 
-EXAMPLE: ContextVar[Example | None] = ContextVar("example", default=None)
-"""The example of the rollout that is under way, for what answers its calls."""
 _WATCHER: ContextVar[Callable[[Rollout], None]] = ContextVar("watcher", default=lambda rollout: None)
 
 
@@ -188,8 +197,11 @@ class Environment:
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Ask the task model once about one example and grade the answer."""
-        EXAMPLE.set(example)
-        completion = await self.ask(run, self.request(prompt, example, sample))
+        token = EXAMPLE.set(example)
+        try:
+            completion = await self.ask(run, self.request(prompt, example, sample))
+        finally:
+            EXAMPLE.reset(token)
         if completion.error is None and TARGET_SCORE in self.reward.needs:
             (score,) = await self._target_scores(run, [(prompt, example)])
             completion = replace(completion, target_score=score)

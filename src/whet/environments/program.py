@@ -20,12 +20,13 @@ from weakref import WeakKeyDictionary
 from whet._util.sources import name_of, place_of_definition, source_hash
 from whet._util.storable import describe_exception
 from whet._util.user_code import OutOfTime, in_thread
-from whet.environments.environment import EXAMPLE, Environment, Generation, as_environment_type
+from whet.environments.environment import Environment, Generation, as_environment_type
 from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
 from whet.rewards.program import load_module, place_of, program_digest
 from whet.run import Run, convert_record
 from whet.types import (
+    EXAMPLE,
     JSON,
     Completion,
     Example,

@@ -13,7 +13,7 @@ from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
-from whet.types import Completion, Request
+from whet.types import EXAMPLE, Completion, Request
 from whet_client.storable import show_value
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
@@ -72,12 +72,14 @@ class CallableModel(AnswersOnly):
             raise
         except OutOfTime:
             raise ProviderError(
-                f"{self.address}: no answer within {self._timeout:g} s to {show_value(request.messages[-1].content)}. "
+                f"{self.address}: no answer within {self._timeout:g} s to {show_value(request.messages[-1].content)}{_of_row()}. "
                 'To allow more, give {"address": FUNCTION, "timeout": SECONDS} in the place of the function.',
                 retryable=True,
             ) from None
         except (OSError, TimeoutError) as error:
-            raise ProviderError(f"{self.address}: {describe_exception(error)}", retryable=True) from error
+            raise ProviderError(
+                f"{self.address}: {describe_exception(error)}{_of_row()}", retryable=True
+            ) from error
         except Exception as error:
             raise self._broken(describe_exception(error)) from error
         if made is None:
@@ -88,7 +90,7 @@ class CallableModel(AnswersOnly):
     def _broken(self, what: str) -> ProviderError:
         self._failed += 1
         never = self._answered == 0 and self._failed >= BROKEN_AFTER
-        return ProviderError(f"{self.address}: {what}.", fatal=never)
+        return ProviderError(f"{self.address}: {what.removesuffix('.')}{_of_row()}.", fatal=never)
 
     async def _call(self, messages: list[ChatMessage], more: Mapping[str, object]) -> object:
         if self._is_async:
@@ -121,6 +123,12 @@ def as_model(
         f"{choice!r} is no model. Give an address such as openai/gpt-4o-mini, a LanguageModel, or a function "
         "(messages) -> text."
     )
+
+
+def _of_row() -> str:
+    """Which row the function was called for, where it answers one."""
+    example = EXAMPLE.get()
+    return "" if example is None else f" ({example.place})"
 
 
 def _describe_answer(answer: object) -> str:

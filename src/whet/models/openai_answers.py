@@ -198,12 +198,12 @@ def _message_of(choice: Any) -> Mapping[str, Any] | None:
 
 
 def _error_of(choice: object) -> dict[str, object] | None:
-    """The error of a choice that is none, as a body reports one."""
+    """The error of a choice that is none, as a body reports one. Beside a text that came to its end an error says nothing."""
     if not isinstance(choice, dict):
         return None
     reason = choice.get("finish_reason")
     broken = isinstance(reason, str) and reason.casefold() in _BROKEN
-    if not (choice.get("error") or broken):
+    if not broken and (not _says_something(choice.get("error")) or _is_ended(choice)):
         return None
     return {"error": choice.get("error") or f"the choice ended with finish_reason {reason}"}
 
@@ -220,11 +220,15 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     if message is None:
         return Completion("", usage=usage, error="model: empty answer (a choice without a message)")
     finish = finish_of(choice.get("finish_reason"))
+    native = finish_of(choice.get("native_finish_reason"))  # a router's word may lose what the provider's says
+    finish = native if finish == "stop" and native in ("length", "content_filter") else finish
     split = split_thought(_text(message.get("content")))
     text = cut_at_stop(split.answer, request.stop)
     thought = "\n".join(filter(None, (_thought(message), split.thought)))
     if split.cut:
         finish = "length"
+    elif not text and finish == "stop" and request.schema is not None and _is_object(thought):
+        text, thought = thought, ""  # the server took the answer for a thought
     refusal = message.get("refusal")
     error = None
     if isinstance(refusal, str) and refusal:
@@ -237,6 +241,14 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
         error = f"model: {_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
     return Completion(text, finish, usage, error, first, thought=thought)
+
+
+def _is_object(text: str) -> bool:
+    """Whether a text is a JSON object."""
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def finish_of(reason: Any) -> str:
@@ -389,6 +401,8 @@ _CACHED = (
     ("input_tokens_details", "cached_tokens"),
     ("", "cache_read_input_tokens"),
     ("", "prompt_cache_hit_tokens"),
+    ("prompt_token_details", "cached_tokens"),
+    ("", "num_cached_tokens"),
     ("", "cached_tokens"),
 )
 """Where providers say how much of the input they had in their cache: a key, or a key of a mapping."""

@@ -337,7 +337,20 @@ def _message(raw: bytes) -> tuple[str, set[str]]:
     }
     named = f"'{error['param']}': " if isinstance(error.get("param"), str) else ""
     words = next((error[key] for key in _MESSAGES if error.get(key)), text)
-    return (named + (words if isinstance(words, str) else _places(words) or text))[:4000], codes
+    words = words if isinstance(words, str) else _places(words) or text
+    return (named + words + _upstream(error.get("metadata"), words))[:4000], codes
+
+
+def _upstream(metadata: object, words: str) -> str:
+    """What a router says of the provider behind it, whose own words it relays beside its own (OpenRouter)."""
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if isinstance(raw, dict):
+        raw = json.dumps(raw)
+    if not isinstance(raw, str) or not raw.strip() or raw in words:
+        return ""
+    name = metadata.get("provider_name") if isinstance(metadata, dict) else None
+    theirs, _ = _message(raw[:4000].encode("utf-8", "replace"))
+    return f": {name}: {theirs}" if isinstance(name, str) and name else f": {theirs}"
 
 
 def _places(details: object) -> str:
