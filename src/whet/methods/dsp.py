@@ -55,12 +55,12 @@ from whet.replies import unwrap, without_thought
 from whet.rewards.text import targets_of
 from whet.rl.language import TAG
 from whet.rl.policy_actor import PolicyActor
-from whet.rl.policy_model import PolicyModel
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.row_selection import Rolled
 from whet.rl.score_book import TrainedCandidates
-from whet.rl.training import Groups, Trainer, Training
+from whet.rl.training import Groups, Trainer, Training, rows_of_training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout, Score
 
@@ -128,6 +128,7 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     systems = TrainedCandidates(policy, start, "dsp", max(1, steps), min(steps, config.checks))
     policy.notes["kl"] = config.kl
     common = common_words(env.train)
+    source = rows_of_training(config, policy, start, env.train, steps, questions, share.payable_groups(each))
 
     async def warm(run: Run, number: int) -> None:
         batch = run.rng.sample(env.train, questions)
@@ -138,16 +139,22 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         run.log("warmup", {"step": number, **figures})
 
     async def step(run: Run, number: int) -> None:
-        batch = minibatch(run.rng, env.train, questions)
         trainer.config = replace(config, kl=policy.notes["kl"])
-        groups = await trainer.sample(run, [question(e) for e in batch])
-        alone = await env.evaluate(run, start, batch) if config.relative else []
-        bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
-        rewards, means = await reward_hints(run, env, start, config, batch, groups, bases, common)
-        figures = trainer.learn(groups, rewards)
+
+        async def roll(batch: Sequence[Example], heat: float) -> list[Rolled[list[Sample]]]:
+            groups = await trainer.sample(run, [question(e) for e in batch], temperature=heat)
+            alone = await env.evaluate(run, start, batch) if config.relative else []
+            bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
+            rewards, answers = await reward_hints(run, env, start, config, batch, groups, bases, common)
+            return [Rolled(*one) for one in zip(batch, answers, rewards, groups, strict=True)]
+
+        asked = await source.collect(run, questions, config.temperature, roll)
+        answers = [answer for one in asked for answer in one.rewards]
+        figures = trainer.learn([one.made for one in asked], [one.earned for one in asked])
         weight = adapt_weight(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
         policy.notes["kl"] = weight
-        run.log("step", {"step": number, "answer": sum(means) / len(means), "weight": weight, **figures})
+        answer = sum(answers) / max(1, len(answers))
+        run.log("step", {"step": number, "answer": answer, "rows": source.asked, "weight": weight, **figures})
         if systems.due(number):
             await systems.validate(
                 run, archive, hinted_environment(share.env, policy, config), await run.keep(policy)
@@ -169,18 +176,18 @@ async def reward_hints(
     groups: Groups,
     bases: Sequence[float],
     common: frozenset[str],
-) -> tuple[list[list[float]], list[float]]:
-    """Rewards of the hints to each example, less its base, and the mean reward of the answers, 0 to 1."""
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Rewards of the hints to each example, less its base, and the rewards of the answers, 0 to 1."""
     hints = [[hint_in(sample.text, sample.ended) for sample in group] for group in groups]
     prompted = [attach_hint(e, hint) for e, group in zip(examples, hints, strict=True) for hint in group]
     answers = iter([unit(env, rollout.reward) for rollout in await env.evaluate(run, start, prompted)])
-    rewards, means = [], []
+    rewards, answered = [], []
     for example, group, base in zip(examples, hints, bases, strict=True):
         mine, target = [next(answers) for _ in group], " ".join(targets_of(example))
         hits = [keyword_reward(hint, target, common) for hint in group]
         rewards.append([r - base + (config.keyword or 0.0) * h for r, h in zip(mine, hits, strict=True)])
-        means.append(sum(mine) / len(mine))
-    return rewards, means
+        answered.append(mine)
+    return rewards, answered
 
 
 def supervised_keywords(example: Example, column: str, common: frozenset[str] = frozenset()) -> list[str]:

@@ -44,15 +44,15 @@ from statistics import fmean
 from typing import Literal
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
-from whet.environments import play
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError, named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
+from whet.rl.answer_groups import Played, answers, by_problem, guide, join_played
 from whet.rl.language import LanguagePolicy
-from whet.rl.policy_actor import PolicyActor, samples_of
-from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.policy_actor import PolicyActor
+from whet.rl.policy_model import PolicyModel
 from whet.rl.principles import (
     PrincipleList,
     apply_operations,
@@ -64,12 +64,12 @@ from whet.rl.principles import (
     select,
     update_ratings,
 )
+from whet.rl.row_selection import Rolled
 from whet.rl.score_book import ValidatedNotes, due
-from whet.rl.training import Advantage, MultiTurnTraining, Reward, Trainer, rewards_by_turn
+from whet.rl.training import Advantage, MultiTurnTraining, Trainer, rows_of_training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import replace_region
-from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
 
@@ -128,6 +128,8 @@ class Config(MultiTurnTraining):
     """Of sampling."""
     checks: NonNegativeInt = 4
     """Times that a program with the present weights is validated."""
+    hint: str = ""
+    """Column of the rows with hints: problems that no answer solves are asked again with theirs (Guide-GRPO); none by default."""
 
 
 async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
@@ -144,17 +146,32 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     alone = replace(env, validation=share.env.validation)
     await archive.validate(run, alone, [Candidate(start)])
     pool = Pool(policy, start, config.pool)
+    most = share.payable_groups(config.group * programs)
+    source = rows_of_training(config, policy, start, env.train, steps, config.problems, most)
 
     async def step(run: Run, number: int) -> None:
         programs = select(pool.members, config.programs, config.recent)
-        problems = minibatch(run.rng, env.train, config.problems)
         prompts = [pool.prompt(program) for program in programs]
-        played = await answers(run, env, trainer, prompts, problems)
+
+        async def roll(problems: Sequence[Example], heat: float) -> list[Rolled[list[Played]]]:
+            return by_problem(env, problems, await answers(run, env, trainer, prompts, problems, heat))
+
+        asked = await source.collect(run, config.problems, config.temperature, roll)
+        if not asked:
+            run.log("step", {"step": number, "programs": len(pool.members), "rows": source.asked})
+            return
+        problems = [one.row for one in asked]
+        played = [join_played([one.made[i] for one in asked]) for i in range(len(prompts))]
         accuracy = [fmean(r.reward for group in one.rollouts for r in group) for one in played]
         figures: dict[str, float] = {}
         if config.mode != "evolution":
             samples = [group for one in played for group in one.samples]
-            figures = trainer.learn(samples, [group for one in played for group in one.rewards])
+            rewards = [group for one in played for group in one.rewards]
+            hinted = await guide(run, env, trainer, config.hint, source, prompts, played, problems)
+            figures = trainer.learn(
+                [*samples, *hinted.samples], [*rewards, *hinted.rewards], hinted.weigh(samples)
+            )
+            figures |= {"guided": float(len(hinted.samples))} if config.hint else {}
         after = update_ratings(programs, [(value - low) / (high - low) for value in accuracy])
         pool.replace(after)
         if config.mode != "rl":
@@ -173,7 +190,16 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
             pool.add_mutation(
                 after[best], apply_operations(programs[best].principles, written, config.principles), number
             )
-        run.log("step", {"step": number, "answer": max(accuracy), "programs": len(pool.members), **figures})
+        run.log(
+            "step",
+            {
+                "step": number,
+                "answer": max(accuracy),
+                "programs": len(pool.members),
+                "rows": source.asked,
+                **figures,
+            },
+        )
         if due(number, steps, checks):
             key = pool.key(await run.keep(policy))
             await pool.validate(run, archive, answering(share.env, policy, config), key)
@@ -343,40 +369,6 @@ def _mistake(problem: Example, rollout: Rollout) -> str:
     if rollout.critique:
         lines.append(f"Critique: {rollout.critique[:CUT]}")
     return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Played:
-    """The answers of a program to the problems of a step, a group for each problem: what became of them, what was
-    written, and the reward that it is learned from (of the whole, or of each token)."""
-
-    rollouts: list[list[Rollout]]
-    samples: list[list[Sample]]
-    rewards: list[list[Reward]]
-
-
-async def answers(
-    run: Run,
-    env: Environment,
-    trainer: Trainer,
-    prompts: Sequence[Prompt],
-    problems: Sequence[Example],
-) -> list[Played]:
-    """`group` answers of the policy to each problem under each prompt, in the task's own world."""
-    config, world, n = trainer.config, multiturn(env), trainer.config.group
-    examples = [problem for problem in problems for _ in range(n)]
-    actor = PolicyActor(trainer.policy, config.temperature, config.max_tokens, (), config.top_p, calls=1)
-    cuts = [slice(i, i + n) for i in range(0, len(examples), n)]
-    results = []
-    for prompt in prompts:
-        played = await play(run, actor, [world.episode(prompt, example) for example in examples])
-        graded = await world.judge(run, prompt, examples, played)
-        whole = [rollout.reward for rollout in graded]
-        turns = [rewards_by_turn(one, reward) for one, reward in zip(played, whole, strict=True)]
-        samples = samples_of(played)
-        paid = trainer.assign_credit(whole, turns)
-        results.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
-    return results
 
 
 async def operate(run: Run, trainer: Trainer, config: Config, query: str) -> list[dict[str, object]]:

@@ -37,8 +37,9 @@ from whet.errors import named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
+from whet.rl.row_selection import refuse_selectors, score_on_rows
 from whet.rl.score_book import Leaders, plan_without_training, rewrite_of, score_rewrites, written_text
-from whet.rl.training import Trainer, Training
+from whet.rl.training import Trainer, Training, rows_of_training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
@@ -86,6 +87,7 @@ async def prewrite(
     run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
 ) -> Candidate:
     """Policy gradient on the weights of a rewriter; see the module."""
+    refuse_selectors(config.rows, ("erpo",), "a rewrite is about all rows, not about one.")
     width, least = (config.group, config.smallest_group) if config.steps else (config.rewrites, 1)
     plan = fit(
         run, env, config.steps + 1, width, config.examples, finalists=config.rewrites, asks=0, least=least
@@ -99,16 +101,20 @@ async def prewrite(
     n = config.rewrites if free else min(config.rewrites, plan.width if plan.rounds else plan.finalists)
     leaders = Leaders(policy, start, "rewrite")
     question = (Message("user", META.replace("[TEXT]", start.region_text())),)
+    most = steps * plan.examples if plan.rollouts is not None else None
+    source = rows_of_training(config, policy, start, env.train, steps, plan.examples, most)
 
     async def step(run: Run, number: int) -> None:
         (group,) = await trainer.sample(run, [question], n=plan.width)
-        examples = minibatch(run.rng, env.train, plan.examples)
-        rewards = await score_rewrites(
-            run, env, [rewrite_of(start, written_text(sample)) for sample in group], examples
-        )
-        figures = trainer.learn([group], [rewards])
-        distinct = len({sample.text for sample in group})
-        run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
+        rewrites = [rewrite_of(start, written_text(sample)) for sample in group]
+        if config.rows == "uniform":
+            rewards = await score_rewrites(run, env, rewrites, minibatch(run.rng, env.train, plan.examples))
+        else:
+            rewards = await score_on_rows(run, env, source, rewrites, plan.examples)
+        if rewards:
+            figures = trainer.learn([group], [rewards])
+            distinct = len({sample.text for sample in group})
+            run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
         if (number + 1) % max(1, steps // max(1, config.checks)) == 0:
             await leaders.check(run, plan, archive, await greedy(run))
 

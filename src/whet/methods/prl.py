@@ -33,7 +33,6 @@ Run it:  whet optimize TASK --method prl --lm openai/NAME --policy hf/PATH
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -44,13 +43,13 @@ from whet.prompt import Prompt
 from whet.replies import between, unwrap, without_thought
 from whet.rl.language import TAG
 from whet.rl.policy_model import PolicyModel
+from whet.rl.row_selection import refuse_selectors, score_on_rows
 from whet.rl.score_book import Leaders, due, plan_without_training, rewrite_of
-from whet.rl.training import Trainer, Training
+from whet.rl.training import Trainer, Training, rows_of_training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.minibatch import minibatch
 from whet.search.plan import fit
-from whet.types import Example, Message, Rollout
+from whet.types import Message, Rollout
 
 ENTRY = MethodEntry(
     "prl",
@@ -93,6 +92,7 @@ class Config(Training):
 
 async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
     """GRPO on the weights of a model that writes prompts; see the module."""
+    refuse_selectors(config.rows, ("erpo",), "a prompt is about all rows, not about one.")
     width, least = (config.group, config.smallest_group) if config.steps else (config.prompts, 1)
     most = config.checks * config.prompts if config.steps else config.prompts
     plan = fit(run, env, config.steps or 1, width, config.examples, finalists=most, asks=0, least=least)
@@ -103,17 +103,24 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     share = replace(plan, finalists=0)
     checks = max(1, min(config.checks, (share.validations - 1) // config.prompts))
     question = conversation(env.description, start.region_text(), config.think)
+    paid = plan.rounds * plan.examples if plan.rollouts is not None else None
+    source = rows_of_training(config, policy, start, env.train, plan.rounds, plan.examples, paid)
+
+    def grade(rollout: Rollout) -> float:
+        return answer_reward(env, rollout)
 
     async def step(run: Run, number: int) -> None:
         (group,) = await trainer.sample(run, [question], n=plan.width)
-        examples = minibatch(run.rng, env.train, plan.examples)
         prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
-        answers = await answer_rewards(run, env, prompts, examples)
+        answers = await score_on_rows(run, env, source, prompts, plan.examples, grade, high=2.0)
         forms = [format_reward(sample.text, config.think) for sample in group]
-        rewards = [answer + config.format * form for answer, form in zip(answers, forms, strict=True)]
-        figures = trainer.learn([group], [rewards])
-        means = {"answer": sum(answers) / len(group), "format": sum(forms) / len(group)}
-        run.log("step", {"step": number, **means, **figures})
+        rewards = [
+            answer + config.format * form for answer, form in zip(answers, forms, strict=bool(answers))
+        ]
+        if answers:
+            figures = trainer.learn([group], [rewards])
+            means = {"answer": sum(answers) / len(group), "format": sum(forms) / len(group)}
+            run.log("step", {"step": number, **means, **figures})
         if due(number, plan.rounds, checks):
             (sampled,) = await trainer.sample(run, [question], n=config.prompts)
             for sample in sampled:
@@ -147,20 +154,6 @@ def format_reward(completion: str, think: bool = True) -> float:
     once = sum(completion.count(tag) == 1 for tag in tags)
     whole = once == len(tags) and re.fullmatch(pattern, completion, re.DOTALL) is not None
     return 0.75 * once / len(tags) + 0.75 * whole
-
-
-async def answer_rewards(
-    run: Run,
-    env: Environment,
-    prompts: Sequence[Prompt | None],
-    examples: Sequence[Example],
-) -> list[float]:
-    """The answers' part of the reward of each prompt, 0 to 2; 0 for a prompt that cannot be used."""
-    usable = list({p.id: p for p in prompts if p is not None}.values())
-    rows = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, examples), usable)
-    graded = [[answer_reward(env, rollout) for rollout in row] for row in rows]
-    means = {prompt.id: sum(row) / len(row) for prompt, row in zip(usable, graded, strict=True)}
-    return [0.0 if prompt is None else means[prompt.id] for prompt in prompts]
 
 
 def answer_reward(env: Environment, rollout: Rollout) -> float:

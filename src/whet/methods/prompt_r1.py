@@ -50,12 +50,12 @@ from whet.prompt import Prompt
 from whet.replies import between
 from whet.rewards.text import f1_score, targets_of
 from whet.rl.policy_actor import PolicyActor, samples_of
-from whet.rl.policy_model import PolicyModel
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.row_selection import Rolled
 from whet.rl.score_book import TrainedCandidates
-from whet.rl.training import MultiTurnTraining, Trainer
+from whet.rl.training import MultiTurnTraining, Reward, Trainer, rows_of_training, total_reward
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Rollout
 
@@ -118,31 +118,62 @@ async def prompt_r1(
     await archive.validate(run, replace(env, validation=share.env.validation), [Candidate(start)])
     checks = min(steps, config.checks, share.validations - 1)
     systems = TrainedCandidates(policy, start, "prompt_r1", steps, checks)
+    most = share.payable_groups(config.group)
+    source = rows_of_training(config, policy, start, env.train, steps, questions, most)
 
     async def step(run: Run, number: int) -> None:
-        batch = minibatch(run.rng, env.train, questions)
-        examples = [example for example in batch for _ in range(config.group)]
-        speaker = PolicyActor(policy, config.temperature, config.max_tokens, STOPS, config.top_p)
-        talk = Consulting(speaker, task_model(env), config.turns)
-        played = await play(run, speaker, [talk.episode(start.render(example)) for example in examples])
-        graded = await system.judge(run, start, examples, played)
-        answers = [answer_reward(env, config, *one) for one in zip(examples, played, graded, strict=True)]
-        forms = [format_reward([turn.text for turn in one.turns]) for one in played]
-        rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
-        samples = samples_of(played)
-        by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
-        paid = trainer.assign_credit(rewards, by_turn)
-        cuts = [slice(i, i + config.group) for i in range(0, len(examples), config.group)]
-        reached = [cut for cut in cuts if not any(map(failed_to_reach_model, graded[cut]))]
-        figures = trainer.learn([samples[cut] for cut in reached], [paid[cut] for cut in reached])
-        means = {"answer": sum(answers) / len(examples), "format": sum(forms) / len(examples)}
-        turns = sum(len(one.turns) for one in played) / len(examples)
-        run.log("step", {"step": number, **means, "turns": turns, **figures})
+        async def roll(batch: Sequence[Example], heat: float) -> list[Rolled[Talks]]:
+            examples = [example for example in batch for _ in range(config.group)]
+            speaker = PolicyActor(policy, heat, config.max_tokens, STOPS, config.top_p)
+            talk = Consulting(speaker, task_model(env), config.turns)
+            played = await play(run, speaker, [talk.episode(start.render(example)) for example in examples])
+            graded = await system.judge(run, start, examples, played)
+            answers = [answer_reward(env, config, *one) for one in zip(examples, played, graded, strict=True)]
+            forms = [format_reward([turn.text for turn in one.turns]) for one in played]
+            rewards = [dual_reward(s, f) for s, f in zip(answers, forms, strict=True)]
+            samples = samples_of(played)
+            by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
+            paid = trainer.assign_credit(rewards, by_turn)
+            found = []
+            for i, row in enumerate(batch):
+                cut = slice(i * config.group, (i + 1) * config.group)
+                reached = not any(map(failed_to_reach_model, graded[cut]))
+                turns = [len(one.turns) for one in played[cut]]
+                talks = Talks(samples[cut], paid[cut], forms[cut], turns, reached)
+                found.append(Rolled(row, answers[cut], [total_reward(r) for r in paid[cut]], talks))
+            return found
+
+        asked = await source.collect(run, questions, config.temperature, roll)
+        reached = [one.made for one in asked if one.made.reached]
+        figures = trainer.learn([one.samples for one in reached], [one.rewards for one in reached])
+        means = {
+            "answer": mean([s for one in asked for s in one.rewards]),
+            "format": mean([f for one in asked for f in one.made.forms]),
+            "turns": mean([n for one in asked for n in one.made.turns]),
+        }
+        run.log("step", {"step": number, **means, "rows": source.asked, **figures})
         if systems.due(number):
             await systems.validate(run, archive, share.env, await run.keep(policy))
 
     await run.train(steps, step, policy)
     return systems.recall(archive)
+
+
+@dataclass(frozen=True)
+class Talks:
+    """The conversations about one row: their texts, what each earned, how well-formed it is, its number of turns, and whether
+    the large model could be reached in all of them."""
+
+    samples: list[Sample]
+    rewards: list[Reward]
+    forms: list[float]
+    turns: list[int]
+    reached: bool
+
+
+def mean(values: Sequence[float]) -> float:
+    """Mean; 0 of nothing."""
+    return sum(values) / max(1, len(values))
 
 
 def format_reward(turns: Sequence[str]) -> float:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment, as_environment_type
@@ -47,6 +47,7 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.row_selection import RowChoice, refuse_selectors
 from whet.rl.score_book import ScoreBook, written_text
 from whet.rl.training import Trainer, Training
 from whet.run import Run
@@ -122,6 +123,11 @@ async def retroformer(
     run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
 ) -> Candidate:
     """Policy gradient on differences of returns; see the module."""
+    refuse_selectors(
+        config.rows,
+        get_args(RowChoice)[1:],
+        "retroformer tries each row first and learns from those it fails.",
+    )
     trainer = Trainer(policy, config)
     share = share_out(run, env, 0, config.finalists, writes=False)
     kept = config.in_use * (1 + config.retries) * len(share.env.validation)

@@ -7,7 +7,7 @@ A method whose result is more than a text keeps the state of what it trains (`Ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,7 @@ from whet.search.archive import Archive, Candidate, preference
 from whet.search.edits import replace_region
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, validate_finalists, validate_leader
-from whet.types import JSON, Example, Score
+from whet.types import JSON, Example, Rollout, Score
 
 if TYPE_CHECKING:
     from whet.rl.policy_model import Sample
@@ -200,6 +200,24 @@ async def score_rewrites(
     scores = await env.score(run, usable, examples) if usable else []
     means = {rewrite.id: score.mean for rewrite, score in zip(usable, scores, strict=True)}
     return [env.reward.low if rewrite is None else means[rewrite.id] for rewrite in rewrites]
+
+
+async def row_rewards(
+    run: Run,
+    env: Environment,
+    rewrites: Sequence[Prompt | None],
+    examples: Sequence[Example],
+    grade: Callable[[Rollout], float],
+    lowest: float,
+) -> list[list[float]]:
+    """What `grade` makes of the rewrites row by row: (examples, rewrites); `lowest`, at no cost, for one that cannot be used.
+
+    Equal rewrites are asked once.
+    """
+    usable = list({rewrite.id: rewrite for rewrite in rewrites if rewrite is not None}.values())
+    rollouts = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, examples), usable)
+    graded = {prompt.id: [grade(r) for r in row] for prompt, row in zip(usable, rollouts, strict=True)}
+    return [[lowest if one is None else graded[one.id][i] for one in rewrites] for i in range(len(examples))]
 
 
 def plan_without_training(plan: SearchPlan) -> SearchPlan:

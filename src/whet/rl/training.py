@@ -20,13 +20,17 @@ from whet._util.fields import (
     check_bounds,
 )
 from whet.environments.episodes import Trajectory
+from whet.errors import UsageError
+from whet.prompt import Prompt
 from whet.rl import advantages as estimators
 from whet.rl.advantages import Rows
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
 from whet.rl.policy_model.critic import own_states
 from whet.rl.policy_model.model import Conversation
+from whet.rl.row_selection import RowChoice, RowSource, make_selector
+from whet.rl.zero_variance import ZeroVariance, with_pseudo_negative, zvp
 from whet.run import Run, convert_record
-from whet.types import JSON
+from whet.types import JSON, Example
 
 Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
 
@@ -69,10 +73,27 @@ class Training:
     """Samples of one gradient step; 0 means all."""
     kl: NonNegativeFloat = 0.0
     """Weight of the divergence from the reference policy: a term of the loss, with advantage=gae of the reward."""
+    rows: RowChoice = "uniform"
+    """Which training rows a step asks about."""
+    resamples: NonNegativeInt = 2
+    """Times at most that a step asks about other rows in the place of those whose rewards are equal (rows=dynamic)."""
+    zero_variance: ZeroVariance = "skip"
+    """What a group of equal rewards teaches: nothing, by its entropy (zvp), or where it is right (erpo)."""
+    zvp: NonNegativeFloat = 0.1
+    """Weight of the entropy (zero_variance=zvp; alpha)."""
+    penalty: PositiveFloat = 0.1
+    """How far below the others the imagined text of a group of equal right rewards is (zero_variance=erpo)."""
+    right: float = 0.5
+    """From which reward a group of equal rewards counts as right (zero_variance)."""
 
     def __post_init__(self) -> None:
-        """Refuse a number outside its bounds by a UsageError."""
+        """Refuse a number outside its bounds, and settings that exclude each other, by a UsageError."""
         check_bounds(self)
+        if self.zero_variance != "skip" and self.advantage not in GROUP:
+            raise UsageError(
+                f"zero_variance={self.zero_variance} is for advantages by comparison in the group ({', '.join(GROUP)}), "
+                f"not for advantage={self.advantage}."
+            )
 
     @property
     def by_turn(self) -> bool:
@@ -167,11 +188,7 @@ def token_advantages(
     advantages = estimators.whiten([row for row, _ in estimates])
     figures["explained"] = explained_variance(values, by_token)
     figures["critic_loss"] = critic.fit(states, returns, config.critic_lr)
-    spread = [iter(row) for row in advantages]
-    rows = [
-        [next(row) if own else 0.0 for own in sample.own] for row, sample in zip(spread, samples, strict=True)
-    ]
-    return rows, figures
+    return _spread(samples, advantages), figures
 
 
 def explained_variance(values: Rows, rewards: Rows) -> float:
@@ -222,20 +239,27 @@ class Trainer:
             policy.with_critic()  # before a resume loads it
 
     async def sample(
-        self, run: Run, conversations: Sequence[Conversation], *, n: int | None = None, greedy: bool = False
+        self,
+        run: Run,
+        conversations: Sequence[Conversation],
+        *,
+        n: int | None = None,
+        greedy: bool = False,
+        temperature: float | None = None,
     ) -> list[list[Sample]]:
         """A group of texts for each conversation, as a recorded effect: (conversations, n or `group`).
 
-        The seed is the run's.
+        `temperature` None is that of the settings. The seed is the run's.
         """
         config = self.config
+        heat = config.temperature if temperature is None else temperature
         seed = run.rng.getrandbits(63)
 
         async def draw() -> JSON:
             groups = self.policy.sample(
                 conversations,
                 config.group if n is None else n,
-                temperature=0.0 if greedy else config.temperature,
+                temperature=0.0 if greedy else heat,
                 max_tokens=config.max_tokens,
                 seed=seed,
                 top_p=config.top_p,
@@ -249,9 +273,11 @@ class Trainer:
         """Rewards for `learn`: those of whole conversations, or with `credit=turn` those of their turns."""
         return list(turns if self.config.by_turn else whole)
 
-    def learn(self, groups: Groups, rewards: Sequence[Sequence[Reward]]) -> dict[str, float]:
+    def learn(
+        self, groups: Groups, rewards: Sequence[Sequence[Reward]], weights: Rows | None = None
+    ) -> dict[str, float]:
         """One update from groups of samples and their rewards; figures of `PolicyModel.update` and of the rewards, none
-        without groups."""
+        without groups. `weights`: what the advantage of each token of each sample is multiplied by."""
         if not groups:
             return {}
         totals = [[total_reward(reward) for reward in group] for group in rewards]
@@ -262,9 +288,59 @@ class Trainer:
             advantages, figures = token_advantages(self.config, self.policy, samples, flat)
         else:
             advantages = group_advantages(self.config, groups, rewards)
+            advantages = self._fill_equal_groups(groups, totals, advantages)
+        if weights is not None:
+            pairs = zip(advantages, weights, strict=True)
+            advantages = [[a * w for a, w in zip(row, by, strict=True)] for row, by in pairs]
         return {
             **self.policy.update(samples, advantages, self.config.update()),
             **figures,
             "reward": sum(map(sum, totals)) / max(1, len(samples)),
             "equal_groups": sum(estimators.equal(group) for group in totals) / len(totals),
         }
+
+    def _fill_equal_groups(self, groups: Groups, totals: Sequence[Sequence[float]], advantages: Rows) -> Rows:
+        """The advantages with those of the groups of equal rewards as `zero_variance` has them."""
+        config, rows = self.config, iter(advantages)
+        filled: Rows = []
+        for group, rewards in zip(groups, totals, strict=True):
+            own = [next(rows) for _ in group]
+            if len(group) > 1 and estimators.equal(rewards):
+                if config.zero_variance == "zvp":
+                    measured = zip(group, self.policy.entropies(group), strict=True)
+                    entropies = [
+                        [h for h, mine in zip(row, s.own, strict=True) if mine] for s, row in measured
+                    ]
+                    own = _spread(group, zvp(rewards[0], entropies, config.zvp, config.right))
+                elif config.zero_variance == "erpo":
+                    imagined = with_pseudo_negative(rewards, config.penalty, config.right)
+                    values = GROUP[config.advantage](imagined)[: len(group)]
+                    own = _spread(group, [[a] * sum(s.own) for a, s in zip(values, group, strict=True)])
+            filled += own
+        return filled
+
+
+def _spread(samples: Sequence[Sample], rows: Rows) -> Rows:
+    """Numbers of own tokens at their places among all tokens; 0 elsewhere."""
+    values = [iter(row) for row in rows]
+    return [
+        [next(row) if own else 0.0 for own in sample.own] for row, sample in zip(values, samples, strict=True)
+    ]
+
+
+def rows_of_training(
+    config: Training,
+    policy: PolicyModel,
+    start: Prompt,
+    rows: Sequence[Example],
+    steps: int,
+    k: int,
+    most: int | None,
+) -> RowSource:
+    """The training rows for `steps` steps of `k` rows, as the settings choose them. `most`: rows that the limits pay for."""
+
+    def read(examples: Sequence[Example]) -> list[list[float]]:
+        return policy.read_states([start.render(example) for example in examples])
+
+    selector = make_selector(config.rows, policy, rows, horizon=max(1, steps * k // 2), features=read)
+    return RowSource(selector, config.resamples if config.rows == "dynamic" else 0, most)

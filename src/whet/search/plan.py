@@ -46,6 +46,10 @@ class SearchPlan:
         """How many of the `wanted` things that cost `each` rollouts (1 or more) are paid for."""
         return wanted if self.rollouts is None else min(wanted, self.rollouts // each)
 
+    def payable_groups(self, each: int) -> int | None:
+        """How many things that cost `each` rollouts (1 or more) are paid for; None without a limit."""
+        return None if self.rollouts is None else self.rollouts // each
+
     def without(self, rollouts: int) -> SearchPlan:
         """The plan after so many rollouts went into something else: with as many rounds as the rest pays for."""
         if self.rollouts is None or not rollouts:

@@ -254,6 +254,13 @@ class PolicyPasses:
         rows = [row for one in passes for row in one.logprobs.tolist()]
         return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
 
+    @torch.no_grad()
+    def entropies(self, samples: Sequence[Sample]) -> Rows:
+        """Entropy in nats of the whole distribution before each sample's tokens as plain numbers."""
+        fitting = batch_slices(samples, self.batch_tokens, self.body.vocabulary)
+        rows = [row for part in fitting for row in score_tokens(self.body, samples[part]).entropy.tolist()]
+        return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
+
     def states(self, samples: Sequence[Sample]) -> list[Tensor]:
         """The reference policy's states before each token of each sample; see `states`."""
         fitting = batch_slices(samples, self.batch_tokens, self.body.vocabulary)

@@ -194,6 +194,24 @@ class PolicyModel:
         with self._measure_time("update"):
             return self._here.states(samples)
 
+    def read_states(self, conversations: Sequence[Conversation]) -> list[list[float]]:
+        """The reference policy's last hidden state behind each conversation, ready for its answer: d numbers with a norm of 1."""
+        weights = self.body.weights
+        asked = [weights.fit(list(self.read(c)), weights.limit - 1) for c in conversations]
+        token = self.body.end[0] if self.body.end else 0
+        samples = [Sample("", tuple(ids), (token,), (0.0,), (True,), True) for ids in asked]
+        return [torch.nn.functional.normalize(state[0], dim=0).tolist() for state in self.states(samples)]
+
+    def entropies(self, samples: Sequence[Sample]) -> Rows:
+        """Entropy in nats of the policy's whole distribution before each sample's tokens, at the sample's temperature."""
+        with self._measure_time("update"):
+            return self._here.entropies(samples)
+
+    def logprobs(self, samples: Sequence[Sample]) -> Rows:
+        """Log-probabilities of each sample's tokens under the policy as it is now, at the sample's temperature."""
+        with self._measure_time("update"):
+            return self._all.logprobs(samples)
+
     def reference_logprobs(self, samples: Sequence[Sample]) -> Rows:
         """Log-probabilities of each sample's tokens under the reference policy."""
         with self._measure_time("update"):

@@ -1,0 +1,143 @@
+"""A policy that answers the rows of a task itself: groups of answers under several prompts, and with hints where all failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from whet.environments import play
+from whet.environments.environment import Environment
+from whet.environments.multiturn import multiturn
+from whet.prompt import Prompt
+from whet.rl.advantages import Rows, equal
+from whet.rl.guidance import has_failed, hint_of, with_hint, without_hints
+from whet.rl.policy_actor import PolicyActor, samples_of
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.row_selection import Rolled, RowSource
+from whet.rl.training import Groups, Reward, Trainer, rewards_by_turn, total_reward
+from whet.run import Run
+from whet.types import Example, Rollout
+
+
+@dataclass
+class GuidedGroups:
+    """Groups that were written with hints, as groups of the questions without them: see `whet.rl.guidance`.
+
+    `samples` and `rewards` by group; `weights` of the tokens' advantages by sample.
+    """
+
+    samples: list[list[Sample]] = field(default_factory=list)
+    rewards: list[list[Reward]] = field(default_factory=list)
+    weights: Rows = field(default_factory=list)
+
+    def add(
+        self,
+        policy: PolicyModel,
+        groups: Groups,
+        rewards: Sequence[Sequence[Reward]],
+        plain: Groups,
+    ) -> None:
+        """Take in the groups whose rewards differ. `plain`: the groups of the same questions that were written without hints."""
+        mixed = [i for i, group in enumerate(rewards) if not equal([total_reward(r) for r in group])]
+        hinted = [sample for i in mixed for sample in groups[i]]
+        if hinted:
+            heads = [plain[i][0] for i in mixed for _ in groups[i]]
+            moved, weights = without_hints(policy, hinted, heads)
+            queue = iter(moved)
+            self.samples += [[next(queue) for _ in groups[i]] for i in mixed]
+            self.rewards += [list(rewards[i]) for i in mixed]
+            self.weights += weights
+
+    def weigh(self, plain: Groups) -> Rows | None:
+        """The weights of the tokens of plain groups (1) and of these; None where there are none of these."""
+        if not self.samples:
+            return None
+        return [*([1.0] * len(sample.tokens) for group in plain for sample in group), *self.weights]
+
+
+@dataclass(frozen=True)
+class Played:
+    """The answers of a program to the problems of a step, a group for each problem: what became of them, what was
+    written, and the reward that it is learned from (of the whole, or of each token)."""
+
+    rollouts: list[list[Rollout]]
+    samples: list[list[Sample]]
+    rewards: list[list[Reward]]
+
+
+async def answers(
+    run: Run,
+    env: Environment,
+    trainer: Trainer,
+    prompts: Sequence[Prompt],
+    problems: Sequence[Example],
+    temperature: float | None = None,
+) -> list[Played]:
+    """`group` answers of the policy to each problem under each prompt, in the task's own world. `temperature` None is that
+    of the settings."""
+    config, world, n = trainer.config, multiturn(env), trainer.config.group
+    examples = [problem for problem in problems for _ in range(n)]
+    heat = config.temperature if temperature is None else temperature
+    actor = PolicyActor(trainer.policy, heat, config.max_tokens, (), config.top_p, calls=1)
+    cuts = [slice(i, i + n) for i in range(0, len(examples), n)]
+    results = []
+    for prompt in prompts:
+        played = await play(run, actor, [world.episode(prompt, example) for example in examples])
+        graded = await world.judge(run, prompt, examples, played)
+        whole = [rollout.reward for rollout in graded]
+        turns = [rewards_by_turn(one, reward) for one, reward in zip(played, whole, strict=True)]
+        samples = samples_of(played)
+        paid = trainer.assign_credit(whole, turns)
+        results.append(Played([graded[c] for c in cuts], [samples[c] for c in cuts], [paid[c] for c in cuts]))
+    return results
+
+
+def by_problem(
+    env: Environment, problems: Sequence[Example], played: Sequence[Played]
+) -> list[Rolled[list[Played]]]:
+    """What programs answered, problem by problem. A problem teaches where the answers under one program differ."""
+    low, high = env.reward.low, env.reward.high
+    found = []
+    for i, problem in enumerate(problems):
+        parts = [Played([one.rollouts[i]], [one.samples[i]], [one.rewards[i]]) for one in played]
+        rewards = [(r.reward - low) / (high - low) for one in played for r in one.rollouts[i]]
+        totals = [[total_reward(r) for r in one.rewards[i]] for one in played]
+        gaps = [total - group[0] for group in totals for total in group]
+        found.append(Rolled(problem, rewards, gaps, parts))
+    return found
+
+
+def join_played(parts: Sequence[Played]) -> Played:
+    """The answers of one program to several problems, in order."""
+    return Played(
+        [group for one in parts for group in one.rollouts],
+        [group for one in parts for group in one.samples],
+        [group for one in parts for group in one.rewards],
+    )
+
+
+async def guide(
+    run: Run,
+    env: Environment,
+    trainer: Trainer,
+    column: str,
+    source: RowSource,
+    prompts: Sequence[Prompt],
+    played: Sequence[Played],
+    problems: Sequence[Example],
+) -> GuidedGroups:
+    """Answers that were written with the hints in `column` to the problems whose whole group failed, as answers without them.
+
+    Groups whose rewards are equal are left out. Each problem counts once more among the rows that are paid for.
+    """
+    guided, low, high = GuidedGroups(), env.reward.low, env.reward.high
+    for prompt, one in zip(prompts, played, strict=True):
+        groups = [[(r.reward - low) / (high - low) for r in group] for group in one.rollouts]
+        failed = [i for i, group in enumerate(groups) if has_failed(group) and hint_of(problems[i], column)]
+        failed = failed[: source.pay(len(failed))]
+        if failed:
+            hinted = [with_hint(problems[i], hint_of(problems[i], column)) for i in failed]
+            (again,) = await answers(run, env, trainer, [prompt], hinted)
+            plain = [one.samples[i] for i in failed]
+            guided.add(trainer.policy, again.samples, again.rewards, plain)
+    return guided
