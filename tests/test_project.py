@@ -367,6 +367,7 @@ NEEDS_EXTRAS = (
     "whet.methods.prewrite",
     "whet.methods.prl",
     "whet.methods.prompt_r1",
+    "whet.rl.answer_groups",
     "whet.methods.ptuning",
     "whet.methods.retroformer",
     "whet_live.choices",

@@ -148,9 +148,9 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
             rewards, answers = await reward_hints(run, env, start, config, batch, groups, bases, common)
             return [Rolled(*one) for one in zip(batch, answers, rewards, groups, strict=True)]
 
-        asked = await source.collect(run, questions, config.temperature, roll)
-        answers = [answer for one in asked for answer in one.rewards]
-        figures = trainer.learn([one.made for one in asked], [one.earned for one in asked])
+        rolled = await source.collect(run, questions, config.temperature, roll)
+        answers = [answer for one in rolled for answer in one.rewards]
+        figures = trainer.learn([one.made for one in rolled], [one.earned for one in rolled])
         weight = adapt_weight(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
         policy.notes["kl"] = weight
         answer = sum(answers) / max(1, len(answers))

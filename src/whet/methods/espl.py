@@ -49,7 +49,7 @@ from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError, named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl.answer_groups import Played, answers, by_problem, guide, join_played
+from whet.rl.answer_groups import ask_problems, learn_answers
 from whet.rl.language import LanguagePolicy
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
@@ -64,7 +64,6 @@ from whet.rl.principles import (
     select,
     update_ratings,
 )
-from whet.rl.row_selection import Rolled
 from whet.rl.score_book import ValidatedNotes, due
 from whet.rl.training import Advantage, MultiTurnTraining, Trainer, rows_of_training
 from whet.run import Run
@@ -153,25 +152,13 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
         programs = select(pool.members, config.programs, config.recent)
         prompts = [pool.prompt(program) for program in programs]
 
-        async def roll(problems: Sequence[Example], heat: float) -> list[Rolled[list[Played]]]:
-            return by_problem(env, problems, await answers(run, env, trainer, prompts, problems, heat))
-
-        asked = await source.collect(run, config.problems, config.temperature, roll)
-        if not asked:
-            run.log("step", {"step": number, "programs": len(pool.members), "rows": source.asked})
+        problems, played = await ask_problems(run, env, trainer, source, prompts, config.problems)
+        if not problems:
             return
-        problems = [one.row for one in asked]
-        played = [join_played([one.made[i] for one in asked]) for i in range(len(prompts))]
         accuracy = [fmean(r.reward for group in one.rollouts for r in group) for one in played]
-        figures: dict[str, float] = {}
+        figures: dict[str, float] = {"rows": source.asked}
         if config.mode != "evolution":
-            samples = [group for one in played for group in one.samples]
-            rewards = [group for one in played for group in one.rewards]
-            hinted = await guide(run, env, trainer, config.hint, source, prompts, played, problems)
-            figures = trainer.learn(
-                [*samples, *hinted.samples], [*rewards, *hinted.rewards], hinted.weigh(samples)
-            )
-            figures |= {"guided": float(len(hinted.samples))} if config.hint else {}
+            figures |= await learn_answers(run, env, trainer, config.hint, source, prompts, played, problems)
         after = update_ratings(programs, [(value - low) / (high - low) for value in accuracy])
         pool.replace(after)
         if config.mode != "rl":

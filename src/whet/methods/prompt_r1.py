@@ -134,22 +134,22 @@ async def prompt_r1(
             samples = samples_of(played)
             by_turn = [turn_rewards(one.turns, r) for one, r in zip(played, rewards, strict=True)]
             paid = trainer.assign_credit(rewards, by_turn)
-            found = []
+            groups = []
             for i, row in enumerate(batch):
                 cut = slice(i * config.group, (i + 1) * config.group)
                 reached = not any(map(failed_to_reach_model, graded[cut]))
                 turns = [len(one.turns) for one in played[cut]]
                 talks = Talks(samples[cut], paid[cut], forms[cut], turns, reached)
-                found.append(Rolled(row, answers[cut], [total_reward(r) for r in paid[cut]], talks))
-            return found
+                groups.append(Rolled(row, answers[cut], [total_reward(r) for r in paid[cut]], talks))
+            return groups
 
-        asked = await source.collect(run, questions, config.temperature, roll)
-        reached = [one.made for one in asked if one.made.reached]
+        rolled = await source.collect(run, questions, config.temperature, roll)
+        reached = [one.made for one in rolled if one.made.reached]
         figures = trainer.learn([one.samples for one in reached], [one.rewards for one in reached])
         means = {
-            "answer": mean([s for one in asked for s in one.rewards]),
-            "format": mean([f for one in asked for f in one.made.forms]),
-            "turns": mean([n for one in asked for n in one.made.turns]),
+            "answer": mean([s for one in rolled for s in one.rewards]),
+            "format": mean([f for one in rolled for f in one.made.forms]),
+            "turns": mean([n for one in rolled for n in one.made.turns]),
         }
         run.log("step", {"step": number, **means, "rows": source.asked, **figures})
         if systems.due(number):

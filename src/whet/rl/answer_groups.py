@@ -97,14 +97,14 @@ def by_problem(
 ) -> list[Rolled[list[Played]]]:
     """What programs answered, problem by problem. A problem teaches where the answers under one program differ."""
     low, high = env.reward.low, env.reward.high
-    found = []
+    groups = []
     for i, problem in enumerate(problems):
         parts = [Played([one.rollouts[i]], [one.samples[i]], [one.rewards[i]]) for one in played]
         rewards = [(r.reward - low) / (high - low) for one in played for r in one.rollouts[i]]
         totals = [[total_reward(r) for r in one.rewards[i]] for one in played]
         gaps = [total - group[0] for group in totals for total in group]
-        found.append(Rolled(problem, rewards, gaps, parts))
-    return found
+        groups.append(Rolled(problem, rewards, gaps, parts))
+    return groups
 
 
 def join_played(parts: Sequence[Played]) -> Played:
@@ -141,3 +141,37 @@ async def guide(
             plain = [one.samples[i] for i in failed]
             guided.add(trainer.policy, again.samples, again.rewards, plain)
     return guided
+
+
+async def ask_problems(
+    run: Run, env: Environment, trainer: Trainer, source: RowSource, prompts: Sequence[Prompt], k: int
+) -> tuple[list[Example], list[Played]]:
+    """At most `k` problems of the source, and what the policy answered to them under each prompt; none once the source is used
+    up."""
+
+    async def roll(problems: Sequence[Example], heat: float) -> list[Rolled[list[Played]]]:
+        return by_problem(env, problems, await answers(run, env, trainer, prompts, problems, heat))
+
+    rolled = await source.collect(run, k, trainer.config.temperature, roll)
+    return [one.row for one in rolled], [
+        join_played([one.made[i] for one in rolled]) for i in range(len(prompts))
+    ]
+
+
+async def learn_answers(
+    run: Run,
+    env: Environment,
+    trainer: Trainer,
+    column: str,
+    source: RowSource,
+    prompts: Sequence[Prompt],
+    played: Sequence[Played],
+    problems: Sequence[Example],
+) -> dict[str, float]:
+    """One update from the answers under all prompts, with hints from `column` where all failed; figures of `Trainer.learn`, and
+    with a column the groups that hints added (`guided`)."""
+    samples = [group for one in played for group in one.samples]
+    rewards = [group for one in played for group in one.rewards]
+    hinted = await guide(run, env, trainer, column, source, prompts, played, problems)
+    figures = trainer.learn([*samples, *hinted.samples], [*rewards, *hinted.rewards], hinted.weigh(samples))
+    return figures | ({"guided": float(len(hinted.samples))} if column else {})

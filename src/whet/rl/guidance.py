@@ -72,9 +72,9 @@ def without_hints(
     `plain`: for each a sample whose prompt is the question without the hint. The log-probabilities become those of the present
     policy.
     """
-    asked = [replace(one, prompt=other.prompt) for one, other in zip(samples, plain, strict=True)]
-    now = policy.logprobs(asked)
-    moved = [replace(one, logprobs=tuple(row)) for one, row in zip(asked, now, strict=True)]
+    plain_samples = [replace(one, prompt=other.prompt) for one, other in zip(samples, plain, strict=True)]
+    now = policy.logprobs(plain_samples)
+    moved = [replace(one, logprobs=tuple(row)) for one, row in zip(plain_samples, now, strict=True)]
     own = [[i for i, mine in enumerate(one.own) if mine] for one in samples]
     plain_rows = [[row[i] for i in places] for row, places in zip(now, own, strict=True)]
     hinted = [[one.logprobs[i] for i in places] for one, places in zip(samples, own, strict=True)]

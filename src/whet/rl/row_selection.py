@@ -212,8 +212,8 @@ class EasyFirst(RowSelector):
     @property
     def share(self) -> float:
         """The share of the rows that take part now."""
-        asked = int(self.state.get("asked", 0))
-        return min(1.0, self.first + (1 - self.first) * asked / max(1, self.horizon))
+        rows = int(self.state.get("asked", 0))
+        return min(1.0, self.first + (1 - self.first) * rows / max(1, self.horizon))
 
     async def choose(self, run: Run, k: int, without: Collection[str] = ()) -> list[Example]:
         """Rows among the easiest."""
@@ -229,9 +229,9 @@ class EasyFirst(RowSelector):
         self.state["by_row"][row.id] = [right + sum(rewards), attempts + len(rewards)]
 
     def _difficulty(self, row: Example) -> float:
-        given = row.row.get(self.column)
-        if isinstance(given, int | float):
-            return float(given)
+        difficulty = row.row.get(self.column)
+        if isinstance(difficulty, int | float):
+            return float(difficulty)
         right, attempts = self.state.get("by_row", {}).get(row.id, (0.0, 0))
         return -float(right + 1) / float(attempts + 2)
 
@@ -286,8 +286,8 @@ class RowSource:
     @property
     def asked(self) -> int:
         """Rows that were asked about so far, the replaced ones included."""
-        asked: Any = self.selector.learner.notes.get(ASKED, 0)
-        return int(asked)
+        count: Any = self.selector.learner.notes.get(ASKED, 0)
+        return int(count)
 
     @property
     def exhausted(self) -> bool:
@@ -311,11 +311,11 @@ class RowSource:
             if not rows:
                 break
             seen.update(row.id for row in rows)
-            found = await self._roll(rows, base, roll)
-            for one in found:
+            rolled = await self._roll(rows, base, roll)
+            for one in rolled:
                 self.selector.update(one.row, one.rewards)
-            kept += [one for one in found if self.selector.teaches(one.earned)]
-            idle = [one for one in found if not self.selector.teaches(one.earned)]
+            kept += [one for one in rolled if self.selector.teaches(one.earned)]
+            idle = [one for one in rolled if not self.selector.teaches(one.earned)]
             if len(kept) == k:
                 break
         return kept or idle
@@ -323,11 +323,11 @@ class RowSource:
     async def _roll(self, rows: Sequence[Example], base: float, roll: Roll[T]) -> list[Rolled[T]]:
         """Ask about rows, those of one temperature together; results in the order of the rows."""
         heats = {row.id: self.selector.temperature(row, base) for row in rows}
-        found: dict[str, Rolled[T]] = {}
+        by_id: dict[str, Rolled[T]] = {}
         for heat in sorted(set(heats.values())):
             part = [row for row in rows if heats[row.id] == heat]
-            found |= {one.row.id: one for one in await roll(part, heat)}
-        return [found[row.id] for row in rows]
+            by_id |= {one.row.id: one for one in await roll(part, heat)}
+        return [by_id[row.id] for row in rows]
 
 
 async def score_on_rows(
@@ -348,11 +348,13 @@ async def score_on_rows(
     span = (env.reward.high if high is None else high) - low
 
     async def roll(rows: Sequence[Example], heat: float) -> list[Rolled[None]]:
-        found = await row_rewards(run, env, rewrites, rows, grade or (lambda one: one.reward), low)
+        by_row = await row_rewards(run, env, rewrites, rows, grade or (lambda one: one.reward), low)
         return [
             Rolled(row, [(r - low) / span for r in rewards], rewards, None)
-            for row, rewards in zip(rows, found, strict=True)
+            for row, rewards in zip(rows, by_row, strict=True)
         ]
 
-    asked = await source.collect(run, k, 1.0, roll)
-    return [sum(one.earned[i] for one in asked) / len(asked) for i in range(len(rewrites))] if asked else []
+    rolled = await source.collect(run, k, 1.0, roll)
+    return (
+        [sum(one.earned[i] for one in rolled) / len(rolled) for i in range(len(rewrites))] if rolled else []
+    )

@@ -197,9 +197,9 @@ class PolicyModel:
     def read_states(self, conversations: Sequence[Conversation]) -> list[list[float]]:
         """The reference policy's last hidden state behind each conversation, ready for its answer: d numbers with a norm of 1."""
         weights = self.body.weights
-        asked = [weights.fit(list(self.read(c)), weights.limit - 1) for c in conversations]
+        prompts = [weights.fit(list(self.read(c)), weights.limit - 1) for c in conversations]
         token = self.body.end[0] if self.body.end else 0
-        samples = [Sample("", tuple(ids), (token,), (0.0,), (True,), True) for ids in asked]
+        samples = [Sample("", tuple(ids), (token,), (0.0,), (True,), True) for ids in prompts]
         return [torch.nn.functional.normalize(state[0], dim=0).tolist() for state in self.states(samples)]
 
     def entropies(self, samples: Sequence[Sample]) -> Rows:
