@@ -41,8 +41,12 @@ OPTIONS: list[dict[str, Any]] = [
     *({"advantage": name} for name in ("dr_grpo", "rloo", "gae")),
     *({"loss": name} for name in ("ppo", "importance")),
     {"epochs": 2, "minibatch": 1, "clip_high": 0.3},
-    *({"rows": name} for name in ("dynamic", "mopps", "pcl", "easy-first")),
-    *({"zero_variance": name} for name in ("zvp", "erpo")),
+]
+CHOICES = [
+    ("dsp", {"rows": "pcl"}),
+    ("prewrite", {"rows": "dynamic"}),
+    ("prompt_r1", {"rows": "mopps", "zero_variance": "erpo"}),
+    ("espl", {"rows": "erpo", "zero_variance": "zvp"}),
 ]
 
 
@@ -74,11 +78,17 @@ def trained(name: str, world: tuple[Environment, Prompt, Any], options: dict[str
 def test_every_option_trains_every_method(
     name: str, options: dict[str, Any], world: tuple[Environment, Prompt, Any]
 ) -> None:
-    if name == "retroformer" and "rows" in options:
-        pytest.skip("it refuses to choose its rows: tests/methods/test_rows_of_training.py")
     steps = trained(name, world, options)
     assert [step["step"] for step in steps] == [0, 1]
     assert all(step["reward"] == step["reward"] for step in steps)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "options"), CHOICES, ids=str)
+def test_rows_are_chosen_and_equal_groups_filled_on_a_network(
+    name: str, options: dict[str, Any], world: tuple[Environment, Prompt, Any]
+) -> None:
+    assert [step["step"] for step in trained(name, world, options)] == [0, 1]
 
 
 @pytest.mark.long

@@ -220,7 +220,9 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     if message is None:
         return Completion("", usage=usage, error="model: empty answer (a choice without a message)")
     finish = finish_of(choice.get("finish_reason"))
-    native = finish_of(choice.get("native_finish_reason"))  # a router's word may lose what the provider's says
+    native = finish_of(
+        choice.get("native_finish_reason")
+    )  # a router's word may lose what the provider's says
     finish = native if finish == "stop" and native in ("length", "content_filter") else finish
     split = split_thought(_text(message.get("content")))
     text = cut_at_stop(split.answer, request.stop)
