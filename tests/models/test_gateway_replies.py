@@ -11,12 +11,14 @@ from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import whet
 from whet.engine.journal import call_sum
+from whet.models.openai_answers import completions
+from whet.types import Request, Usage
 
 WORDS = {"bad": "negative", "lovely": "positive"}
 ROWS = [{"input": f"Dish {i} was {w}.", "target": t} for i in range(20) for w, t in WORDS.items()]
@@ -139,6 +141,89 @@ def test_an_error_of_zeros_is_none(quiet: dict[str, Any], tmp_path: Path) -> Non
         "an empty text is an answer of the model"
     )
     assert found["usage"]["calls"]["task"] == 12
+
+
+@pytest.mark.parametrize(
+    "error", [{"code": 0, "message": ""}, {"code": 502, "message": "a provider before failed"}]
+)
+def test_an_error_in_a_choice_beside_a_text_that_came_to_its_end_says_nothing(
+    error: dict[str, Any], tmp_path: Path
+) -> None:
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        whole = chat(right(body))
+        whole["choices"][0]["error"] = error
+        return ok(whole)
+
+    found = evaluate_at(answer, tmp_path)
+    assert (found["score"]["mean"], found["usage"]["calls"]["task"]) == (1.0, 12)
+
+
+@pytest.mark.parametrize(
+    ("native", "said"),
+    [("MAX_TOKENS", "12 of 12 answers were cut at the token limit"), ("stop", ""), (None, "")],
+)
+def test_a_router_names_the_end_of_an_answer_in_the_words_of_its_provider_too(
+    native: str | None, said: str, tmp_path: Path
+) -> None:
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        whole = chat(right(body))
+        whole["choices"][0]["native_finish_reason"] = native
+        return ok(whole)
+
+    found = evaluate_at(answer, tmp_path)
+    assert any(said in text for text in found["warnings"]) if said else not found["warnings"]
+
+
+UPSTREAM = {
+    "error": {
+        "message": "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000."
+    }
+}
+
+
+@pytest.mark.parametrize("raw", [UPSTREAM, json.dumps(UPSTREAM)], ids=["object", "text"])
+def test_what_a_router_relays_of_its_provider_is_read_and_shown(raw: Any, tmp_path: Path) -> None:
+    """OpenRouter's own words are "Provider returned error" for every failure."""
+    error = {
+        "message": "Provider returned error",
+        "code": 400,
+        "metadata": {"raw": raw, "provider_name": "Together"},
+    }
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        return (
+            (400, json.dumps({"error": error}).encode())
+            if "Dish 3 was" in str(body)
+            else ok(chat(right(body)))
+        )
+
+    found = evaluate_at(answer, tmp_path)
+    assert (found["score"]["answered"], found["score"]["mean"]) == (11, 1.0)
+    (warning,) = [text for text in found["warnings"] if "no answer" in text]
+    assert "Provider returned error: Together: This model's maximum context length" in warning
+    assert "the model holds 4,096 tokens" in warning
+
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"score": {"type": "number"}}}
+
+
+@pytest.mark.parametrize(
+    ("thought", "schema", "text"),
+    [
+        ('{"score": 5}', SCHEMA, '{"score": 5}'),
+        ('{"score": 5}', None, ""),
+        ("5 may be right.", SCHEMA, ""),
+    ],
+)
+def test_json_that_a_server_took_for_a_thought_is_the_answer(
+    thought: str, schema: dict[str, Any] | None, text: str
+) -> None:
+    """Where a template opens a thought and the schema allows nothing but JSON, no mark can close it (KoboldCpp)."""
+    data = chat("")
+    data["choices"][0]["message"] = {"content": "", "reasoning_content": thought}
+    (found,) = cast(Any, completions(data, Request((), schema=schema), len, Usage(9, 5)))
+    assert (found.text, found.thought) == (text, "" if text else thought)
+    assert (found.error is None) is bool(text)
 
 
 def test_a_web_page_before_any_answer_says_that_the_address_is_wrong(tmp_path: Path) -> None:

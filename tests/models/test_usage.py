@@ -187,6 +187,15 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
             {"prompt_tokens": "262960", "completion_tokens": "3", "total_tokens": "262970"},
             Usage(262960, 10, 0, 7),
         ),
+        # Mistral
+        (
+            {"prompt_tokens": 900, "completion_tokens": 3, "total_tokens": 903, "num_cached_tokens": 800},
+            Usage(900, 3, 800),
+        ),
+        (
+            {"prompt_tokens": 900, "completion_tokens": 3, "prompt_token_details": {"cached_tokens": 800}},
+            Usage(900, 3, 800),
+        ),
         # what is odd is not believed
         ({"prompt_tokens": "many", "completion_tokens": "3"}, None),
         ({"prompt_tokens": "9.5", "completion_tokens": "3"}, None),
