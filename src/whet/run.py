@@ -18,6 +18,7 @@ import msgspec
 import orjson
 
 from whet._util.storable import to_json
+from whet._util.workers import HERE, Executor
 from whet.errors import ReplayDiverged, UsageError, named_fields
 from whet.prompt import Prompt
 from whet.replies import separate_thought
@@ -90,6 +91,10 @@ class Run(Protocol):
     def rng(self) -> random.Random: ...
     @property
     def limits(self) -> Budget: ...
+    @property
+    def executor(self) -> Executor:
+        """Who calls the functions of the user: this process or others."""
+        ...
 
     async def effect(
         self,
@@ -152,7 +157,7 @@ class MemoryRun:
 
     def __init__(self, models: Mapping[str, Any] | None = None, seed: int = 0, path: str = "") -> None:
         self.models, self.seed, self.path = models or {}, seed, path
-        self.limits = Budget()
+        self.limits, self.executor = Budget(), HERE
         self.logged: list[tuple[str, JSON]] = []
         self.kept: dict[str, bytes] = {}
         self._position = 0

@@ -58,11 +58,16 @@ class CallKeywords(TypedDict, total=False):
     dry_run: plan and stop; the result has `plan` and the status `planned`.
     fresh: ask again what the cache or a finished run knows, for example because another model answers behind the address.
     max_wait: the seconds to wait at most for an endpoint that turns calls away; by default an hour.
+    workers: processes that call rewards written in Python (docs/scale.md); 0: this one calls them, one at a time. By default
+      workers begin where a reward of the task folder keeps the processor for a tenth of a second an answer.
+    worker_memory: MiB of data that each of these may have; by default no limit.
     """
 
     dry_run: bool
     fresh: bool
     max_wait: float | None
+    workers: int | None
+    worker_memory: int | None
 
 
 class SearchKeywords(TypedDict, total=False):

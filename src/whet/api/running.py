@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from whet._util.arguments import check_path
 from whet._util.storable import to_json
+from whet._util.workers.automatic import make_executor
 from whet.api.added_rows import AddedRows
 from whet.api.comparison import RunMeasurements
 from whet.api.control import (
@@ -161,6 +162,7 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
     task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect), opts.longest)
     limits = opts.limits(task)
     assembly = _assemble_models(task, opts, limits)
+    assembly.executor = make_executor(opts.workers, opts.worker_memory, progress.say)
     try:
         plan = _plan(task, opts, assembly)
         other = None if measurements is None or measurements.other is None else measurements.other.client
@@ -206,6 +208,7 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
+        opened.core.executor = assembly.executor
         if elsewhere := describe_moved_models(folder, assembly.clients):
             progress.say(f"warning: {named} goes on with another endpoint: it began with {elsewhere}")
         note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
@@ -454,6 +457,7 @@ async def evaluate_task(
     if split == "test":
         foreseen |= SealedTestLedger().foresee_look(task)
     progress = progress or Progress()
+    assembly.executor = make_executor(opts.workers, opts.worker_memory, progress.say)
     progress.planned(foreseen)
     if opts.dry_run:
         await assembly.close()
@@ -486,6 +490,7 @@ async def evaluate_task(
         if not _asks(run, plan, question):
             _clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
+        opened.core.executor = assembly.executor
         opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():

@@ -74,6 +74,15 @@ _model_options = options(
     click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
 )
 _WAITING = options(
+    click.option(
+        "--workers",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Processes that call rewards written in Python (default: none, until such a reward is slow).",
+    ),
+    click.option(
+        "--worker-memory", type=click.IntRange(min=64), metavar="MIB", help="Memory of each of these."
+    ),
     click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows."),
     click.option(
         "--max-wait",

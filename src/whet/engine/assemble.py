@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from whet._util.workers import HERE, Executor
 from whet.engine.cache import Cache
 from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient
 from whet.engine.options import Options
@@ -53,7 +54,8 @@ BOUND_UNDER_LIMIT = 1024
 
 @dataclass
 class Assembly:
-    """Models in their roles, ready to run. `gaps`: what the caller has not said or set, for the plan."""
+    """Models in their roles, ready to run. `gaps`: what the caller has not said or set, for the plan. `executor`: who calls the
+    functions of the user."""
 
     method: str
     env: Environment
@@ -63,6 +65,7 @@ class Assembly:
     policy: PolicyChoice | None = None
     models: Models = field(default_factory=dict)
     gaps: PlanJSON = field(default_factory=PlanJSON)
+    executor: Executor = HERE
 
     def cache(self, folder: Path, options: Options) -> Cache:
         """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
@@ -72,7 +75,8 @@ class Assembly:
         return Cache(place / "cache.sqlite", options.fresh)
 
     async def close(self) -> None:
-        """Release every model once."""
+        """Release every model once, and the worker processes."""
+        await self.executor.close()
         for model in {id(client.model): client.model for client in self.clients.values()}.values():
             await model.close()
 

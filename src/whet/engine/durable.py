@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import orjson
 
 from whet._util.storable import to_json
+from whet._util.workers import HERE, Executor
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import decode
@@ -69,6 +70,7 @@ class RunState:
     steps: int = 0
     rounds: tuple[int, int] = (0, 0)
     known_events: set[str] = field(default_factory=set)
+    executor: Executor = HERE
     _clocks: dict[int, float] = field(default_factory=dict)
     _logged: dict[str, int] = field(default_factory=dict)
 
@@ -192,6 +194,11 @@ class DurableRun:
         if self._rng is None:
             self._rng = random.Random(f"{self.seed}|{self.path}")
         return self._rng
+
+    @property
+    def executor(self) -> Executor:
+        """Who calls the functions of the user."""
+        return self._core.executor
 
     @property
     def budget(self) -> BudgetAccount:

@@ -46,6 +46,8 @@ class Options:
     judge_lm: RoleModel = None
     policy: str | None = None
     processes: int = 1
+    workers: int | None = None
+    worker_memory: int | None = None
     base_url: str | None = None
     concurrency: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -79,6 +81,11 @@ class Options:
         for name in ("processes", "concurrency"):
             if (value := getattr(self, name)) is not None and not (is_number(value) and value >= 1):
                 raise UsageError(f"{parameter(name)} must be 1 or more; this is {show_value(value)}.")
+        for name, least in (("workers", 0), ("worker_memory", 64)):
+            if (value := getattr(self, name)) is not None and not (is_number(value) and value >= least):
+                raise UsageError(
+                    f"{parameter(name)} must be a whole number, {least} or more; this is {show_value(value)}."
+                )
         if self.max_wait is not None and not (is_number(self.max_wait) and self.max_wait > 0):
             raise UsageError(
                 f"{parameter('max_wait')} must be seconds above 0; this is {show_value(self.max_wait)}."

@@ -35,7 +35,7 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
 
 async def _try_programs(run: DurableRun, task: TaskContent, programs: Sequence[ProgramReward]) -> list[str]:
     async def try_rows() -> object:
-        return await try_rewards(programs, task.train, task.labels)
+        return await try_rewards(programs, task.train, task.labels, run.executor)
 
     return convert_record(await run.effect("try_reward", try_rows), list[str])
 

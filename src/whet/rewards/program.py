@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import hashlib
@@ -9,17 +10,29 @@ import inspect
 import json
 import math
 import sys
+import time
 import traceback
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
 from whet._util.sources import name_of, place_of_definition, program_of, source_hash, used_outside
 from whet._util.storable import describe_exception, read_file
-from whet._util.user_code import OutOfTime, back_to, call_within, run_file, working_folder
+from whet._util.user_code import (
+    OutOfTime,
+    await_result,
+    back_to,
+    call_within,
+    caught,
+    run_file,
+    working_folder,
+)
 from whet._util.user_modules import digest_of_file
+from whet._util.workers import HERE, Executor, Job
+from whet._util.workers.functions import FileFunction, LoadedFunction, send_function
 from whet.errors import UsageError, quantity
 from whet.run import Run, convert_record
 from whet.types import JSON, Completion, Example, Reward, content_hash
@@ -181,6 +194,7 @@ class ProgramReward:
 
     `file` is its name in a task folder, `text` the content, None for a function that cannot be written to a file; `digest` is
     the function's identity. One that takes longer than `timeout` seconds ends the run with a UsageError; what was paid is kept.
+    `loaded` says that it was loaded from the file at `path`.
     """
 
     path: Path
@@ -194,6 +208,7 @@ class ProgramReward:
     timeout: float = field(default=REWARD_TIMEOUT, compare=False)
     needs: frozenset[str] = frozenset()
     stated: bool = field(default=False, compare=False)
+    loaded: bool = field(default=False, compare=False)
 
     @property
     def needs_trace(self) -> bool | None:
@@ -205,7 +220,7 @@ class ProgramReward:
         steps = _steps(completion) if needed or (needed is not None and completion.steps) else None
 
         async def compute() -> object:
-            return await self._compute(example, completion.text, steps)
+            return await run.executor.run(self.job(example, completion.text, steps))
 
         seen = [] if steps is None else [content_hash(steps)]
         record = await run.effect("reward", compute, [example.id, completion.text, *seen])
@@ -215,31 +230,81 @@ class ProgramReward:
         critiques = (outcome["critique"], outcome.get("addressed", {}))
         return Reward(outcome["value"], outcome["parts"], *critiques)
 
+    def job(self, example: Example, output: str, steps: list[JSON] | None = None) -> Job:
+        """The grading of an output, here or in another process."""
+
+        seconds: list[float] = []
+
+        async def here() -> object:
+            return await self._compute(example, output, steps, seconds)
+
+        def make_work() -> GradeOutput:
+            function = (
+                FileFunction(str(self.path), self.digest, load_program, program_digest)
+                if self.loaded
+                else send_function(self.function, f"the reward {self.name}")
+            )
+            apart = replace(self, function=_called_elsewhere, text=None)
+            return GradeOutput(function, apart, dict(example.row), example.place, output, steps)
+
+        name = f"{self.path.name}: reward() for {example.place}"
+        late = partial(self._late, example.place)
+        return Job(here, make_work, self.timeout, name, late, self.loaded, lambda: sum(seconds))
+
     def _call_function(self, row: dict[str, Any], output: str, steps: list[JSON] | None) -> Any:
         if steps is None:
             return self.function(row, output)
         return self.function(row, output, trace=steps)
 
     async def _compute(
-        self, example: Example, output: str, steps: list[JSON] | None = None
+        self,
+        example: Example,
+        output: str,
+        steps: list[JSON] | None = None,
+        seconds: list[float] | None = None,
     ) -> dict[str, Any]:
+        """The outcome of the function, called in this process; the seconds for which it kept the processor go to `seconds`."""
+        row, own = copy.deepcopy(dict(example.row)), copy.deepcopy(steps)
+
+        def call() -> Any:
+            began = time.thread_time()
+            try:
+                return self._call_function(row, output, own)
+            finally:
+                if seconds is not None:
+                    seconds.append(time.thread_time() - began)
+
         try:
-            row, own = copy.deepcopy(dict(example.row)), copy.deepcopy(steps)
             name = f"{self.path.name}: reward() for {example.place}"
-            outcome = self._read(
-                await call_within(lambda: self._call_function(row, output, own), self.timeout, name)
-            )
+            outcome = self._read(await call_within(call, self.timeout, name))
         except OutOfTime:
-            raise UsageError(
-                f"{self.path.name}: reward() has not returned after {self.timeout:g} s for {example.place}. Mend it and run "
-                "again, or allow more: `reward_timeout: SECONDS` in task.yaml, reward_timeout= in Python."
-            ) from None
+            raise self._late(example.place) from None
         except Exception as error:
-            line = place_of(error, self.path).rpartition(":")[2]
-            outcome = {"error": f"{self.path.name}:{line}: {describe_exception(error)}"}
-        if "error" in outcome:
-            outcome["error"] += f" ({example.place})"
-        return outcome
+            outcome = self._describe_failure(error)
+        return _name_row(outcome, example.place)
+
+    def compute_apart(
+        self, row: dict[str, Any], place: str, output: str, steps: list[JSON] | None
+    ) -> dict[str, Any]:
+        """The same in a worker process, whose parent sees to the time."""
+        try:
+            result = self._call_function(row, output, steps)
+            if inspect.isawaitable(result):
+                result = asyncio.run(await_result(result, None))
+            outcome = self._read(result)
+        except BaseException as error:
+            outcome = self._describe_failure(caught(error))
+        return _name_row(outcome, place)
+
+    def _late(self, place: str) -> UsageError:
+        return UsageError(
+            f"{self.path.name}: reward() has not returned after {self.timeout:g} s for {place}. Mend it and run "
+            "again, or allow more: `reward_timeout: SECONDS` in task.yaml, reward_timeout= in Python."
+        )
+
+    def _describe_failure(self, error: Exception) -> dict[str, Any]:
+        line = place_of(error, self.path).rpartition(":")[2]
+        return {"error": f"{self.path.name}:{line}: {describe_exception(error)}"}
 
     def _read(self, result: object) -> dict[str, Any]:
         """What the function returned, as it is recorded."""
@@ -284,6 +349,32 @@ class ProgramReward:
             f"{text}; {STATE_RANGE} of its values, such as reward: {{{self.file}: {{low: {low}, high: {high}}}}} in task.yaml, "
             f'reward={{"program": {{"function": {self.name}, "low": {low}, "high": {high}}}}} in Python'
         )
+
+
+def _called_elsewhere(*_: object) -> object:
+    raise AssertionError("the function of this copy is loaded in another process")
+
+
+def _name_row(outcome: dict[str, Any], place: str) -> dict[str, Any]:
+    """The outcome, whose error names the row."""
+    return {**outcome, "error": f"{outcome['error']} ({place})"} if "error" in outcome else outcome
+
+
+@dataclass(frozen=True)
+class GradeOutput:
+    """The grading of one output as it is sent to a worker process; `reward` is everything but its function."""
+
+    function: LoadedFunction
+    reward: ProgramReward
+    row: dict[str, Any]
+    place: str
+    output: str
+    steps: list[JSON] | None
+
+    def load(self) -> Callable[[], object]:
+        """See `whet._util.workers.Work`."""
+        reward = replace(self.reward, function=self.function.load())
+        return lambda: reward.compute_apart(self.row, self.place, self.output, self.steps)
 
 
 def _steps(completion: Completion) -> list[JSON]:
@@ -332,7 +423,9 @@ def program_of_file(
     path = folder / file
     function = load_program(path, where)
     text, digest = path.read_bytes(), program_digest(path)
-    return ProgramReward(path, function, low, high, file=file, text=text, digest=digest, stated=stated)
+    return ProgramReward(
+        path, function, low, high, file=file, text=text, digest=digest, stated=stated, loaded=True
+    )
 
 
 def program_of_function(
@@ -370,10 +463,13 @@ def programs_of(reward: object) -> list[ProgramReward]:
 
 
 async def try_rewards(
-    rewards: Sequence[ProgramReward], examples: Sequence[Example], labels: Collection[str] = ()
+    rewards: Sequence[ProgramReward],
+    examples: Sequence[Example],
+    labels: Collection[str] = (),
+    executor: Executor = HERE,
 ) -> list[str]:
     """Warnings about the user's functions after a few rows, of other targets where there are some, each with its target, and
-    the first three with nonsense as the output.
+    the first three with nonsense as the output. The executor calls them.
 
     Raises UsageError for one that returns no usable number for a target that is a text, or for any of these; where answers are
     `labels`, also for one that raises on every target, for they are what it will get.
@@ -383,7 +479,7 @@ async def try_rewards(
     return [
         warning
         for reward in rewards
-        for warning in await _try(reward, [*rows.values()][:TRIED], bool(labels))
+        for warning in await _try(executor, reward, [*rows.values()][:TRIED], bool(labels))
     ]
 
 
@@ -391,13 +487,17 @@ def _target(example: Example) -> str:
     return example.target if isinstance(example.target, str) else json.dumps(example.target)
 
 
-async def _try(reward: ProgramReward, rows: Sequence[Example], exact: bool) -> list[str]:
+async def _try(executor: Executor, reward: ProgramReward, rows: Sequence[Example], exact: bool) -> list[str]:
+    async def grade(example: Example, output: str) -> dict[str, Any]:
+        outcome: dict[str, Any] = await executor.run(reward.job(example, output))
+        return outcome
+
     code = getattr(reward.function, "__code__", None)
     where = f"{reward.path}:{code.co_firstlineno if code is not None else 1}"
-    right = [(e, await reward._compute(e, _target(e))) for e in rows if e.target is not None]
-    wrong = [(e, await reward._compute(e, text)) for e in rows[:3] for text in NONSENSE]
+    right = [(e, await grade(e, _target(e))) for e in rows if e.target is not None]
+    wrong = [(e, await grade(e, text)) for e in rows[:3] for text in NONSENSE]
     others = dict.fromkeys(_target(e) for e in rows if e.target is not None)
-    swapped = [await reward._compute(e, text) for e in rows[:3] for text in others if text != _target(e)]
+    swapped = [await grade(e, text) for e in rows[:3] for text in others if text != _target(e)]
     outcomes = [outcome for _, outcome in (*right, *wrong)]
     outside = [outcome for outcome in (*outcomes, *swapped) if "outside" in outcome]
     if outside and not reward.stated:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
+from whet._util.workers import Executor
 from whet.prompt import Prompt
 from whet.run import Budget, Run, Trainable
 from whet.search.archive import INCUMBENTS
@@ -37,6 +38,11 @@ class Stage:
     def rng(self) -> random.Random:
         """The generator of the branch."""
         return self.run.rng
+
+    @property
+    def executor(self) -> Executor:
+        """That of the run."""
+        return self.run.executor
 
     async def effect(
         self,

@@ -1,0 +1,55 @@
+"""Functions that worker processes run for tests; imports little, for each worker does so anew."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Named:
+    """A function of this file as work."""
+
+    function: Callable[..., object]
+    values: tuple[Any, ...] = ()
+
+    def load(self) -> Callable[[], object]:
+        """See `whet._util.workers.Work`."""
+        return lambda: self.function(*self.values)
+
+
+def own_id() -> int:
+    return os.getpid()
+
+
+def match_for_ever() -> object:
+    """Holds the interpreter, so that no thread of the process can end it."""
+    return re.match("(a+)+$", "a" * 64 + "b")
+
+
+def die_once(marker: str) -> str:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+def take_memory() -> str:
+    try:
+        bytearray(1 << 30)
+    except MemoryError:
+        return "refused"
+    return "taken"
+
+
+def make_no_json() -> object:
+    return {1, 2}
