@@ -1,0 +1,192 @@
+"""Align-Pro: a prompter learns to reword each request, as far as it pays and no further than a divergence allows.
+
+Trivedi, Chakraborty, Reddy, Aggarwal, Bedi, Atia: Align-Pro: A Principled Approach to Prompt Optimization for LLM Alignment.
+AAAI 2025. arXiv:2501.03486. The objective and its optimum; sizes and wording are ours.
+
+    max over rho of  E[ r(x, y) ] - lambda KL(rho || rho_0)        x' ~ rho(. | x),  y ~ frozen model(. | x')
+    optimum:         rho*(x' | x)  proportional to  rho_0(x' | x) exp( E_y r(x, y) / lambda )
+
+    for step in 1..steps, for each x of a batch:
+        x'_1..x'_G ~ rho(. | x);   y_g ~ frozen model(. | x'_g)
+        R_g <- r(x, y_g) - lambda log( rho(x'_g | x) / rho_0(x'_g | x) )
+        A_g <- R_g - mean of the others;  policy gradient on rho
+    in use: the likeliest x' for every x
+
+The reward sees the request as it was, x, and never x'. With lambda 0 nothing holds the prompter back; with a large
+lambda it stays what it was.
+
+Differences from the paper:
+1. The divergence is that of whole texts, in the reward of each sample: so the optimum is the one above
+   (tests/methods/test_align_pro.py measures the distance). `advantage=gae` takes it off token by token and has a critic.
+2. The reward is the task's, brought to [0, 1]; the paper's is a reward model of human preferences (here `reward: preference`).
+3. In use the likeliest text, not a sample. Low-rank adapters instead of all weights (`rank=0`).
+4. A rewording that is empty or that the bound on tokens cut earns nothing and costs no call.
+5. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
+6. Within a limit on calls, steps and requests are cut to what the limit pays.
+
+Run it:  whet optimize TASK --method align_pro --lm openai/NAME --policy hf/PATH
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
+from whet.environments.environment import Environment, as_environment_type
+from whet.errors import UsageError, named_fields
+from whet.methods.method import MethodEntry
+from whet.prompt import Prompt
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.policy_model.model import Conversation
+from whet.rl.score_book import TrainedCandidates, written_text
+from whet.rl.training import Advantage, Groups, Trainer, Training
+from whet.rl.written_prompts import AskingReworded, WrittenPrompts, reword, with_writer
+from whet.run import Run
+from whet.search.archive import Archive, Candidate
+from whet.search.minibatch import minibatch
+from whet.search.plan import share_out
+from whet.types import Example, Message
+
+ENTRY = MethodEntry(
+    "align_pro",
+    "Align-Pro: a trained prompter rewords each request",
+    version=1,
+    rank=225,
+    when="requests themselves are badly worded, and a prompter may reword each of them within a bound",
+    paper="Trivedi et al., AAAI 2025",
+    arxiv="2501.03486",
+    needs=("policy",),
+    trains="a language model that rewords every input (LoRA)",
+    extra="train",
+)
+
+
+@named_fields
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of Align-Pro; the others are those of every training."""
+
+    steps: NonNegativeInt = 60
+    """Updates of the prompter."""
+    group: PositiveInt = 8
+    """Rewordings of one request (G)."""
+    requests: PositiveInt = 8
+    """Requests of a step."""
+    advantage: Advantage = "rloo"
+    """How rewards become advantages: each is compared with the mean of the others, nothing is divided."""
+    kl: NonNegativeFloat = 0.02
+    """Lambda: what a nat of divergence from the first weights costs, in a reward of 0 to 1."""
+    max_tokens: PositiveInt = 128
+    """Bound on a rewording."""
+    checks: NonNegativeInt = 4
+    """Times that the system is validated on the way."""
+
+
+async def align_pro(
+    run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
+) -> Candidate:
+    """Policy gradient on rewordings with the divergence in the reward; see the module."""
+    check(env, config)
+    charged = config.advantage != "gae"  # then lambda stands in the rewards of whole texts, and in no loss
+    trainer = Trainer(policy, replace(config, kl=0.0) if charged else config)
+    share = share_out(run, env, config.checks, 1, writes=False)
+    requests = max(1, share.payable(min(config.requests, len(env.train)), config.group))
+    steps = share.payable(config.steps, requests * config.group)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    checks = min(steps, config.checks, share.validations - 1)
+    systems = TrainedCandidates(policy, start, "align_pro", max(1, steps), checks)
+    asking = as_environment_type(env, AskingReworded)
+
+    async def step(run: Run, number: int) -> None:
+        batch = minibatch(run.rng, env.train, requests)
+        groups = await trainer.sample(run, [question(example) for example in batch])
+        earned = await reward_rewordings(run, asking, start, batch, groups)
+        paid = charge_divergence(policy, config.kl, groups, earned) if charged else earned
+        figures = trainer.learn(groups, paid)
+        answer = fmean(reward for group in earned for reward in group)
+        run.log("step", {"step": number, "answer": answer, **figures})
+        if systems.due(number):
+            digest = await run.keep(policy)
+            await systems.validate(run, archive, rewording(share.env, policy, config), digest)
+
+    await run.train(steps, step, policy)
+    return systems.recall(archive)
+
+
+async def reward_rewordings(
+    run: Run, env: Environment, start: Prompt, batch: Sequence[Example], groups: Groups
+) -> list[list[float]]:
+    """r(x, y) of the rewordings of each request, 0 to 1; 0 for one that cannot be used."""
+    texts = [[written_text(sample) for sample in group] for group in groups]
+    reworded = [
+        reword(example, text)
+        for example, group in zip(batch, texts, strict=True)
+        for text in group
+        if text is not None
+    ]
+    rollouts = iter(await env.evaluate(run, start, reworded))
+    low, high = env.reward.low, env.reward.high
+    return [
+        [0.0 if text is None else (next(rollouts).reward - low) / (high - low) for text in group]
+        for group in texts
+    ]
+
+
+def charge_divergence(
+    policy: PolicyModel, weight: float, groups: Groups, rewards: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    """R = r - weight x log(rho / rho_0) of each whole text, in the shape of the groups."""
+    if not weight:
+        return [list(row) for row in rewards]
+    samples: list[Sample] = [sample for group in groups for sample in group]
+    first = policy.reference_logprobs(samples)
+    gaps = iter([sum(s.logprobs) - sum(row) for s, row in zip(samples, first, strict=True)])
+    return [[reward - weight * next(gaps) for reward in row] for row in rewards]
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """The policy, greedy, as a writer of rewordings."""
+
+    trainer: Trainer
+
+    async def write(
+        self, run: Run, prompt: Prompt, examples: Sequence[Example]
+    ) -> list[tuple[Prompt, Example]]:
+        """Each example reworded; itself where what was written cannot be used."""
+        groups = await self.trainer.sample(run, [question(e) for e in examples], n=1, greedy=True)
+        texts = [written_text(sample) for (sample,) in groups]
+        pairs = zip(examples, texts, strict=True)
+        return [(prompt, example if text is None else reword(example, text)) for example, text in pairs]
+
+
+def question(example: Example) -> Conversation:
+    """What the prompter reads."""
+    return (Message("user", f"{REQUEST}\n\n{list(example.values.values())[-1]}"),)
+
+
+def check(env: Environment, config: Config) -> None:
+    """Raises UsageError for a task of several turns."""
+    if type(env) is not Environment:
+        raise UsageError(
+            "align_pro rewords one question with one answer; this task is made of several turns."
+        )
+
+
+def rewording(env: Environment, policy: PolicyModel, config: Config) -> WrittenPrompts:
+    """The system: every input is reworded before the frozen model reads it."""
+    return with_writer(env, Rewriter(Trainer(policy, config)), "align_pro")
+
+
+def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
+    """The environment in which trained weights reword every input."""
+    policy.load(blob)
+    return rewording(env, policy, config)
+
+
+REQUEST = (
+    "Write this request in other words, so that a language model answers it well. Write the request only."
+)
