@@ -182,3 +182,24 @@ def test_the_function_takes_models_that_are_functions_and_a_task_in_memory(
     assert first.difference == 1.0 and first.low > 0.0
     assert (second.baseline.mean, second.best.mean, second.difference) == (0.0, 0.0, 0.0)
     assert found.split == "validation" and found.usage.calls["task"] == 4 * first.best.n
+    failing = max(row.user_text for row in task.validation)
+
+    class Odd:
+        """Fails for one row until it is mended."""
+
+        name, version, asked, broken = "odd", 1, 0, True
+
+        def __call__(self, messages: Any) -> str:
+            self.asked += 1
+            if self.broken and messages[-1].content == failing:
+                raise ValueError("no capacity")
+            return obeys(messages)
+
+    odd, counts = Odd(), []
+    for odd.broken in (True, False, False):
+        (moved,) = whet.transfer(result.run, [odd], task=task, progress=False).models.values()
+        counts.append((moved.best.n, odd.asked))
+    (few, calls), (all_rows, more), last = counts
+    assert few == all_rows - 1 and more == calls + 2 and last == (all_rows, more), (
+        "what is missing is asked again"
+    )

@@ -160,10 +160,15 @@ def test_an_error_in_a_choice_beside_a_text_that_came_to_its_end_says_nothing(
 
 @pytest.mark.parametrize(
     ("native", "said"),
-    [("MAX_TOKENS", "12 of 12 answers were cut at the token limit"), ("stop", ""), (None, "")],
+    [
+        ({"type": "length", "length": 16}, "12 of 12 answers were cut"),
+        ("MAX_TOKENS", "12 of 12 answers were cut at the token limit"),
+        ("stop", ""),
+        (None, ""),
+    ],
 )
 def test_a_router_names_the_end_of_an_answer_in_the_words_of_its_provider_too(
-    native: str | None, said: str, tmp_path: Path
+    native: Any, said: str, tmp_path: Path
 ) -> None:
     def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
         whole = chat(right(body))
@@ -202,6 +207,30 @@ def test_what_a_router_relays_of_its_provider_is_read_and_shown(raw: Any, tmp_pa
     (warning,) = [text for text in found["warnings"] if "no answer" in text]
     assert "Provider returned error: Together: This model's maximum context length" in warning
     assert "the model holds 4,096 tokens" in warning
+
+
+def test_the_same_evaluation_asks_rows_again_that_had_no_answer_and_no_other(tmp_path: Path) -> None:
+    """Before, such a result was printed as it was recorded, and to ask for the rest all had to be paid anew."""
+    broken = [True]
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        if broken[0] and index > 1 and "Dish 3 was" in str(body):
+            return 400, b'{"error": {"message": "no capacity for this one"}}'
+        return ok(chat(right(body)))
+
+    with endpoint(answer) as one:
+        first = evaluate(one.url, tmp_path)
+        missing, asked = 12 - first["score"]["answered"], len(one.received)
+        again = evaluate(one.url, tmp_path)
+        assert missing and again["score"]["answered"] == first["score"]["answered"]
+        assert asked < len(one.received) <= asked + 2 * missing, "only what is missing"
+        broken[0], asked = False, len(one.received)
+        whole = evaluate(one.url, tmp_path)
+        assert (whole["score"]["answered"], whole["failed"], whole["warnings"]) == (12, 0, [])
+        assert len(one.received) == asked + missing
+        assert evaluate(one.url, tmp_path)["score"] == whole["score"] and len(one.received) == asked + missing
+    usage = whole["usage"]
+    assert (usage["calls"]["task"], usage["input_tokens"]) == (len(one.received), 1200)
 
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"score": {"type": "number"}}}

@@ -167,6 +167,28 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_host_is_exempt(
     assert isinstance(direct, Answer) and direct.body == b"direct"
 
 
+@pytest.mark.parametrize("exempt", ["127.0.0.0/8", "10.0.0.0/8, 127.0.0.1/32", "::/0,127.0.0.1"])
+async def test_no_proxy_may_name_networks(exempt: str, no_proxies: pytest.MonkeyPatch) -> None:
+    no_proxies.setenv("http_proxy", "http://127.0.0.1:9")
+    no_proxies.setenv("no_proxy", exempt)
+    async with listening(answering(answer(b"direct"))) as port:
+        reply = await post(f"http://127.0.0.1:{port}/v1")
+    assert isinstance(reply, Answer) and reply.body == b"direct"
+
+
+async def test_a_proxy_that_is_not_there_is_named(no_proxies: pytest.MonkeyPatch) -> None:
+    """Before, the message said that no server was listening at the address of the model, which one did."""
+    no_proxies.setenv("http_proxy", "http://127.0.0.1:9")
+    async with listening(answering(answer(b"direct"))) as port:
+        model = OpenAIModel("tiny", base_url=f"http://127.0.0.1:{port}/v1", api_key="k")
+        with pytest.raises(
+            ProviderError, match=r"proxy http://127\.0\.0\.1:9; NO_PROXY=127\.0\.0\.1 goes around it"
+        ) as caught:
+            await model.generate(ASK)
+        await model.close()
+    assert "no server is listening" not in str(caught.value) and caught.value.refused
+
+
 async def test_a_small_packed_answer_that_unpacks_to_too_much_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -270,6 +270,8 @@ async def test_the_cost_in_a_header_of_a_proxy_is_the_cost_of_the_call() -> None
 
     async with raw(handler) as model:
         assert (await model.generate(ASK))[0].usage == Usage(9, 3, cost_usd=0.0042)
+        headers["X-LiteLLM-Response-Cost"] = "0.0"  # a model without a price in LiteLLM's list
+        assert (await model.generate(ASK))[0].usage == Usage(9, 3)
         headers["X-LiteLLM-Response-Cost"] = "None"
         assert (await model.generate(ASK))[0].usage == Usage(9, 3)
         headers["X-LiteLLM-Response-Cost"], own["cost"] = "0.5", 0.25
@@ -371,6 +373,8 @@ def test_unusable_settings_are_refused_before_any_call(monkeypatch: pytest.Monke
     for key in ("two words", "line\nbreak", "clé"):
         with pytest.raises(UsageError, match="holds a character"):
             OpenAIModel("tiny", base_url="http://host/v1", api_key=key)
+    with pytest.raises(UsageError, match="stands in quotation marks"):
+        OpenAIModel("tiny", base_url="http://host/v1", api_key="'sk-abc'")
     for timeout in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="timeout"):
             OpenAIModel("tiny", base_url="http://host/v1", timeout=timeout)

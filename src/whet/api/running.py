@@ -348,6 +348,12 @@ def _read_finished_evaluation(folder: Path) -> EvaluationJSON | None:
     return None if result is None else cast("EvaluationJSON", result)
 
 
+def _unanswered_rows(finished: EvaluationJSON) -> int:
+    """How many rows of an evaluation the provider did not answer."""
+    score = finished["score"]
+    return score.get("of", 0) - score.get("answered", score.get("of", 0))
+
+
 def _result_if_finished(folder: Path) -> dict[str, Any] | None:
     result = read_result(folder)
     return None if result.get("status") in (None, "stopped", UNREADABLE) else {**result, "run": str(folder)}
@@ -480,12 +486,15 @@ async def evaluate_task(
     try:
         check_folder(run)
         finished, same = _read_finished_evaluation(run), _asks(run, plan, question)
-        if finished is not None and same and not opts.fresh:
-            plain = finished.copy()
-            plain.pop("run", None)
-            return _mark_as_recorded(run, plain, task, assembly.clients, progress)
+        goes_on = finished is not None and same and not opts.fresh
+        if finished is not None and goes_on:
+            if not (missing := _unanswered_rows(finished)):
+                plain = finished.copy()
+                plain.pop("run", None)
+                return _mark_as_recorded(run, plain, task, assembly.clients, progress)
+            progress.say(f"{run}: {quantity(missing, 'row')} had no answer and are asked again")
         place = run.absolute()
-        kept = finished is not None and evaluated_split(read_header(place) or {}) is not None
+        kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
         if not _asks(run, plan, question):
             _clear_evaluation(run)

@@ -26,12 +26,14 @@ from whet.engine.recorded_answers import read_matching
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
 from whet.prompt import Prompt
 from whet.run import Budget, Run, Trainable
-from whet.types import JSON, Completion, Message, Request, Usage, content_hash
+from whet.types import JSON, Completion, Message, Request, Rollout, Usage, content_hash
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 SEGMENT_SECONDS = 3.0
+UNFINISHED = "unfinished"
+"""The key under which the journal of an evaluation says how often it ended with rows that have no answer."""
 KEPT, TURN_END = "kept", "turn_end"
 _TRAINED = (KEPT, TURN_END, "checkpoint")
 _FORGET_EFFECT, _FORGET_EVENT = "DELETE FROM effects WHERE key = ?", "DELETE FROM events WHERE key = ?"
@@ -86,6 +88,17 @@ class RunState:
         """Note how many rounds of a search are paid for, and how many it wants."""
         self.rounds = paid, wanted
         self._keep("rounds", [paid, wanted])
+
+    @property
+    def unfinished(self) -> int:
+        """How often all rows of an evaluation were asked, and some had no answer in the end."""
+        return int(self.journal.meta(UNFINISHED) or 0)
+
+    def note_unanswered(self, rollouts: Sequence[Rollout]) -> None:
+        """Write down that rows of an evaluation have no answer: the next session asks them again, once."""
+        if not all(rollout.answered for rollout in rollouts):
+            row = ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (UNFINISHED, str(self.unfinished + 1)))
+            self.journal.append([row])
 
     def _keep(self, name: str, extent: int | list[int]) -> None:
         """Write down how far a search goes: a later session, which replays it, says at its end why it ended."""

@@ -500,8 +500,8 @@ async def execute_evaluation(
     ledger: SealedTestLedger,
     progress: Progress,
 ) -> EvaluationJSON:
-    """Evaluate the plan's prompt on given examples. A look at the test split is written down, and is an opening where another
-    prompt was looked at on these rows."""
+    """Evaluate the plan's prompt on given examples; rows that had no answer when it was evaluated before are asked again. A look
+    at the test split is written down, and is an opening where another prompt was looked at on these rows."""
     core, task = opened.core, plan.task
     progress.core = core
     progress.begin(f"{split} rows", len(examples))
@@ -521,13 +521,15 @@ async def execute_evaluation(
                 progress.warn(warning)
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
+            before = core.unfinished
             with watching(progress.on_rollout):
-                rollouts = await evaluate_within(env, run, task.prompt, examples)
+                rollouts = await evaluate_within(env, run, task.prompt, examples, before)
             if hold_no_text(rollouts):
                 core.caller.raise_if_unresponsive()
             refuse_broken_reward(rollouts)
+            core.note_unanswered(rollouts)
             env, rollouts = calibrate(replace(env, validation=tuple(examples)), rollouts)
-            noise = await noise_warnings(run.branch("regrading"), env, rollouts, plan.limits)
+            noise = await noise_warnings(run.branch(f"regrading{before or ''}"), env, rollouts, plan.limits)
     finally:
         core.journal.append([elapsed_row(core)])
     warnings = [*task.warnings, *uncounted, *tried, *noise, *_warnings(opened, {split: rollouts})]

@@ -111,7 +111,7 @@ class TransferTest:
         addresses = {role: client.model.address for role, client in clients.items()}
         trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how, split)
         folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"
-        if (done := _read_finished(folder, trial)) is not None:
+        if (done := _read_finished(folder, trial)) is not None and not done.get("unanswered"):
             return done
         local = all(client.model.local for client in clients.values())
         cache = Cache(None if local else folder / "cache.sqlite")
@@ -131,7 +131,8 @@ class TransferTest:
         try:
             run = DurableRun(core, "/transfer", Budget())
             with watching(progress.on_rollout):
-                rollouts = await evaluate_within(env, run, trial.candidate.prompt, rows)
+                rollouts = await evaluate_within(env, run, trial.candidate.prompt, rows, core.unfinished)
+            core.note_unanswered(rollouts)
         finally:
             await core.caller.drain()
             core.journal.append([elapsed_row(core)])

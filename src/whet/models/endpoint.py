@@ -229,6 +229,10 @@ def show_url(url: URL) -> str:
 
 def _checked_key(text: str, place: str) -> Secret:
     key = text.strip()
+    if len(key) > 1 and key[0] == key[-1] and key[0] in "\"'":
+        raise UsageError(
+            f"The key in {place} stands in quotation marks, which are no part of it. Leave them out."
+        )
     if not key.isascii() or not all(" " < c < "\x7f" for c in key):
         raise UsageError(
             f"The key in {place} holds a character that no key has (a space, a line break, an accent)."

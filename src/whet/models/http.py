@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import errno
+import ipaddress
 import os
 import re
 import select
@@ -188,10 +189,17 @@ class HttpClient:
         except _Refusal as refusal:
             return refusal.answer
         except TimeoutError:
-            return NoAnswer(f"{NO_CONNECTION} in time")
+            return self._with_proxy(NoAnswer(f"{NO_CONNECTION} in time"))
         except (OSError, UnicodeError) as error:
             self._address = None
-            return _describe_error(error)
+            return self._with_proxy(_describe_error(error))
+
+    def _with_proxy(self, reply: NoAnswer) -> NoAnswer:
+        """Why there is no connection, with the proxy that it would go through: that may be the reason."""
+        if self._proxy is None or not reply.unreached:
+            return reply
+        way = f"by way of the proxy {self._proxy.origin()}; NO_PROXY={self._origin.host} goes around it"
+        return NoAnswer(f"{reply.reason} ({way})", final=reply.final)
 
     async def _look_up(self) -> None:
         """Find out at which address the host of the name can be reached; the connection to it is kept. All calls that need one
@@ -286,7 +294,7 @@ class _Refusal(Exception):
 
 def _find_proxy(url: URL) -> URL | None:
     """The proxy that the environment names for `url`. Raises UsageError for one that cannot be used."""
-    if urllib.request.proxy_bypass(url.host or ""):
+    if urllib.request.proxy_bypass(url.host or "") or _is_exempt(url.host or ""):
         return None
     text = urllib.request.getproxies().get(url.scheme, "").strip()
     if not text:
@@ -297,6 +305,19 @@ def _find_proxy(url: URL) -> URL | None:
         if proxy.scheme in ("http", "https") and proxy.raw_host:
             return proxy
     raise UsageError(f"The proxy in {name} cannot be used. Name one like http://host:3128, or unset {name}.")
+
+
+def _is_exempt(host: str) -> bool:
+    """Whether NO_PROXY names a network that an address is in, such as 10.0.0.0/8, which `urllib` does not read."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    for entry in urllib.request.getproxies_environment().get("no", "").split(","):
+        with contextlib.suppress(ValueError):
+            if "/" in entry and address in ipaddress.ip_network(entry.strip(), strict=False):
+                return True
+    return False
 
 
 def _trusting(origin: URL) -> ssl.SSLContext:

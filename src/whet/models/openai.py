@@ -341,7 +341,7 @@ class OpenAIModel(AnswersOnly):
         return Failure(answer.status, answer.body, answer.headers)
 
     def _no_answer(self, what: str, final: bool = False, unreached: bool = False) -> ProviderError:
-        if "refused" in what and is_loopback(self._endpoint.host):
+        if "refused" in what and "proxy" not in what and is_loopback(self._endpoint.host):
             what += f"; no server is listening there. Start it, or name another address with {parameter('base_url')}"
         return ProviderError(
             f"{self.address} at {self._url.origin()}: {what}",

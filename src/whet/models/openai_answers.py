@@ -259,6 +259,8 @@ def finish_of(reason: Any) -> str:
     >>> finish_of("MAX_TOKENS"), finish_of(None), finish_of("SAFETY")
     ('length', 'stop', 'content_filter')
     """
+    if isinstance(reason, dict):  # of SGLang: {"type": "length", "length": 16}
+        reason = reason.get("type")
     if not isinstance(reason, str) or not reason:
         return "stop"
     word = reason.casefold()
@@ -446,9 +448,10 @@ def _named_cost(usage: Mapping[str, Any]) -> float | None:
 
 
 def with_cost(usage: Usage | None, cost: str) -> Usage | None:
-    """A usage with the US dollars that a header names, where the usage itself names none."""
+    """A usage with the US dollars that a header names, where the usage itself names none. LiteLLM names 0 for a model without a
+    price in its list: that says nothing."""
     dollars = _dollars(cost) if cost else None
-    if usage is None or usage.cost_usd is not None or dollars is None:
+    if usage is None or usage.cost_usd is not None or not dollars:
         return usage
     return replace(usage, cost_usd=dollars)
 
