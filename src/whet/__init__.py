@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         runs,
     )
     from whet.api.migrating import amigrate, migrate
+    from whet.api.preferences import alearn_preferences, learn_preferences, preference_questions
     from whet.api.results import RunResult
     from whet.api.session import Session
     from whet.api.study import astudy_components, astudy_sensitivity, study_components, study_sensitivity
@@ -50,6 +51,7 @@ _HOMES = {
     "whet.models.language_model": "LanguageModel",
     "whet.prompt": "Prompt",
     "whet.api.migrating": "amigrate migrate",
+    "whet.api.preferences": "alearn_preferences learn_preferences preference_questions",
     "whet.api.results": "RunResult",
     "whet.run": "Budget Run",
     "whet.search.archive": "Candidate",
@@ -86,6 +88,7 @@ __all__ = [
     "advise",
     "aevaluate",
     "alearn",
+    "alearn_preferences",
     "amigrate",
     "aoptimize",
     "astudy_components",
@@ -95,9 +98,11 @@ __all__ = [
     "compare",
     "evaluate",
     "learn",
+    "learn_preferences",
     "methods",
     "migrate",
     "optimize",
+    "preference_questions",
     "report",
     "runs",
     "study_components",

@@ -77,6 +77,13 @@ class BudgetExceeded(WhetError):
         self.limit = limit
 
 
+class SearchStopped(BudgetExceeded):
+    """The reward does not hold any more where the search has gone: the engine ends it with the best from before."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("alarm", why)
+
+
 class StorageError(WhetError):
     """A write failed (full disk, I/O error). What was acknowledged before it is intact."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from whet_live.erasure import erased_completely, everything_is_older, expire, forget_user, retain
     from whet_live.experiments import Experiments
     from whet_live.learner.learner import Learner
+    from whet_live.preferences import preference_rows
     from whet_live.registry import Registry
     from whet_live.tasks import task_from_traffic
     from whet_live.traffic import Traffic
@@ -40,6 +41,7 @@ __all__ = [
     "load_pairwise_votes",
     "next_pair",
     "open_live",
+    "preference_rows",
     "retain",
     "task_from_traffic",
 ]
@@ -50,6 +52,7 @@ __getattr__ = lazy(
         "whet.stats.duels": "Choice",
         "whet_live.choices": "bradley_terry_strengths disconnected_groups load_pairwise_votes next_pair",
         "whet_live.erasure": "erased_completely everything_is_older expire forget_user retain",
+        "whet_live.preferences": "preference_rows",
         "whet_live.tasks": "task_from_traffic",
     },
 )

@@ -24,7 +24,7 @@ from whet_live.traffic import Filter, StoredFeedback, StoredInference, Traffic
 
 MOST = 1000
 GROUP, CRITIQUES, ANSWER = "who", "critiques", "answer"
-_PEOPLE = ("user", "annotator")
+PEOPLE = ("user", "annotator")
 _PAGE = 200
 
 
@@ -53,7 +53,7 @@ def task_from_traffic(
         )
     rows: list[dict[str, object]] = []
     people: dict[str, int] = {}
-    for stored in _inferences(traffic, Filter(prompt=version.name, since=since)):
+    for stored in inferences_of(traffic, Filter(prompt=version.name, since=since)):
         row = _row(stored, traffic.about(stored.seq), prompt.slots)
         if isinstance(row, str):
             left[row] += 1
@@ -83,7 +83,7 @@ def _describe_left_out(left: Counter[str]) -> str:
     return f" ({', '.join(f'{number} {reason}' for reason, number in left.items())})" if left else ""
 
 
-def _inferences(traffic: Traffic, wanted: Filter) -> Iterator[StoredInference]:
+def inferences_of(traffic: Traffic, wanted: Filter) -> Iterator[StoredInference]:
     """Newest first."""
     cursor = None
     while True:
@@ -102,7 +102,7 @@ def _row(
     texts = [
         one.feedback
         for one in rows
-        if one.feedback.source in _PEOPLE
+        if one.feedback.source in PEOPLE
         and KINDS[one.feedback.kind].explicit
         and (one.feedback.text or "").strip()
     ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         runs,
     )
     from whet.api.migrating import amigrate
+    from whet.api.preferences import UnclearPreferences, alearn_preferences, preference_questions
     from whet.api.requirements import requirement_questions
     from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
     from whet.api.running import find_run, read_result
@@ -41,6 +42,7 @@ _HOMES = {
         "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
     ),
     "whet.api.migrating": "amigrate",
+    "whet.api.preferences": "UnclearPreferences alearn_preferences preference_questions",
     "whet.api.requirements": "requirement_questions",
     "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
     "whet.api.running": "find_run read_result",
@@ -60,10 +62,12 @@ __all__ = [
     "Options",
     "Progress",
     "RunResult",
+    "UnclearPreferences",
     "aadvise",
     "acompare",
     "aevaluate",
     "alearn",
+    "alearn_preferences",
     "amigrate",
     "aoptimize",
     "atransfer",
@@ -74,6 +78,7 @@ __all__ = [
     "learn",
     "optimize",
     "plan_lines",
+    "preference_questions",
     "read_result",
     "report",
     "requirement_questions",

@@ -582,3 +582,25 @@ def _prompt(value: PromptJSON | EvaluationJSON) -> Prompt:
     if "messages" in value:
         return Prompt(tuple(Message(role, content) for role, content in value["messages"]))
     return Prompt.parse(value["prompt"])
+
+
+class PreferencesResult(JSONResult[Mapping[str, Any]]):
+    """The result of `whet.learn_preferences`: what the reward model is worth, its run, and the proposal.
+
+    `status` is written, proposed (not agreed to), nothing (the gate promoted no prompt) or planned (a dry run).
+    """
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """The proposed prompt; None where there is none."""
+        return Prompt.parse(str(self["text"])) if "text" in self else None
+
+    @property
+    def accuracy(self) -> MeanEstimate:
+        """The share of judgements about unseen inputs that the reward model orders as people did, with its 95% interval."""
+        one = self["accuracy"]
+        n = int(self["pairs"]) + int(self["thumbs"])
+        return MeanEstimate(one["value"], one["low"], one["high"], n, "cross-validation over inputs")
+
+    def __repr__(self) -> str:
+        return f"PreferencesResult({self['prompt']!r}, {self.status})"

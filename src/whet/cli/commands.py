@@ -10,7 +10,7 @@ import click
 from whet._util.plugins import COMMANDS, Plugin, find_plugin, plugins
 from whet.errors import UsageError
 
-WATCH = "learn-watch"
+WATCH, PREFERENCES = "learn-watch", "learn-preferences"
 LIVE = ("access", "feedback", WATCH, "prompts", "serve", "tasks")
 """The commands that whet-live brings."""
 _LATER: Mapping[str, tuple[str, str]] = {
@@ -22,6 +22,8 @@ _LATER: Mapping[str, tuple[str, str]] = {
     "migrate": ("whet.cli.migrate", "A prompt that was found for one task model, for another one."),
     "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
 }
+_BEHIND: Mapping[str, tuple[str, str]] = {PREFERENCES: ("whet.cli.preferences", "learn_preferences")}
+"""Commands that are reached by words of another one and not listed: module and name."""
 _UNUSABLE = "Cannot be used; try it to see why."
 
 
@@ -39,6 +41,9 @@ class Commands(click.Group):
         """
         if name in self.commands:
             return self.commands[name]
+        if name in _BEHIND:
+            behind: click.Command = getattr(importlib.import_module(_BEHIND[name][0]), _BEHIND[name][1])
+            return behind
         if name in _LATER:
             command: click.Command = getattr(importlib.import_module(_LATER[name][0]), name)
             return command
@@ -86,15 +91,16 @@ def _load(plugin: Plugin) -> click.Command:
 
 
 class Learn(click.Command):
-    """`whet learn`, of which `--watch` makes the command of whet-live."""
+    """`whet learn`, of which the word `preferences` makes another command, and `--watch` that of whet-live."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
         """The context of the command that the arguments mean."""
-        if "--watch" not in args or parent is None or not isinstance(parent.command, click.Group):
+        word = "--watch" if "--watch" in args else "preferences" if args[:1] == ["preferences"] else ""
+        if not word or parent is None or not isinstance(parent.command, click.Group):
             return super().make_context(info_name, args, parent, **extra)
-        command = parent.command.get_command(parent, WATCH)
+        command = parent.command.get_command(parent, WATCH if word == "--watch" else PREFERENCES)
         assert command is not None, "it is there, or the group says how to install it"
-        rest = [word for word in args if word != "--watch"]
-        return command.make_context(f"{info_name} --watch", rest, parent, **extra)
+        rest = [one for one in args if one != word] if word == "--watch" else args[1:]
+        return command.make_context(f"{info_name} {word}", rest, parent, **extra)

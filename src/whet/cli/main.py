@@ -238,6 +238,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     cls=Learn,
     epilog="\b\nExamples:\n  whet learn prompt.md feedback.jsonl\n"
     "  whet learn prompt.md export.csv --optimizer-lm openai/gpt-4o-mini --dry-run\n"
+    "  whet learn preferences prompt.md --from thumbs.jsonl --lm openai/gpt-4o-mini   # see its --help\n"
     "  whet learn prompt.md --undo\n  whet learn --watch --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini",
 )
 @click.argument("prompt", required=False)
@@ -282,7 +283,8 @@ def learn(
 ) -> None:
     """Teach the prompt in the file PROMPT what the rows of FEEDBACK files (.jsonl, .json, .csv) demand.
 
-    With --watch, teach the prompts of the registry what the feedback about their live traffic demands: a command of whet-live.
+    With the word `preferences` first, search for the prompt whose answers people prefer (`whet learn preferences --help`). With
+    --watch, teach the prompts of the registry what the feedback about their live traffic demands: a command of whet-live.
     """
     from whet.cli import learn as learning
 

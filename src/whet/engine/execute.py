@@ -36,7 +36,7 @@ from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment, watching
 from whet.environments.program import expecting
-from whet.errors import BudgetExceeded, UsageError, parameter
+from whet.errors import BudgetExceeded, SearchStopped, UsageError, parameter
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
@@ -299,8 +299,10 @@ async def _search(
     follow = core.on_event
 
     def on_event(name: str, value: Any) -> None:
+        if name == "alarm":  # what was kept by training rows alone goes where validation rows say no
+            incumbent[:] = [one for one in incumbent if one["id"] != value["id"]]
         if name in INCUMBENTS and value.get("incumbent"):
-            incumbent[:] = [value]
+            incumbent[:] = [value, *incumbent[:1]]
             if core.budget.test is not None:
                 core.budget.test.note_best()
         follow(name, value)
@@ -401,6 +403,8 @@ async def _run_method(
         return "the limit of seconds", None
     try:
         return "", method.result()
+    except SearchStopped as error:
+        return f"the alarm of the reward: {error}", None
     except BudgetExceeded as error:
         return f"the limit of {error.limit.replace('_', ' ')}", None
 

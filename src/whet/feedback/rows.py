@@ -65,6 +65,11 @@ class FeedbackRow:
     word: str | None = None
 
     @property
+    def metric(self) -> str:
+        """The name of what was rated, empty where the row has none."""
+        return str(self.metadata.get("metric_name", self.metadata.get("key", self.metadata.get("name", ""))))
+
+    @property
     def key(self) -> str:
         """The id with a hash of the content: small numbers name rows in many files."""
         return f"{self.id}:{content_hash(_content(self))[:8]}"
@@ -145,20 +150,34 @@ def read_feedback(
     `good` and `bad` are values of ratings that are words, as the user orders them. Raises UsageError with file and line for a row
     that cannot be used, and for a rating of two words that nothing orders.
     """
+    return read_judged_rows(sourced_rows(sources, [] if notes is None else notes), good, bad)
+
+
+def sourced_rows(
+    sources: Sequence[str | Path | Mapping[str, object]], notes: list[str] | None = None
+) -> list[SourceRow]:
+    """The rows of feedback files or mappings as they stand, each with its place. Raises UsageError as `table_rows` does."""
     sourced: list[SourceRow] = []
     for number, source in enumerate(sources, 1):
         if isinstance(source, Mapping):
             sourced.append(SourceRow(dict(source), f"row {number}"))
         else:
             sourced += table_rows(Path(source), notes)
+    if len(sourced) > MOST_ROWS:
+        raise UsageError(
+            f"There are {len(sourced)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
+        )
+    return sourced
+
+
+def read_judged_rows(
+    sourced: Sequence[SourceRow], good: Sequence[str] = (), bad: Sequence[str] = ()
+) -> list[FeedbackRow]:
+    """Rows as feedback, equal ones once; see `read_feedback`."""
     rows = [read_row(row.value, row.where, instructed=True) for row in sourced]
     verdicts = order_ratings(rows, good, bad)
     if verdicts.stated:
         rows = [read_row(row.value, row.where, instructed=True, verdicts=verdicts) for row in sourced]
-    if len(rows) > MOST_ROWS:
-        raise UsageError(
-            f"There are {len(rows)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
-        )
     return _unique(_complete_rows(_with_likes(rows, verdicts)))
 
 
@@ -169,7 +188,7 @@ def order_ratings(rows: Iterable[FeedbackRow], good: Sequence[str] = (), bad: Se
     numbered, labels = set(), dict[str, None]()
     stated = {value.strip().casefold() for value in (*good, *bad)}
     for row in rows:
-        name = _metric_of(row) or row.column or "rating"
+        name = row.metric or row.column or "rating"
         if row.word is not None:
             columns.setdefault(name, {})[row.word] = None
         elif row.rating is not None:
@@ -222,7 +241,7 @@ def read_row(
     """One row as Feedback; `verdicts` say which words are good. Raises UsageError (`where` first) for a value of the wrong kind,
     and for a row without a rating, a comment, a correction, a label or an explanation; with `instructed` an instruction alone is
     enough."""
-    left = _flat(row)
+    left = flatten_row(row)
     metric = _metric(left, where)
     values: dict[str, Any] = {}
     columns: dict[str, str] = {}
@@ -231,7 +250,7 @@ def read_row(
         if key is not None:
             values[name], columns[name] = left.pop(key), key
     values = {**_graders(left), **values, **metric}
-    texts = {name: _text(values.get(name), name, where) for name in _TEXTS}
+    texts = {name: read_text_value(values.get(name), name, where) for name in _TEXTS}
     rating = _rating(values.get("rating"), where, verdicts)
     liked = verdicts.of(values.get("rating"))
     text, word = values.get("rating"), None
@@ -260,6 +279,11 @@ def read_row(
     )
 
 
+def name_in(flat: Mapping[str, object], role: str) -> object:
+    """The value of a flat row that `FeedbackRow` calls `role`, in whatever spelling; None where the row has none."""
+    return next((flat[name] for name in _NAMES[role] if name in flat), None)
+
+
 def snake_case(name: object) -> str:
     """A column's name in lower case with underscores: `userFeedback`, `user-feedback` are `user_feedback`.
 
@@ -282,13 +306,13 @@ def _without_prefix(name: str) -> str:
     return plain if any(plain in spellings for spellings in _NAMES.values()) else name
 
 
-def _flat(row: Mapping[str, object]) -> dict[str, object]:
+def flatten_row(row: Mapping[str, object]) -> dict[str, object]:
     """Keys in lower case with underscores and without the prefixes of exports; nested results lifted up."""
     flat: dict[str, object] = {}
     for key, value in row.items():
         name = snake_case(key)
         if name in _NESTED and isinstance(value, Mapping):
-            flat.update({k: v for k, v in _flat(value).items() if k not in flat})
+            flat.update({k: v for k, v in flatten_row(value).items() if k not in flat})
             continue
         if name == "feedback_source" and isinstance(value, Mapping):
             value = value.get("type")
@@ -326,7 +350,7 @@ def _graders(left: Mapping[str, Any]) -> dict[str, object]:
     """Label and explanation from grader results, a list of {name, passed or score, reason}."""
     lists: list[list[object]] = [left[key] for key in _GRADERS if isinstance(left.get(key), list)]
     results = lists[0] if lists else []
-    rows = [_flat(row) for row in results if isinstance(row, Mapping)]
+    rows = [flatten_row(row) for row in results if isinstance(row, Mapping)]
     failed = [row for row in rows if row.get("passed", row.get("pass")) is False or row.get("score") == 0]
     reasons = [str(r) for row in failed for k in _NAMES["explanation"] if (r := row.get(k))]
     if not rows:
@@ -334,7 +358,7 @@ def _graders(left: Mapping[str, Any]) -> dict[str, object]:
     return {"label": "fail" if failed else "pass", "explanation": "\n".join(reasons) or None}
 
 
-def _text(value: object, name: str, where: str) -> str | None:
+def read_text_value(value: object, name: str, where: str) -> str | None:
     """A text; messages and content blocks become their text, other objects with one entry their value, else
     JSON.
     """
@@ -351,7 +375,7 @@ def _text(value: object, name: str, where: str) -> str | None:
         if parts and all(isinstance(part, str) for part in parts):
             return "\n".join(str(part) for part in parts)
     if isinstance(value, Mapping) and len(value) == 1:
-        return _text(next(iter(value.values())), name, where)
+        return read_text_value(next(iter(value.values())), name, where)
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
@@ -405,23 +429,19 @@ def _with_likes(rows: Sequence[FeedbackRow], verdicts: Verdicts) -> list[Feedbac
     spans: dict[str, list[float]] = {}
     for row in rows:
         if row.rating is not None and row.liked is None:
-            spans.setdefault(_metric_of(row), []).extend(
+            spans.setdefault(row.metric, []).extend(
                 one for one in (row.rating, row.out_of) if one is not None
             )
     rated = []
     for row in rows:
         liked = row.liked
         if liked is None and row.rating is not None:
-            ratings = spans[_metric_of(row)]
+            ratings = spans[row.metric]
             liked = _likes(row.rating, min(ratings), max(ratings))
         elif liked is None:
             liked = verdicts.of(row.label)
         rated.append(replace(row, liked=liked))
     return rated
-
-
-def _metric_of(row: FeedbackRow) -> str:
-    return str(row.metadata.get("metric_name", row.metadata.get("key", row.metadata.get("name", ""))))
 
 
 def _likes(rating: float, low: float, high: float) -> bool | None:
@@ -465,7 +485,7 @@ def _unique(rows: Iterable[FeedbackRow]) -> list[FeedbackRow]:
 
 def _content(row: FeedbackRow) -> list[object]:
     texts = [getattr(row, name) for name in _TEXTS]
-    return [*texts, row.rating, _metric_of(row), *filter(None, [row.instruction])]
+    return [*texts, row.rating, row.metric, *filter(None, [row.instruction])]
 
 
 def _plain(row: Mapping[str, object]) -> object:

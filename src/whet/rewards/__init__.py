@@ -27,7 +27,15 @@ from whet.rewards.numbers import Number
 from whet.rewards.objectives import Objective, Objectives
 from whet.rewards.preference import build_preference
 from whet.rewards.program import FILE, ProgramReward, RewardFailed, program_of_file, program_of_function
-from whet.rewards.reward import JUDGE, LABELS, TARGET, TARGET_SCORE, LabelReward, RewardFunction
+from whet.rewards.reward import (
+    JUDGE,
+    LABELS,
+    TARGET,
+    TARGET_SCORE,
+    AlarmedReward,
+    LabelReward,
+    RewardFunction,
+)
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.verifiers import VERIFIERS
@@ -41,6 +49,7 @@ __all__ = [
     "LABELS",
     "TARGET",
     "TARGET_SCORE",
+    "AlarmedReward",
     "LabelReward",
     "Objective",
     "Objectives",

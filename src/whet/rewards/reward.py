@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,16 @@ class RewardFunction(Protocol):
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         """Reward of one completion. Paid parts go through `run`."""
+        ...
+
+
+@runtime_checkable
+class AlarmedReward(Protocol):
+    """A reward that knows where it cannot be trusted: a search stops there and keeps its best prompt from before."""
+
+    def alarm(self, parts: Mapping[str, float], start: Mapping[str, float]) -> str:
+        """Why the reward does not hold for a prompt with these mean parts on validation rows, beside those of the start prompt;
+        empty where it does."""
         ...
 
 

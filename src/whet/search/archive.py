@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from whet.environments.environment import Environment
-from whet.errors import named_fields
+from whet.errors import SearchStopped, named_fields
 from whet.prompt import Prompt
-from whet.rewards import Objectives
+from whet.rewards import AlarmedReward, Objectives
 from whet.run import Run
 from whet.types import JSON, Message, Rollout, Score, mean_score
 
@@ -68,6 +68,9 @@ class Archive:
     kept: str = ""
     outside: set[str] = field(default_factory=set)
     """Validated candidates whose means break what a task demands of its objectives: the incumbent only where all do."""
+
+    start_parts: Mapping[str, float] | None = None
+    """The mean parts of the first validated candidate, where the reward has an alarm."""
 
     def add(self, run: Run, candidate: Candidate) -> bool:
         """Admit a candidate and log its lineage; False when its prompt (with a score) is already there."""
@@ -158,6 +161,8 @@ class Archive:
         if score.rewards is not None:
             self.rewards[candidate.id] = score.rewards
         better = self._is_better(candidate)
+        why = self._alarm(env, score) if better else ""
+        better = better and not why
         if better:
             self.incumbent = candidate
         run.log(
@@ -170,6 +175,18 @@ class Archive:
                 **vectors,
             },
         )
+        if why:
+            run.log("alarm", {"id": candidate.id, "why": why, "validation": score.mean})
+            raise SearchStopped(f"a prompt would be the best one by the reward ({score.mean:.3g}), and {why}")
+
+    def _alarm(self, env: Environment, score: Score) -> str:
+        """Why the reward does not hold for a candidate that it calls the best; the first one, the start, sets what is usual."""
+        if not isinstance(env.reward, AlarmedReward):
+            return ""
+        if self.start_parts is None:
+            self.start_parts = score.parts
+            return ""
+        return env.reward.alarm(score.parts, self.start_parts)
 
     def _is_better(self, candidate: Candidate) -> bool:
         """Whether a validated candidate takes the place of the incumbent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,13 @@ from whet.rewards.reward import RewardFunction
 from whet.run import Run
 from whet.stats.logistic import Array, sigmoid
 from whet.types import Completion, Example, Reward
+from whet_client.storable import show_value
 
 FORMAT = "whet-preference/1"
 EMBEDDINGS = "embeddings"
 """Named by a reward that needs a frozen embedding of texts; `with_embeddings` gives it one."""
+PROBIT = 1.702
+"""sigmoid(1.702 z) is the normal distribution function of z to within 0.01 (Camilli 1994)."""
 FARTHEST = 4.0  # standard deviations: beyond what was seen nothing more is gained
 HELD_OUT = 5  # every fifth pair is not learned from, and calibrates
 
@@ -40,11 +43,22 @@ Embed = Callable[[Sequence[str]], Array]
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """For one `query` the answer `better` was preferred to `worse`."""
+    """For one `query` the answer `better` was preferred to `worse`, by `person` where the rows name people."""
 
     query: str
     better: str
     worse: str
+    person: str = ""
+
+
+@dataclass(frozen=True)
+class PreferenceLabel:
+    """A thumb: for one `query` the `answer` alone was called good or bad, by `person` where the rows name people."""
+
+    query: str
+    answer: str
+    good: bool
+    person: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,17 +188,44 @@ def features_called(name: str, embed: Embed | None = None) -> Features:
     return embedding_features(embed)
 
 
+def strengths_of(
+    model: PreferenceModel, inputs: Sequence[str], answers: Sequence[str], embed: Embed | None = None
+) -> Array:
+    """Strength of each answer by each member, (m, n). Raises UsageError as `features_called`."""
+    return model.strengths(features_called(model.features, embed)(inputs, answers))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Where answers lie that people judged and the model did not learn from: the disagreement, in nats, that 19 of 20 of them
+    stay below, and the lengths in characters between which 19 of 20 lie."""
+
+    doubt: float
+    shortest: float
+    longest: float
+
+    @classmethod
+    def of(cls, doubts: ArrayLike, lengths: ArrayLike) -> Seen:
+        """From the disagreement on, and the lengths of, one answer or more."""
+        low, high = np.quantile(np.asarray(lengths, dtype=np.float64), (0.025, 0.975))
+        return cls(float(np.quantile(np.asarray(doubts, dtype=np.float64), 0.95)), float(low), float(high))
+
+
 @dataclass(frozen=True)
 class Preference:
     """How an answer stands against usual ones: sigmoid(strength less `brake` x the members' disagreement), in (0, 1).
 
-    One half is a usual answer of the pairs that the model was fitted to. The part `doubt` is the disagreement in nats.
+    One half is a usual answer of the pairs that the model was fitted to. The part `doubt` is the disagreement in nats. With
+    `spread`, the standard deviation of the braked strengths of judged answers in nats, the value is about the share of judged
+    answers that are weaker, if their strengths are normal. `seen`: where the alarm rings.
     """
 
     model: PreferenceModel
     brake: float = 1.0
     files: tuple[Path, ...] = ()
     embed: Embed | None = field(default=None, compare=False)
+    seen: Seen | None = None
+    spread: float | None = None
     name: str = "preference"
     low: float = 0.0
     high: float = 1.0
@@ -199,12 +240,39 @@ class Preference:
         see = features_called(self.model.features, self.embed)
         scores = self.model.strengths(see([example.user_text], [completion.text]))
         doubt = float(scores.std(axis=0)[0])
-        return Reward(float(sigmoid(conservative_mean(scores, self.brake))[0]), {"doubt": doubt})
+        parts = {"doubt": doubt} | ({} if self.seen is None else {"length": float(len(completion.text))})
+        steepness = 1.0 if self.spread is None else PROBIT / self.spread
+        return Reward(float(sigmoid(steepness * conservative_mean(scores, self.brake))[0]), parts)
+
+    def alarm(self, parts: Mapping[str, float], start: Mapping[str, float]) -> str:
+        """Why a prompt with these mean parts is beyond what people judged; empty where it is not, or is no farther out than the
+        start prompt."""
+        if self.seen is None:
+            return ""
+        doubt, length = parts["doubt"], parts["length"]
+        if doubt > max(self.seen.doubt, start["doubt"]):
+            return (
+                f"the members of the reward model disagree by {doubt:.3g} nats on its answers, and by at most "
+                f"{self.seen.doubt:.3g} on "
+                "19 of 20 answers that people judged"
+            )
+        if length > max(self.seen.longest, start["length"]):
+            return (
+                f"its answers have {length:.0f} characters on average, and those that people judged at most "
+                f"{self.seen.longest:.0f}"
+            )
+        if length < min(self.seen.shortest, start["length"]):
+            return (
+                f"its answers have {length:.0f} characters on average, and those that people judged at least "
+                f"{self.seen.shortest:.0f}"
+            )
+        return ""
 
 
 def build_preference(options: RewardOptions) -> Preference:
-    """`reward: {preference: {model: FILE.safetensors, brake: 1.0}}`. Raises UsageError with the place."""
-    options.only("model", "brake")
+    """`reward: {preference: {model: FILE.safetensors, brake: 1.0}}`, optionally with `spread` and `alarm: {doubt, shortest,
+    longest}`. Raises UsageError with the place."""
+    options.only("model", "brake", "alarm", "spread")
     path = options.folder / options.text("model")
     brake = options.values.get("brake", 1.0)
     if isinstance(brake, bool) or not isinstance(brake, int | float) or not 0 <= brake <= 100:
@@ -213,7 +281,31 @@ def build_preference(options: RewardOptions) -> Preference:
         blob = path.read_bytes()
     except OSError as error:
         options.refuse(f"model: the file {path} cannot be read: {error}.")
-    return Preference(PreferenceModel.load(blob, f"{options.where}: {path}"), float(brake), (path,))
+    model = PreferenceModel.load(blob, f"{options.where}: {path}")
+    spread = options.values.get("spread")
+    if spread is not None and (
+        isinstance(spread, bool) or not isinstance(spread, int | float) or spread <= 0
+    ):
+        options.refuse(f"the option spread must be a number above 0; this is {spread!r}.")
+    given = None if spread is None else float(spread)
+    return Preference(model, float(brake), (path,), seen=_seen(options), spread=given)
+
+
+def _seen(options: RewardOptions) -> Seen | None:
+    """The bounds of the alarm; None where it is not wanted."""
+    bounds = options.values.get("alarm")
+    if bounds is None:
+        return None
+    names = tuple(Seen.__dataclass_fields__)
+    if not isinstance(bounds, Mapping) or {*bounds} != {*names} or not all(map(_is_bound, bounds.values())):
+        options.refuse(
+            f"the option alarm has the numbers {', '.join(names)}, 0 or more; this is {show_value(bounds)}."
+        )
+    return Seen(**{name: float(bounds[name]) for name in names})
+
+
+def _is_bound(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def with_embeddings(reward: RewardFunction, embed: Embed) -> RewardFunction:

@@ -1,0 +1,433 @@
+"""`whet.learn_preferences`: what people preferred becomes a reward model, and a search with it becomes a proposal for a prompt.
+
+The steps, in order: read the judgements; fit a reward model and measure it on inputs that it has not seen; go on only where it
+orders answers better than chance; write a task folder whose reward is that model and whose sealed rows are inputs that it did not
+learn from; search; ask before the prompt is written. Nothing is paid before the search.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Unpack
+
+from whet._util.arguments import check_arguments, check_path, describe_keywords
+from whet._util.blocking import blocking
+from whet.api.keywords import CallKeywords, RunKeywords, SearchKeywords, TaskModelKeywords, TrainingKeywords
+from whet.api.results import PreferencesResult
+from whet.api.running import optimize_task
+from whet.engine.options import Options, options_of_method
+from whet.engine.progress import Progress
+from whet.engine.run_folder import write_derived
+from whet.errors import UsageError, did_you_mean, parameter, quantity
+from whet.feedback.preferences import ReadPreferences, read_open_pairs, read_preferences
+from whet.feedback.prompt_file import replace_file
+from whet.methods import MethodChoice
+from whet.prompt.diff import text_diff
+from whet.reporting import display_progress
+from whet.rewards.preference import (
+    EMBEDDED,
+    FEATURES,
+    FittedPreferences,
+    HeldOut,
+    JudgedAnswers,
+    Seen,
+    conservative_mean,
+    fit_judgements,
+    information_gain,
+    strengths_of,
+)
+from whet.task import load_prompt, load_task
+from whet.types import content_hash
+from whet_client.storable import show_value
+
+CHEAP, TRAINED = "opro", "prewrite"
+"""The method without another choice: one that needs rewards alone, and the one that trains a rewriter."""
+MODEL, PROPOSAL, FIGURES = "preference.safetensors", "proposal.md", "preferences.json"
+_TRAIN = 0.6
+"""Share of the inputs that are not sealed of which prompts are searched on; the rest validates them."""
+_DEFAULT_FEATURES = "surface"
+Sources = str | Path | Sequence[str | Path | Mapping[str, Any]]
+
+
+class PreferencesKeywords(
+    TaskModelKeywords, SearchKeywords, TrainingKeywords, RunKeywords, CallKeywords, total=False
+):
+    """The keywords of `whet.learn_preferences`."""
+
+
+class UnclearPreferences(UsageError):
+    """A reward model that cannot be told from chance on inputs that it has not seen. `result` holds its figures."""
+
+    def __init__(self, message: str, result: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.result = dict(result)
+
+
+@check_arguments
+@describe_keywords(
+    TaskModelKeywords, SearchKeywords, TrainingKeywords, RunKeywords, CallKeywords, defaults=Options
+)
+async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
+    prompt: str | Path,
+    feedback: Sources,
+    *,
+    good: str | Sequence[str] = (),
+    bad: str | Sequence[str] = (),
+    person: str | None = None,
+    features: str = _DEFAULT_FEATURES,
+    brake: float = 1.0,
+    alarm: bool = True,
+    anyway: bool = False,
+    method: MethodChoice | None = None,
+    out: str | Path | None = None,
+    confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
+    **keywords: Unpack[PreferencesKeywords],
+) -> PreferencesResult:
+    """Fit a reward model to what people preferred, search with it, and propose the prompt that it prefers.
+
+    `prompt` is the file of a prompt; `feedback` a file, files and rows: pairs, choices, ratings, thumbs, corrections
+    (docs/preferences.md). `person`: learn from this one alone. `good` and `bad` say what words in a column of ratings are worth.
+    `features`: surface, words or embedded/encoder. `brake`: how many standard deviations of the members' disagreement the reward
+    gives away; `alarm`: whether the search stops where the model was never tested by people. `method` is one of `whet methods`
+    (default opro, with a `policy` prewrite). `anyway` goes on where the model cannot be told from chance. `confirm` sees the
+    proposal and decides whether it is written into the file of the prompt, or to `out`. `run` is the folder of everything, by
+    default below `root`; the same call again resumes.
+
+    Raises UnclearPreferences (a UsageError) where the held-out accuracy cannot be told from chance, UsageError for what cannot be
+    used, both before anything is paid or written; ProviderError for a dead endpoint.
+    """
+    path, target = Path(prompt), None if out is None else Path(out)
+    check_path(parameter("out"), out)
+    if target is None and path.suffix.lower() in (".yaml", ".yml"):
+        raise UsageError(
+            f"{path}: a prompt in YAML is not written in place. Name a file for the new prompt: {parameter('out', 'prompt.md')}."
+        )
+    if target is not None and target.exists():
+        raise UsageError(f"{target} exists already. Name a new file, or leave {parameter('out')} away.")
+    read = read_judgements(feedback, good, bad, person)
+    with ExitStack() as stack:
+        shown = stack.enter_context(display_progress(keywords.get("progress")))
+        rows = rows_of_prompt(path, read.judged)
+        fitted = fit_judgements(read.judged, features, embed=_embedding(features))
+        figures = {"prompt": str(path), **describe(read, fitted.held_out, features), "anyway": anyway}
+        shown.say(" ".join(sentences(figures)))
+        if not fitted.held_out.beats_chance and not anyway:
+            raise UnclearPreferences(_refusal(fitted.held_out), {**figures, "status": "refused"})
+        start = path.read_bytes()
+        folder = _folder(keywords, path, _content(start, read.judged, features, brake, alarm))
+        dry = bool(keywords.get("dry_run"))
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory())) if dry else folder
+        run = await _search(place, start, rows, fitted, (brake, alarm), method, {**keywords}, shown)
+        result = {**figures, "folder": str(folder), "run": dict(run), "warnings": _warnings(figures, run)}
+        if run["status"] == "planned":
+            return PreferencesResult(
+                {**result, "status": "planned", "reason": "A dry run: nothing was paid."}
+            )
+        improvement = run["improvement"]
+        result |= {"reason": improvement["reason"], "usage": dict(run["usage"])}
+        if not improvement["promoted"]:
+            return _finish(folder, {**result, "status": "nothing"})
+        text = str(run["best"]["prompt"])
+        before = path.read_text("utf-8")
+        write_derived(folder / PROPOSAL, text.encode("utf-8"))
+        written = target or path
+        result |= {
+            "written_to": str(written),
+            "proposal": str(folder / PROPOSAL),
+            "text": text,
+            "diff": text_diff(before, text, path.name, f"{written.name} (preferred)"),
+        }
+    if not confirm({**result, "status": "proposed"}):
+        return _finish(folder, {**result, "status": "proposed"})
+    if path.read_bytes() != start:
+        raise UsageError(
+            f"{path} changed since it was read. The proposal is {folder / PROPOSAL}; take it over by hand, or run again."
+        )
+    replace_file(written, text.encode("utf-8"))
+    return _finish(folder, {**result, "status": "written"})
+
+
+learn_preferences = blocking(alearn_preferences)
+
+
+@check_arguments
+def preference_questions(
+    answers: Sources,
+    most: int,
+    *,
+    feedback: Sources = (),
+    good: str | Sequence[str] = (),
+    bad: str | Sequence[str] = (),
+    person: str | None = None,
+    features: str = _DEFAULT_FEATURES,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """The `most` pairs of answers that a person should compare next, the most informative first.
+
+    `answers` are rows with an input and an answer, two or more for an input, or with two answers. The information is what the
+    members of a reward model fitted to `feedback` disagree about (BALD, `whet.rewards.preference.information_gain`); where the
+    judgements are too few to fit one, the pairs are drawn at random and `information_bits` is None. One pair an input
+    comes first.
+
+    Each question is a row (id, input, output_1, output_2, preferred, information_bits) that is feedback once `preferred` holds 1,
+    2 or tie. Raises UsageError for answers of which no input has two that nobody has compared.
+    """
+    if most < 1:
+        raise UsageError(f"{parameter('most')} must be 1 or more; this is {most}.")
+    judged = None
+    if feedback != () and feedback != []:
+        judged = read_judgements(feedback, good, bad, person).judged
+    pairs = read_open_pairs(_listed(answers), () if judged is None else judged.pairs)
+    rng = random.Random(seed)
+    rng.shuffle(pairs)
+    gains: list[float | None] = [None] * len(pairs)
+    model = None if judged is None else _fitted_or_none(judged, features)
+    if model is not None:
+        embed = _embedding(features)
+        first, second = (
+            strengths_of(model.model, [p[0] for p in pairs], [p[side] for p in pairs], embed)
+            for side in (1, 2)
+        )
+        gains = [round(float(bits), 4) for bits in information_gain(first, second)]
+        order = sorted(range(len(pairs)), key=lambda i: -(gains[i] or 0.0))
+        pairs, gains = [pairs[i] for i in order], [gains[i] for i in order]
+    turns: dict[str, int] = {}
+    turn = [turns.update({p[0]: turns.get(p[0], -1) + 1}) or turns[p[0]] for p in pairs]
+    chosen = sorted(range(len(pairs)), key=lambda i: turn[i])[:most]
+    return [
+        {
+            "id": f"ask-{content_hash(pairs[i])[:12]}",
+            "input": pairs[i][0],
+            "output_1": pairs[i][1],
+            "output_2": pairs[i][2],
+            "preferred": None,
+            "information_bits": gains[i],
+        }
+        for i in chosen
+    ]
+
+
+def _fitted_or_none(judged: JudgedAnswers, features: str) -> FittedPreferences | None:
+    """The model; None where the judgements are too few for one."""
+    try:
+        return fit_judgements(judged, features, embed=_embedding(features))
+    except UsageError:
+        return None
+
+
+def read_judgements(
+    feedback: Sources, good: str | Sequence[str], bad: str | Sequence[str], person: str | None
+) -> ReadPreferences:
+    """The judgements of files and rows. Raises UsageError for a person who gave none."""
+    sources = _listed(feedback)
+    if person is not None:
+        known = read_preferences(sources, _words(good), _words(bad)).judged.people
+        if person not in known:
+            raise UsageError(
+                f"{parameter('person')}: nobody in the feedback is called {show_value(person)}.{did_you_mean(person, known)}"
+            )
+    return read_preferences(sources, good=_words(good), bad=_words(bad), person=person)
+
+
+def _words(value: str | Sequence[str]) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _listed(sources: Sources) -> Sequence[str | Path | Mapping[str, Any]]:
+    return [sources] if isinstance(sources, str | Path) else sources
+
+
+def _embedding(features: str) -> Any:
+    """The embedding that the features need, else None. Raises UsageError for unknown features and a missing package."""
+    if features not in FEATURES:
+        raise UsageError(
+            f"{parameter('features')}: there are no features {show_value(features)}; there are {', '.join(FEATURES)}."
+        )
+    if features != EMBEDDED:
+        return None
+    from whet.models.embedded import load
+
+    return load("encoder").embed  # type: ignore[attr-defined]
+
+
+# Figures and words
+
+
+def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[str, Any]:
+    """What was read, and what the reward model is worth on inputs that it has not seen."""
+    one = held_out
+    return {
+        "rows": read.rows,
+        "dropped": dict(read.dropped),
+        "pairs": one.pairs,
+        "thumbs": one.labels,
+        "inputs": one.inputs,
+        "people": len(read.judged.people),
+        "features": features,
+        "accuracy": {"value": one.accuracy, "low": one.low, "high": one.high, "chance": 0.5},
+        "beats_chance": one.beats_chance,
+        "brier": one.brier,
+        "base_brier": one.base_brier,
+        "calibration_error": one.error,
+        "by_person": [person._asdict() for person in one.people],
+        "opposed": [person.person for person in one.opposed],
+        "notes": list(read.notes),
+    }
+
+
+def sentences(figures: Mapping[str, Any]) -> list[str]:
+    """The figures in words."""
+    accuracy = figures["accuracy"]
+    dropped = ", ".join(f"{n} {reason}" for reason, n in figures["dropped"].items())
+    said = [
+        f"{quantity(figures['rows'], 'row')}: {quantity(figures['pairs'], 'pair')} and "
+        f"{quantity(figures['thumbs'], 'thumb')} about "
+        f"answers to {quantity(figures['inputs'], 'input')}{f' (dropped: {dropped})' if dropped else ''}.",
+        f"On inputs that it has not seen the reward model orders {_share(accuracy)} of the judgements as people did "
+        "(chance: 50%); "
+        f"its Brier score is {figures['brier']:.3f}, beside {figures['base_brier']:.3f} for saying the usual share each "
+        "time; its "
+        f"calibration error is {figures['calibration_error']:.3f}.",
+    ]
+    for name in figures["opposed"]:
+        said.append(
+            f"{name} prefers the opposite of what the model learned from all. Learn from {name} alone, or from the others alone."
+        )
+    return said
+
+
+def _share(accuracy: Mapping[str, float]) -> str:
+    value, low, high = (f"{100 * accuracy[name]:.0f}%" for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def _refusal(held_out: HeldOut) -> str:
+    share = _share({"value": held_out.accuracy, "low": held_out.low, "high": held_out.high})
+    return (
+        f"On inputs that it has not seen the reward model orders {share} of {held_out.pairs + held_out.labels} "
+        "judgements as people "
+        "did, and that interval includes chance (50%): a search with it would follow noise. Nothing was paid. Collect more "
+        f"judgements, try other features ({', '.join(FEATURES)}), or go on with {parameter('anyway', True)}."
+    )
+
+
+def _warnings(figures: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
+    said = list(run["warnings"])
+    if not figures["beats_chance"]:
+        said.append(
+            f"The reward model could not be told from chance on unseen inputs ({_share(figures['accuracy'])}); the "
+            "search went on "
+            "because that was asked for."
+        )
+    return said
+
+
+# The task and its run
+
+
+def rows_of_prompt(path: Path, judged: JudgedAnswers) -> dict[str, dict[str, Any]]:
+    """For each input the row of a task that fills the prompt's slots with it. Raises UsageError for an input that does not."""
+    slots = sorted(load_prompt(path).slots)
+    rows = {}
+    for query in judged.inputs:
+        value: Any = query
+        if slots and slots != ["input"]:
+            value = {slots[0]: query} if len(slots) == 1 else None
+            if value is None:
+                value = _object_in(query)
+                if not {*slots} <= {*value}:
+                    raise UsageError(
+                        f"{path} has the slots {', '.join(slots)}, and the input {show_value(query, 60)} of the "
+                        "feedback does not fill "
+                        "them. Give each input as an object with these names."
+                    )
+        rows[query] = {"input": value}
+    return rows
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _content(start: bytes, judged: JudgedAnswers, *settings: object) -> str:
+    """A hash of all that the task is made of."""
+    said = [[getattr(one, name) for name in type(one).__dataclass_fields__] for one in judged.all]
+    return content_hash([hashlib.sha256(start).hexdigest(), said, *settings])
+
+
+def _folder(keywords: Mapping[str, Any], path: Path, content: str) -> Path:
+    run = keywords.get("run")
+    if run is not None:
+        return Path(run)
+    return Path(keywords.get("root") or "runs") / f"{path.stem}-preferences-{content[:8]}"
+
+
+async def _search(
+    place: Path,
+    start: bytes,
+    rows: Mapping[str, dict[str, Any]],
+    fitted: FittedPreferences,
+    bounds: tuple[float, bool],
+    method: MethodChoice | None,
+    keywords: dict[str, Any],
+    progress: Progress,
+) -> Mapping[str, Any]:
+    """Write the task, and search with the model as its reward."""
+    task = write_task(place / "task", start, rows, fitted, *bounds)
+    name = method or (TRAINED if keywords.get("policy") else CHEAP)
+    options = options_of_method(name, {**keywords, "run": None, "root": place})
+    return await optimize_task(load_task(task), options, progress)
+
+
+def write_task(
+    folder: Path,
+    start: bytes,
+    rows: Mapping[str, dict[str, Any]],
+    fitted: FittedPreferences,
+    brake: float,
+    alarm: bool,
+) -> Path:
+    """A task folder: the prompt, the inputs in three splits, and the model as the reward. The same bytes each time."""
+    blob = fitted.model.save()
+    held = {*fitted.held}
+    seen = sorted(
+        (query for query in rows if query not in held),
+        key=lambda query: hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest(),
+    )
+    cut = max(1, min(len(seen) - 1, round(_TRAIN * len(seen))))
+    splits = {"train": seen[:cut], "validation": seen[cut:], "test": sorted(held)}
+    spread = float(conservative_mean(fitted.strengths, brake).std())
+    reward: dict[str, Any] = {"model": MODEL, "brake": brake} | ({"spread": spread} if spread > 0 else {})
+    if alarm:
+        bounds = Seen.of(fitted.doubts, fitted.lengths)
+        reward["alarm"] = {name: getattr(bounds, name) for name in Seen.__dataclass_fields__}
+    document = {
+        "name": "preferences",
+        "prompt": "prompt.md",
+        "data": {split: f"{split}.jsonl" for split in splits},
+        "reward": {"preference": reward},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_derived(folder / MODEL, blob)
+    write_derived(folder / "prompt.md", start)
+    for split, queries in splits.items():
+        lines = "".join(json.dumps(rows[query], ensure_ascii=False) + "\n" for query in queries)
+        write_derived(folder / f"{split}.jsonl", lines.encode("utf-8", "surrogatepass"))
+    write_derived(folder / "task.yaml", (json.dumps(document, indent=1) + "\n").encode())
+    return folder
+
+
+def _finish(folder: Path, result: dict[str, Any]) -> PreferencesResult:
+    """Write the figures beside the task and return them."""
+    write_derived(folder / FIGURES, json.dumps(result, indent=1, default=str).encode())
+    return PreferencesResult(result)

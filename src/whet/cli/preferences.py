@@ -1,0 +1,264 @@
+"""`whet learn preferences`: from what people preferred to a proposed prompt, and what to ask them next."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whet.cli.common import (
+    JUDGES,
+    WRITES,
+    dry_run_option,
+    emit,
+    examples,
+    json_option,
+    judge_options,
+    limit_options,
+    model_options,
+    optimizer_options,
+    print_result,
+    role_choices,
+    say,
+    settings_of,
+    show_diff,
+    visible,
+    warn,
+    with_budget,
+)
+from whet.cli.interrupt import run as run_stoppable
+from whet.cli.show import show_dollars, show_interval
+from whet.errors import UsageError, quantity
+
+_LIVE = "live"
+
+
+@click.command(
+    "learn-preferences",
+    epilog=examples(
+        "whet learn preferences prompt.md --from thumbs.jsonl --lm openai/gpt-4o-mini --max-calls 500",
+        "whet learn preferences prompt.md --from pairs.csv --dry-run          # what a reward model would be worth",
+        "whet learn preferences prompt.md --from sqlite:///whet.db --live-prompt shop/help --lm openai/gpt-4o-mini",
+        "whet learn preferences prompt.md --from pairs.csv --ask 10 --answers answers.jsonl --out questions.jsonl",
+    ),
+)
+@click.argument("prompt")
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="FILE|LIVE",
+    help="Judgements (repeatable): a .jsonl, .json or .csv file, the address of a live database (sqlite:///whet.db), or live.",
+)
+@click.option(
+    "--live-prompt", metavar="NAME", help="With a live database: the prompt whose answers were judged."
+)
+@click.option(
+    "--good", multiple=True, metavar="VALUE", help="This word in a rating is good; of two, the other is bad."
+)
+@click.option(
+    "--bad", multiple=True, metavar="VALUE", help="This word in a rating is bad; of two, the other is good."
+)
+@click.option("--person", metavar="NAME", help="Learn from this person alone.")
+@click.option(
+    "--features",
+    metavar="NAME",
+    default="surface",
+    show_default=True,
+    help="What the reward model sees of an answer: surface, words or embedded/encoder.",
+)
+@click.option(
+    "--brake",
+    type=click.FloatRange(min=0, max=100),
+    default=1.0,
+    show_default=True,
+    metavar="K",
+    help="Standard deviations of the ensemble that the reward gives away.",
+)
+@click.option(
+    "--no-alarm", is_flag=True, help="Let the search go on where the reward model was never tested."
+)
+@click.option("--anyway", is_flag=True, help="Go on where the reward model cannot be told from chance.")
+@click.option(
+    "--ask", type=click.IntRange(min=1), metavar="N", help="Write the N most informative questions instead."
+)
+@click.option(
+    "--answers", multiple=True, metavar="FILE", help="With --ask: answers to choose the questions from."
+)
+@click.option("--method", metavar="NAME", help="See `whet methods`. [default: opro; with --policy prewrite]")
+@click.option("--policy", metavar="ADDR", help="A rewriter whose weights are trained.")
+@model_options("Task model, whose answers the reward model judges.")
+@optimizer_options(WRITES)
+@judge_options(JUDGES)
+@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
+@limit_options()
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=settings_of,
+    help="A setting of the method.",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--run", metavar="DIR", help="Folder of task and run (default below runs).")
+@click.option(
+    "--out", metavar="FILE", help="Write the new prompt, or the questions, here (default: in place; printed)."
+)
+@click.option("--yes", is_flag=True, help="Write without asking.")
+@dry_run_option
+@json_option
+def learn_preferences(
+    prompt: str, sources: tuple[str, ...], yes: bool, as_json: bool, **options: Any
+) -> None:
+    """Search for the prompt in the file PROMPT whose answers people prefer.
+
+    What people said about answers (pairs, choices, ratings, thumbs, corrections) becomes a reward model. Its figures on
+    inputs that
+    it has not seen are printed; where they cannot be told from chance, nothing is paid. Then a search runs with that reward, the
+    gate tests its result on sealed inputs, and you are asked before the prompt is written.
+    """
+    from whet import api
+
+    ask, answers = options.pop("ask"), options.pop("answers")
+    live_prompt = options.pop("live_prompt")
+    if ask is None and answers:
+        raise UsageError("--answers are what --ask chooses from. Add --ask N.")
+    if not sources and ask is None:
+        raise UsageError(
+            "Say where the judgements are: --from FILE, or --from sqlite:///whet.db --live-prompt NAME."
+        )
+    feedback = _read_sources(sources, live_prompt)
+    options["alarm"] = not options.pop("no_alarm")
+    if ask is not None:
+        _ask(prompt, feedback, answers, ask, as_json, options)
+        return
+    words = with_budget(role_choices(options))
+    words["run"], words["concurrency"] = words.pop("run"), words.pop("concurrency")
+    terminal = sys.stdin.isatty()
+
+    def confirm(proposal: dict[str, Any]) -> bool:
+        if not as_json:
+            _show_run(proposal)
+            click.echo("")
+            show_diff(proposal["diff"])
+        if yes or as_json or not terminal:
+            return yes
+        return click.confirm(f"\nWrite {proposal['written_to']}?", default=False, err=True)
+
+    try:
+        result = run_stoppable(api.alearn_preferences(prompt, feedback, confirm=confirm, **words))
+    except api.UnclearPreferences as error:
+        if as_json:
+            emit(error.result)
+        raise
+    print_result(result, as_json, _show)
+
+
+def _read_sources(sources: tuple[str, ...], live_prompt: str | None) -> list[Any]:
+    """Files as they are, and the rows of live databases."""
+    read: list[Any] = []
+    for source in sources:
+        if source != _LIVE and "://" not in source:
+            read.append(Path(source))
+            continue
+        if live_prompt is None:
+            raise UsageError(
+                f"--from {visible(source)} is a live database. Name its prompt: --live-prompt NAME."
+            )
+        from whet.live import open_live, preference_rows
+
+        with open_live(None if source == _LIVE else source) as live:
+            read += preference_rows(live.traffic, live_prompt)
+    if live_prompt is not None and all(isinstance(one, Path) for one in read):
+        raise UsageError(
+            "--live-prompt names a prompt of a live database. Add --from sqlite:///whet.db, or leave it out."
+        )
+    return read
+
+
+def _ask(
+    prompt: str,
+    feedback: list[Any],
+    answers: tuple[str, ...],
+    most: int,
+    as_json: bool,
+    options: Mapping[str, Any],
+) -> None:
+    """Print the questions, or write them as rows that are feedback once they are answered."""
+    from whet import api
+
+    if not answers:
+        raise UsageError(
+            "--ask needs answers to choose from: --answers FILE, rows with an input and two or more answers."
+        )
+    out = None if options["out"] is None else Path(options["out"])
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already. Name a new file with --out.")
+    questions = api.preference_questions(
+        [Path(one) for one in answers],
+        most,
+        feedback=feedback,
+        good=options["good"],
+        bad=options["bad"],
+        person=options["person"],
+        features=options["features"],
+        seed=options["seed"],
+    )
+    if out is not None:
+        out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in questions), "utf-8")
+    if as_json:
+        emit({"questions": questions, "written_to": None if out is None else str(out)})
+        return
+    for row in questions:
+        bits = row["information_bits"]
+        click.echo(f"\n{row['id']}{'' if bits is None else f' ({bits:.3f} bits)'}")
+        for name in ("input", "output_1", "output_2"):
+            click.echo(f"  {name}: {visible(row[name])}")
+    if all(row["information_bits"] is None for row in questions):
+        warn(
+            "There are too few judgements for a reward model yet: these pairs are drawn at random.", err=True
+        )
+    if out is not None:
+        click.echo(
+            f"\n{out} has {quantity(len(questions), 'question')}. Put 1, 2 or tie into `preferred`, then: "
+            f"whet learn preferences {prompt} --from {out}"
+        )
+
+
+def _show(values: Mapping[str, Any]) -> None:
+    """What became of it."""
+    if values["status"] == "planned":
+        return
+    if values["status"] == "nothing":
+        _show_run(values)
+    for warning in values["warnings"]:
+        warn(warning)
+    lines = {
+        "written": f"{values.get('written_to')} is written.",
+        "proposed": f"Nothing is written. The proposal is {values.get('proposal')}; --yes writes it.",
+        "nothing": "Nothing is proposed; the prompt stays as it is.",
+    }
+    click.echo(f"\n{lines[values['status']]}")
+    click.echo(f"report: {values['run']['run']}/report.html")
+
+
+def _show_run(values: Mapping[str, Any]) -> None:
+    """The sealed inputs under both prompts, by the reward model, and what was spent."""
+    run = values["run"]
+    simulated = "  (SIMULATED: a scripted model answered)" if run.get("simulated") else ""
+    say(
+        f"{run['method']} · reward model of {quantity(values['pairs'] + values['thumbs'], 'judgement')}{simulated}"
+    )
+    say(f"{'':22}reward model on unseen inputs, 95% interval")
+    say(f"{'prompt as it is':<22}{show_interval(run['baseline']['test'])}")
+    say(f"{'proposed prompt':<22}{show_interval(run['best']['test'])}")
+    say("")
+    say(f"By the reward model, which stands in for people: {values['reason']}", bold=True)
+    say(
+        f"calls: {sum(values['usage']['calls'].values()):,}{show_dollars(values['usage'])}; ended by {run['ended_by']}"
+    )

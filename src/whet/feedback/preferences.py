@@ -1,0 +1,325 @@
+"""Which of two answers people prefer, read out of pairs, choices, ratings, thumbs and corrections.
+
+The rules, row by row, then input by input:
+
+1. A row with a preferred and a rejected answer is a pair. So is a row with two answers and a verdict on them.
+2. A row with an answer and its correction is a pair: the correction is preferred.
+3. Rows that rate an answer are taken together by input: of two answers to one input the one with the higher mean rating is
+   preferred. Thumbs count as 1 and 0; ratings of different metrics are not mixed.
+4. A rated answer that stands in no such pair is a thumb: up or down as its rating says. Two answers to one input with the same
+   rating are a tie, which gives no pair: both are thumbs.
+
+Dropped, and counted by reason: ties, ratings in the middle, rows without an input or an answer, verdicts that are left open, what
+a person judged again later, and rows that say nothing of the kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from whet.errors import UsageError
+from whet.feedback.rows import (
+    FeedbackRow,
+    flatten_row,
+    name_in,
+    read_judged_rows,
+    read_text_value,
+    sourced_rows,
+)
+from whet.rewards.preference import JudgedAnswers, PreferenceLabel, PreferencePair
+from whet.task.rows import SourceRow
+from whet_client.storable import show_value
+
+CHOSEN = ("chosen", "preferred_output", "preferred_response", "better", "winning_response")
+REJECTED = ("rejected", "non_preferred_output", "dispreferred_response", "worse", "losing_response")
+SIDES = (("output", "response", "answer", "completion"), (("1", "2"), ("a", "b")))
+VERDICTS = ("preferred", "preference", "choice", "winner", "label", "vote")
+CONTEXT = ("context", "instruction")
+MOST_OF_INPUT = 200
+"""Pairs of rated answers to one input; of more, those whose ratings differ most."""
+END = 20
+"""Answers to one input with the best ratings, and as many with the worst, that are compared where there are more."""
+
+TIE = "ties"
+OPEN = "without a verdict"
+MIDDLE = "neither good nor bad"
+NO_INPUT = "without an input"
+NO_ANSWER = "without an answer"
+SAME = "with the same answer twice"
+TWICE = "equal rows"
+AGAIN = "judged again by the same person"
+SILENT = "without a judgement (comments alone; `whet learn` reads them)"
+MORE = "beyond the pairs that count of one input"
+
+
+@dataclass(frozen=True)
+class ReadPreferences:
+    """What people said, what was dropped by reason, how many rows there were, what had to be decided to read tables, and two
+    answers to one input that nobody compared (input, first, second)."""
+
+    judged: JudgedAnswers
+    dropped: Mapping[str, int]
+    rows: int
+    notes: tuple[str, ...] = ()
+    open_pairs: tuple[tuple[str, str, str], ...] = ()
+
+
+def read_preferences(
+    sources: Sequence[str | Path | Mapping[str, object]],
+    good: Sequence[str] = (),
+    bad: Sequence[str] = (),
+    person: str | None = None,
+) -> ReadPreferences:
+    """Pairs and thumbs from feedback files (.jsonl, .json, .csv) or mappings; see the module. `person`: of this one alone.
+
+    Raises UsageError with file and line for a row that cannot be used, and for rows of which nothing is left.
+    """
+    notes: list[str] = []
+    sourced = sourced_rows(sources, notes)
+    dropped: Counter[str] = Counter()
+    pairs: dict[tuple[object, ...], PreferencePair] = {}
+    open_pairs: dict[tuple[str, frozenset[str]], tuple[str, str, str]] = {}
+    others: list[SourceRow] = []
+    seen: set[str] = set()
+    for number, row in enumerate(sourced):
+        told = _pair_of(row)
+        if told is not None:
+            content = json.dumps(row.value, sort_keys=True, default=str)
+            if content in seen:
+                dropped[TWICE] += 1
+                continue
+            seen.add(content)
+        if told is None:
+            others.append(row)
+        elif isinstance(told, str):
+            dropped[told] += 1
+        elif isinstance(told, tuple):
+            open_pairs.setdefault((told[0], frozenset(told[1:])), told)
+            dropped[OPEN] += 1
+        elif person in (None, told.person):
+            _take(pairs, told, number, dropped)
+    rated: list[FeedbackRow] = []
+    for number, judged in enumerate(read_judged_rows(others, good, bad), len(sourced)):
+        if person not in (None, judged.user):
+            continue
+        reason = _reason_to_drop(judged)
+        if reason:
+            dropped[reason] += 1
+        elif judged.corrected and judged.corrected != judged.output:
+            one = PreferencePair(str(judged.input), judged.corrected, str(judged.output), judged.user or "")
+            _take(pairs, one, number, dropped)
+        else:
+            rated.append(judged)
+    compared, labels = _of_ratings(rated, dropped)
+    read = JudgedAnswers((*pairs.values(), *compared), tuple(labels))
+    if not len(read):
+        _refuse_nothing(len(sourced), dropped, person)
+    return ReadPreferences(read, dict(dropped), len(sourced), tuple(notes), tuple(open_pairs.values()))
+
+
+def _refuse_nothing(rows: int, dropped: Mapping[str, int], person: str | None) -> None:
+    why = ", ".join(f"{n} {reason}" for reason, n in dropped.items())
+    who = f" by {show_value(person)}" if person is not None else ""
+    raise UsageError(
+        f"There is no preference{who} in {rows} rows{f' (dropped: {why})' if why else ''}. Give rows with an input and "
+        "a chosen and "
+        "a rejected answer, or two answers and which is preferred, or an answer with a rating, a thumb or a correction."
+    )
+
+
+def _take(
+    pairs: dict[tuple[object, ...], PreferencePair], told: PreferencePair, number: int, dropped: Counter[str]
+) -> None:
+    """Keep a pair; the last one that a named person says about two answers counts."""
+    if told.better == told.worse:
+        dropped[SAME] += 1
+        return
+    key: tuple[object, ...] = (told.query, frozenset((told.better, told.worse)), told.person)
+    if told.person and key in pairs:
+        dropped[AGAIN] += 1
+        del pairs[key]
+    pairs[key if told.person else (*key, number)] = told
+
+
+def _pair_of(row: SourceRow) -> PreferencePair | tuple[str, str, str] | str | None:
+    """The pair of a row; (input, first, second) where its verdict is open; the reason where it is dropped; None where the row
+    holds no two answers."""
+    left = flatten_row(row.value)
+    empty = {name for name in map(str, row.value) if row.value[name] in (None, "")}
+    chosen, rejected = (next((n for n in names if n in left), None) for names in (CHOSEN, REJECTED))
+    sides = _sides(left)
+    if chosen is None and rejected is None and sides is None:
+        return None
+    if (chosen is None) != (rejected is None) and sides is None:
+        if {*CHOSEN, *REJECTED} & empty:
+            return NO_ANSWER
+        known = chosen or rejected
+        raise UsageError(
+            f"{row.where}: there is a column {known} and none of the other answer. Its columns: {', '.join(map(str, row.value))}."
+        )
+    query = _query(left, row.where)
+    person = read_text_value(name_in(left, "user"), "user", row.where) or ""
+    if chosen is not None and rejected is not None:
+        better, worse = (_answer(left[name], row.where) for name in (chosen, rejected))
+        if not query:
+            return NO_INPUT
+        return PreferencePair(query, better, worse, person)
+    assert sides is not None
+    first, second = (_answer(left[name], row.where) for name in sides)
+    if not query:
+        return NO_INPUT
+    verdict = next((left[name] for name in VERDICTS if name in left), None)
+    won = _winner(verdict, sides, row.where)
+    if won is None:
+        return query, first, second
+    if won == 0:
+        return TIE
+    return PreferencePair(query, *((first, second) if won == 1 else (second, first)), person)
+
+
+def _sides(left: Mapping[str, object]) -> tuple[str, str] | None:
+    """The names of the columns of two answers."""
+    for name in SIDES[0]:
+        for first, second in SIDES[1]:
+            for form in ("{}_{}", "{}{}"):
+                one, other = form.format(name, first), form.format(name, second)
+                if one in left and other in left:
+                    return one, other
+    return None
+
+
+def _query(left: Mapping[str, object], where: str) -> str:
+    """The input; an instruction stands before it where a row has both."""
+    parts = [left[name] for name in CONTEXT if name in left]
+    own = name_in(left, "input")
+    texts = [read_text_value(value, "input", where) for value in [*parts, *([] if own is None else [own])]]
+    return "\n\n".join(text for text in texts if text)
+
+
+def _answer(value: object, where: str) -> str:
+    text = read_text_value(value, "output", where)
+    if text is None:
+        raise UsageError(f"{where}: an answer must be a text; this is {show_value(value)}.")
+    return text
+
+
+def _winner(verdict: object, sides: tuple[str, str], where: str) -> int | None:
+    """1 or 2; 0 for a tie; None where nobody has chosen yet."""
+    if verdict is None:
+        return None
+    if isinstance(verdict, int | float) and not isinstance(verdict, bool) and verdict in (0, 1, 2):
+        return int(verdict)
+    text = str(verdict).strip().casefold()
+    for place, names in enumerate((("1", "a", sides[0]), ("2", "b", sides[1])), 1):
+        if text in names:
+            return place
+    if text in ("0", "tie"):
+        return 0
+    raise UsageError(
+        f"{where}: the verdict {show_value(verdict, 40)} names neither answer. Write 1 or 2 (or a or b, or {sides[0]} "
+        f"or {sides[1]}), "
+        "tie, or leave it empty."
+    )
+
+
+def _reason_to_drop(row: FeedbackRow) -> str:
+    """Why a row about one answer says nothing about preferences; empty where it does."""
+    if row.rating is None and row.liked is None and not row.corrected:
+        return SILENT
+    if not row.input:
+        return NO_INPUT
+    if not row.output:
+        return NO_ANSWER
+    return SAME if row.corrected == row.output and row.rating is None and row.liked is None else ""
+
+
+def _of_ratings(
+    rated: Sequence[FeedbackRow], dropped: Counter[str]
+) -> tuple[list[PreferencePair], list[PreferenceLabel]]:
+    """Pairs of rated answers to one input, and thumbs on the answers that were compared with no other."""
+    latest: dict[tuple[str, str, str, str], FeedbackRow] = {}
+    for number, row in enumerate(rated):
+        key = (str(row.input), str(row.output), row.metric, row.user or f"#{number}")
+        if key in latest:
+            dropped[AGAIN] += 1
+        latest[key] = row
+    groups: dict[tuple[str, str], list[FeedbackRow]] = defaultdict(list)
+    for row in latest.values():
+        groups[str(row.input), row.metric].append(row)
+    pairs: list[PreferencePair] = []
+    compared: set[tuple[str, str]] = set()
+    for (query, _), rows in groups.items():
+        scores: dict[str, list[float]] = defaultdict(list)
+        for row in rows:
+            value = row.rating if row.rating is not None else float(bool(row.liked))
+            scores[str(row.output)].append(value)
+        people = {row.user or "" for row in rows}
+        person = people.pop() if len(people) == 1 else ""
+        means = {answer: sum(values) / len(values) for answer, values in scores.items()}
+        for better, worse in _compare(means, dropped):
+            pairs.append(PreferencePair(query, better, worse, person))
+            compared |= {(query, better), (query, worse)}
+    labels = []
+    for row in latest.values():
+        if (str(row.input), str(row.output)) in compared:
+            continue
+        if row.liked is None:
+            dropped[MIDDLE] += 1
+            continue
+        labels.append(PreferenceLabel(str(row.input), str(row.output), row.liked, row.user or ""))
+    return pairs, labels
+
+
+def _compare(means: Mapping[str, float], dropped: Counter[str]) -> list[tuple[str, str]]:
+    """(better, worse) of answers to one input by their mean ratings; those that differ most where there are many."""
+    order = sorted(means, key=lambda answer: (-means[answer], answer))
+    ends = order if len(order) <= 2 * END else [*order[:END], *order[-END:]]
+    both = list(combinations(ends, 2))
+    told = [(one, other) for one, other in both if means[one] > means[other]]
+    told.sort(key=lambda pair: means[pair[1]] - means[pair[0]])
+    ties, more = len(both) - len(told), len(order) * (len(order) - 1) // 2 - len(both)
+    for reason, n in ((TIE, ties), (MORE, more + max(0, len(told) - MOST_OF_INPUT))):
+        if n:
+            dropped[reason] += n
+    return told[:MOST_OF_INPUT]
+
+
+def read_open_pairs(
+    sources: Sequence[str | Path | Mapping[str, object]], known: Sequence[PreferencePair] = ()
+) -> list[tuple[str, str, str]]:
+    """Pairs (input, first, second) of different answers to one input that are not among the `known` ones.
+
+    A row holds an input and an answer, or an input and two answers; all answers to one input are paired, those of at most 20
+    answers an input. Raises UsageError with file and line for another row, and where no input has two answers.
+    """
+    answers: dict[str, dict[str, None]] = {}
+    for row in sourced_rows(sources):
+        left = flatten_row(row.value)
+        sides = _sides(left) or next(
+            ((c, r) for c, r in zip(CHOSEN, REJECTED, strict=True) if c in left and r in left), None
+        )
+        query = _query(left, row.where)
+        own = [left[name] for name in sides] if sides else [name_in(left, "output")]
+        if not query or any(value is None for value in own):
+            raise UsageError(
+                f"{row.where}: the row needs an input and an answer (or two). Its columns: "
+                f"{', '.join(map(str, row.value)) or 'none'}."
+            )
+        answers.setdefault(query, {}).update(dict.fromkeys(_answer(value, row.where) for value in own))
+    done = {(pair.query, frozenset((pair.better, pair.worse))) for pair in known}
+    pairs = [
+        (query, one, other)
+        for query, texts in answers.items()
+        for one, other in combinations(list(texts)[:END], 2)
+        if (query, frozenset((one, other))) not in done
+    ]
+    if not pairs:
+        raise UsageError(
+            "No input has two answers that nobody has compared. Give two or more answers to an input."
+        )
+    return pairs
