@@ -150,18 +150,12 @@ def _pair_of(row: SourceRow) -> PreferencePair | tuple[str, str, str] | str | No
     """The pair of a row; (input, first, second) where its verdict is open; the reason where it is dropped; None where the row
     holds no two answers."""
     left = flatten_row(row.value)
-    empty = {name for name in map(str, row.value) if row.value[name] in (None, "")}
     chosen, rejected = (next((n for n in names if n in left), None) for names in (CHOSEN, REJECTED))
     sides = _sides(left)
     if chosen is None and rejected is None and sides is None:
         return None
     if (chosen is None) != (rejected is None) and sides is None:
-        if {*CHOSEN, *REJECTED} & empty:
-            return NO_ANSWER
-        known = chosen or rejected
-        raise UsageError(
-            f"{row.where}: there is a column {known} and none of the other answer. Its columns: {', '.join(map(str, row.value))}."
-        )
+        return NO_ANSWER
     query = _query(left, row.where)
     person = read_text_value(name_in(left, "user"), "user", row.where) or ""
     if chosen is not None and rejected is not None:

@@ -286,7 +286,7 @@ class _Table:
             anchor = np.concatenate([rng.normal(size=width) / np.sqrt(ridge), np.zeros(extra)])
             fitted.append(logistic(rows, outcomes, weights=times[of_input], ridge=ridges, anchor=anchor))
         both = np.array(fitted)
-        return _Fit(both[:, :width], both[:, width:], center, scale)
+        return _Fit(both[:, :width].copy(), both[:, width:], center, scale)
 
 
 def _places(values: Sequence[int]) -> Places:

@@ -91,7 +91,9 @@ class PreferenceModel:
 
     def save(self) -> bytes:
         """The model as safetensors bytes. Raises UsageError when safetensors is not installed."""
-        tensors = {"members": self.members, "center": self.center, "scale": self.scale}
+        tensors = {  # safetensors writes the memory of an array, whatever its strides
+            name: np.ascontiguousarray(getattr(self, name)) for name in ("members", "center", "scale")
+        }
         numbers = {
             "format": FORMAT,
             "features": self.features,

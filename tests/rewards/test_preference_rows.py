@@ -1,0 +1,156 @@
+"""What rows of feedback say about preferences: pairs, choices, ratings, thumbs, corrections."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whet.errors import UsageError
+from whet.feedback.preferences import read_open_pairs, read_preferences
+from whet.rewards.preference import PreferenceLabel, PreferencePair
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"input": "q", "chosen": "good", "rejected": "bad"},
+        {"question": "q", "output_1": "bad", "output_2": "good", "preferred": 2},
+        {"prompt": "q", "response_a": "good", "response_b": "bad", "preference": "A"},
+        {"context": "q", "answer_1": "good", "answer_2": "bad", "winner": "answer_1"},
+        {"input": "q", "output": "bad", "corrected": "good"},
+    ],
+)
+def test_a_row_is_a_pair(row: dict[str, Any]) -> None:
+    read = read_preferences([row | {"user": "ann"}])
+    assert read.judged.pairs == (PreferencePair("q", "good", "bad", "ann"),)
+    assert not read.judged.labels and not read.dropped
+
+
+def test_ratings_of_one_input_are_compared_and_others_are_thumbs() -> None:
+    rows = [
+        {"input": "q", "output": "a", "rating": 5, "user": "ann"},
+        {"input": "q", "output": "b", "rating": 2, "user": "ann"},
+        {"input": "q", "output": "c", "rating": 2, "user": "ann"},
+        {"input": "r", "output": "d", "rating": 1},
+        {"input": "s", "output": "e", "rating": 3},
+        {"input": "t", "output": "f", "rating": 4},
+        {"input": "t", "output": "g", "rating": 4},
+    ]
+    read = read_preferences(rows)
+    assert read.judged.pairs == (PreferencePair("q", "a", "b", "ann"), PreferencePair("q", "a", "c", "ann"))
+    assert read.judged.labels == (
+        PreferenceLabel("r", "d", False), PreferenceLabel("t", "f", True), PreferenceLabel("t", "g", True),
+    )  # fmt: skip
+    assert read.dropped == {"ties": 2, "neither good nor bad": 1}
+
+
+def test_what_says_nothing_is_dropped_and_counted() -> None:
+    rows = [
+        {"input": "q", "output_1": "a", "output_2": "b", "preferred": "tie"},
+        {"input": "q", "output_1": "a", "output_2": "b", "preferred": None},
+        {"input": "q", "output_1": "a", "output_2": "a", "preferred": 1},
+        {"output": "a", "thumb": "up"},
+        {"input": "q", "thumb": "up"},
+        {"input": "q", "output": "a", "comment": "Too long."},
+        {"input": "q", "chosen": "a", "rejected": "b"},
+        {"input": "q", "chosen": "a", "rejected": "b"},
+    ]
+    read = read_preferences(rows)
+    assert len(read.judged) == 1
+    assert [*read.dropped.values()] == [1, 1, 1, 1, 1, 1, 1]
+    assert read.open_pairs == (("q", "a", "b"),)
+
+
+def test_the_last_word_of_a_person_about_two_answers_counts() -> None:
+    rows = [
+        {"input": "q", "chosen": "a", "rejected": "b", "user": "ann"},
+        {"input": "q", "chosen": "b", "rejected": "a", "user": "ann"},
+        {"input": "q", "chosen": "a", "rejected": "b", "user": "bob"},
+    ]
+    read = read_preferences(rows)
+    assert {(p.better, p.person) for p in read.judged.pairs} == {("b", "ann"), ("a", "bob")}
+    assert read.dropped == {"judged again by the same person": 1}
+    assert read_preferences(rows, person="bob").judged.pairs == (PreferencePair("q", "a", "b", "bob"),)
+
+
+def test_an_id_that_is_there_twice_is_two_rows_unless_they_are_equal() -> None:
+    rows = [{"id": 1, "input": f"q{i}", "output": "a", "thumb": "up"} for i in (1, 2, 2)]
+    assert len(read_preferences(rows).judged) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '{"input": "q", "output": "a", "comment": "Too long."}',
+            "There is no preference in 1 rows.*comments alone",
+        ),
+        ('{"input": "q", "output_1": "a", "output_2": "b", "preferred": "tie"}', "dropped: 1 ties"),
+        ('{"input": "q", "colour": "blue"}', "f.jsonl:1: the row says nothing.*colour"),
+        ('{"input": "q", "chosen": "a"}', "There is no preference in 1 rows .dropped: 1 without an answer"),
+        ('{"input": "q", "output_1": "a", "output_2": "b", "preferred": "x"}', "f.jsonl:1: the verdict .*x"),
+        ('{"input": "q", "chosen": 3, "rejected": true}', "f.jsonl:1: "),
+        ("", "f.jsonl"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_refused_with_their_place(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "f.jsonl").write_text(text)
+    with pytest.raises(UsageError, match=words):
+        read_preferences([tmp_path / "f.jsonl"])
+
+
+def test_a_table_is_read_too(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("Question,Chosen,Rejected,User\nq,a,b,ann\nr,c,,bob\n")
+    read = read_preferences([tmp_path / "f.csv"])
+    assert read.judged.pairs == (PreferencePair("q", "a", "b", "ann"),)
+
+
+_ROW = st.fixed_dictionaries(
+    {
+        "input": st.sampled_from(["q", "r", "s"]),
+        "output": st.sampled_from("abcd"),
+        "rating": st.integers(1, 5),
+    },
+    optional={"user": st.sampled_from(["ann", "bob"])},
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(_ROW, min_size=1, max_size=30), st.randoms())
+def test_the_order_of_ratings_without_people_does_not_matter(rows: list[dict[str, Any]], rng: Any) -> None:
+    for row in rows:
+        row.pop("user", None)
+    other = rows.copy()
+    rng.shuffle(other)
+    try:
+        one, two = (read_preferences(given) for given in (rows, other))
+    except UsageError as error:
+        assert "There is no preference" in str(error)
+        return
+    assert {*one.judged.pairs} == {*two.judged.pairs}
+    assert {*one.judged.labels} == {*two.judged.labels}
+    for pair in one.judged.pairs:
+        assert pair.better != pair.worse
+        assert PreferencePair(pair.query, pair.worse, pair.better) not in one.judged.pairs
+
+
+def test_questions_are_asked_about_answers_that_nobody_compared(tmp_path: Path) -> None:
+    rows = [{"input": "q", "output": text} for text in "abc"] + [
+        {"input": "r", "output_1": "d", "output_2": "e"}
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    known = [PreferencePair("q", "b", "a")]
+    assert read_open_pairs([tmp_path / "a.jsonl"], known) == [
+        ("q", "a", "c"),
+        ("q", "b", "c"),
+        ("r", "d", "e"),
+    ]
+    with pytest.raises(UsageError, match="No input has two answers"):
+        read_open_pairs([{"input": "q", "output": "a"}])
+    with pytest.raises(UsageError, match="row 1: the row needs an input and an answer"):
+        read_open_pairs([{"output": "a"}])
