@@ -87,6 +87,7 @@ def command_names(command: click.Command, name: str) -> Iterator[str]:
     """A command and all commands below it, each with the words that call it."""
     yield name
     if isinstance(command, Learn):
+        yield f"{name} preferences"
         yield f"{name} --watch"
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -300,9 +300,9 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 PUBLIC = {
     "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Progress Prompt ProviderError Reward "
-    "Rollout Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn amigrate aoptimize "
-    "astudy_components astudy_sensitivity atransfer atransfer_matrix compare evaluate learn methods migrate optimize report "
-    "runs study_components study_sensitivity transfer transfer_matrix",
+    "Rollout Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn alearn_preferences "
+    "amigrate aoptimize astudy_components astudy_sensitivity atransfer atransfer_matrix compare evaluate learn learn_preferences "
+    "methods migrate optimize preference_questions report runs study_components study_sensitivity transfer transfer_matrix",
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
@@ -385,6 +385,7 @@ NEEDS_EXTRAS = (
     "whet_live.experiments",
     "whet_live.learner.learner",
     "whet_live.learner",
+    "whet_live.preferences",
     "whet_live.registry",
     "whet_live.traffic",
     "whet_live.server",

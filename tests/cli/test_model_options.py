@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from tests.live.reader import answer as read
 from whet._util.variables import TRUSTED_HOSTS
-from whet.cli.commands import WATCH
+from whet.cli.commands import PREFERENCES, WATCH
 from whet.cli.main import cli
 from whet.errors import UsageError
 from whet.prompt import Prompt
@@ -47,6 +47,7 @@ ROLES: dict[str, tuple[dict[str, str], ...]] = {
     "transfer": (TASK, JUDGE),
     "migrate": (OPTIMIZER, JUDGE),
     "learn": (OPTIMIZER,),
+    PREFERENCES: (TASK, OPTIMIZER),
     WATCH: (TASK, OPTIMIZER, JUDGE),
     "serve": (TASK, OPTIMIZER, JUDGE),
     "doctor": (TASK, OPTIMIZER, JUDGE),
@@ -57,7 +58,9 @@ CANARY = "canary-51c07a"
 
 def all_commands() -> dict[str, click.Command]:
     context = click.Context(cli)
-    found = {name: cli.get_command(context, name) for name in [*cli.list_commands(context), WATCH]}
+    found = {
+        name: cli.get_command(context, name) for name in [*cli.list_commands(context), PREFERENCES, WATCH]
+    }
     return {name: command for name, command in found.items() if command is not None}
 
 

@@ -27,7 +27,7 @@ def preference_rows(
     Raises UsageError where people judged no answer of the prompt.
     """
     answers: dict[str, Inference] = {}
-    told = []
+    judgements = []
     for stored in inferences_of(traffic, Filter(prompt=prompt, since=since)):
         if len(answers) == most:
             break
@@ -35,9 +35,9 @@ def preference_rows(
         if inference.error is not None or not inference.id:
             continue
         answers[inference.id] = inference
-        told += [(one.seq, inference, one.feedback) for one in traffic.about(stored.seq)]
+        judgements += [(one.seq, inference, one.feedback) for one in traffic.about(stored.seq)]
     rows = []
-    for seq, inference, feedback in sorted(told, key=lambda one: one[0]):
+    for seq, inference, feedback in sorted(judgements, key=lambda one: one[0]):
         if feedback.source not in PEOPLE:
             continue
         shared: dict[str, Any] = {

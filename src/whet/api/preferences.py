@@ -183,7 +183,7 @@ def preference_questions(
     judged = None
     if feedback != () and feedback != []:
         judged = read_judgements(feedback, good, bad, person).judged
-    pairs = read_open_pairs(_listed(answers), () if judged is None else judged.pairs)
+    pairs = read_open_pairs(_list_sources(answers), () if judged is None else judged.pairs)
     rng = random.Random(seed)
     rng.shuffle(pairs)
     gains: list[float | None] = [None] * len(pairs)
@@ -225,7 +225,7 @@ def read_judgements(
     feedback: Sources, good: str | Sequence[str], bad: str | Sequence[str], person: str | None
 ) -> ReadPreferences:
     """The judgements of files and rows. Raises UsageError for a person who gave none."""
-    sources = _listed(feedback)
+    sources = _list_sources(feedback)
     if person is not None:
         known = read_preferences(sources, _words(good), _words(bad)).judged.people
         if person not in known:
@@ -239,7 +239,7 @@ def _words(value: str | Sequence[str]) -> Sequence[str]:
     return [value] if isinstance(value, str) else value
 
 
-def _listed(sources: Sources) -> Sequence[str | Path | Mapping[str, Any]]:
+def _list_sources(sources: Sources) -> Sequence[str | Path | Mapping[str, Any]]:
     return [sources] if isinstance(sources, str | Path) else sources
 
 
@@ -285,7 +285,7 @@ def sentences(figures: Mapping[str, Any]) -> list[str]:
     """The figures in words."""
     accuracy = figures["accuracy"]
     dropped = ", ".join(f"{n} {reason}" for reason, n in figures["dropped"].items())
-    said = [
+    lines = [
         f"{quantity(figures['rows'], 'row')}: {quantity(figures['pairs'], 'pair')} and "
         f"{quantity(figures['thumbs'], 'thumb')} about "
         f"answers to {quantity(figures['inputs'], 'input')}{f' (dropped: {dropped})' if dropped else ''}.",
@@ -296,10 +296,10 @@ def sentences(figures: Mapping[str, Any]) -> list[str]:
         f"calibration error is {figures['calibration_error']:.3f}.",
     ]
     for name in figures["opposed"]:
-        said.append(
+        lines.append(
             f"{name} prefers the opposite of what the model learned from all. Learn from {name} alone, or from the others alone."
         )
-    return said
+    return lines
 
 
 def _share(accuracy: Mapping[str, float]) -> str:
@@ -318,14 +318,14 @@ def _refusal(held_out: HeldOut) -> str:
 
 
 def _warnings(figures: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
-    said = list(run["warnings"])
+    warnings = list(run["warnings"])
     if not figures["beats_chance"]:
-        said.append(
+        warnings.append(
             f"The reward model could not be told from chance on unseen inputs ({_share(figures['accuracy'])}); the "
             "search went on "
             "because that was asked for."
         )
-    return said
+    return warnings
 
 
 # The task and its run
@@ -361,8 +361,8 @@ def _object_in(text: str) -> dict[str, Any]:
 
 def _content(start: bytes, judged: JudgedAnswers, *settings: object) -> str:
     """A hash of all that the task is made of."""
-    said = [[getattr(one, name) for name in type(one).__dataclass_fields__] for one in judged.all]
-    return content_hash([hashlib.sha256(start).hexdigest(), said, *settings])
+    judgements = [[getattr(one, name) for name in type(one).__dataclass_fields__] for one in judged.all]
+    return content_hash([hashlib.sha256(start).hexdigest(), judgements, *settings])
 
 
 def _folder(keywords: Mapping[str, Any], path: Path, content: str) -> Path:

@@ -11,13 +11,11 @@ from typing import Any
 import click
 
 from whet.cli.common import (
-    JUDGES,
     WRITES,
     dry_run_option,
     emit,
     examples,
     json_option,
-    judge_options,
     limit_options,
     model_options,
     optimizer_options,
@@ -93,7 +91,6 @@ _LIVE = "live"
 @click.option("--policy", metavar="ADDR", help="A rewriter whose weights are trained.")
 @model_options("Task model, whose answers the reward model judges.")
 @optimizer_options(WRITES)
-@judge_options(JUDGES)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
 @limit_options()
 @click.option(
@@ -170,10 +167,10 @@ def _read_sources(sources: tuple[str, ...], live_prompt: str | None) -> list[Any
             raise UsageError(
                 f"--from {visible(source)} is a live database. Name its prompt: --live-prompt NAME."
             )
-        from whet.live import open_live, preference_rows
+        import whet.live
 
-        with open_live(None if source == _LIVE else source) as live:
-            read += preference_rows(live.traffic, live_prompt)
+        with whet.live.open_live(None if source == _LIVE else source) as live:
+            read += whet.live.preference_rows(live.traffic, live_prompt)
     if live_prompt is not None and all(isinstance(one, Path) for one in read):
         raise UsageError(
             "--live-prompt names a prompt of a live database. Add --from sqlite:///whet.db, or leave it out."

@@ -87,22 +87,22 @@ def read_preferences(
     others: list[SourceRow] = []
     seen: set[str] = set()
     for number, row in enumerate(sourced):
-        told = _pair_of(row)
-        if told is not None:
+        pair = _pair_of(row)
+        if pair is not None:
             content = json.dumps(row.value, sort_keys=True, default=str)
             if content in seen:
                 dropped[TWICE] += 1
                 continue
             seen.add(content)
-        if told is None:
+        if pair is None:
             others.append(row)
-        elif isinstance(told, str):
-            dropped[told] += 1
-        elif isinstance(told, tuple):
-            open_pairs.setdefault((told[0], frozenset(told[1:])), told)
+        elif isinstance(pair, str):
+            dropped[pair] += 1
+        elif isinstance(pair, tuple):
+            open_pairs.setdefault((pair[0], frozenset(pair[1:])), pair)
             dropped[OPEN] += 1
-        elif person in (None, told.person):
-            _take(pairs, told, number, dropped)
+        elif person in (None, pair.person):
+            _take(pairs, pair, number, dropped)
     rated: list[FeedbackRow] = []
     for number, judged in enumerate(read_judged_rows(others, good, bad), len(sourced)):
         if person not in (None, judged.user):
@@ -133,17 +133,17 @@ def _refuse_nothing(rows: int, dropped: Mapping[str, int], person: str | None) -
 
 
 def _take(
-    pairs: dict[tuple[object, ...], PreferencePair], told: PreferencePair, number: int, dropped: Counter[str]
+    pairs: dict[tuple[object, ...], PreferencePair], pair: PreferencePair, number: int, dropped: Counter[str]
 ) -> None:
     """Keep a pair; the last one that a named person says about two answers counts."""
-    if told.better == told.worse:
+    if pair.better == pair.worse:
         dropped[SAME] += 1
         return
-    key: tuple[object, ...] = (told.query, frozenset((told.better, told.worse)), told.person)
-    if told.person and key in pairs:
+    key: tuple[object, ...] = (pair.query, frozenset((pair.better, pair.worse)), pair.person)
+    if pair.person and key in pairs:
         dropped[AGAIN] += 1
         del pairs[key]
-    pairs[key if told.person else (*key, number)] = told
+    pairs[key if pair.person else (*key, number)] = pair
 
 
 def _pair_of(row: SourceRow) -> PreferencePair | tuple[str, str, str] | str | None:
@@ -180,8 +180,8 @@ def _sides(left: Mapping[str, object]) -> tuple[str, str] | None:
     """The names of the columns of two answers."""
     for name in SIDES[0]:
         for first, second in SIDES[1]:
-            for form in ("{}_{}", "{}{}"):
-                one, other = form.format(name, first), form.format(name, second)
+            for mark in ("_", ""):
+                one, other = f"{name}{mark}{first}", f"{name}{mark}{second}"
                 if one in left and other in left:
                     return one, other
     return None
@@ -274,13 +274,13 @@ def _compare(means: Mapping[str, float], dropped: Counter[str]) -> list[tuple[st
     order = sorted(means, key=lambda answer: (-means[answer], answer))
     ends = order if len(order) <= 2 * END else [*order[:END], *order[-END:]]
     both = list(combinations(ends, 2))
-    told = [(one, other) for one, other in both if means[one] > means[other]]
-    told.sort(key=lambda pair: means[pair[1]] - means[pair[0]])
-    ties, more = len(both) - len(told), len(order) * (len(order) - 1) // 2 - len(both)
-    for reason, n in ((TIE, ties), (MORE, more + max(0, len(told) - MOST_OF_INPUT))):
+    ordered = [(one, other) for one, other in both if means[one] > means[other]]
+    ordered.sort(key=lambda pair: means[pair[1]] - means[pair[0]])
+    ties, more = len(both) - len(ordered), len(order) * (len(order) - 1) // 2 - len(both)
+    for reason, n in ((TIE, ties), (MORE, more + max(0, len(ordered) - MOST_OF_INPUT))):
         if n:
             dropped[reason] += n
-    return told[:MOST_OF_INPUT]
+    return ordered[:MOST_OF_INPUT]
 
 
 def read_open_pairs(

@@ -315,10 +315,10 @@ def _seen(table: _Table, fits: Sequence[_Fit], inputs: Sequence[Places]) -> tupl
     """Mean log-odds and outcomes of what each fit has not seen; pairs count in both orders."""
     odds, outcomes = [], []
     for fit, own in zip(fits, inputs, strict=True):
-        told = _unseen(table, fit, own)
-        difference = told.differences.mean(axis=0)
-        odds += [difference, -difference, told.odds.mean(axis=0)]
-        outcomes += [np.ones(len(difference)), np.zeros(len(difference)), table.good[told.labels]]
+        unseen = _unseen(table, fit, own)
+        difference = unseen.differences.mean(axis=0)
+        odds += [difference, -difference, unseen.odds.mean(axis=0)]
+        outcomes += [np.ones(len(difference)), np.zeros(len(difference)), table.good[unseen.labels]]
     return np.concatenate(odds), np.concatenate(outcomes)
 
 
@@ -332,12 +332,14 @@ def _measure(judged: JudgedAnswers, table: _Table, fits: Sequence[_Fit], parts: 
     for part, fit in enumerate(fits):
         others = [p for p in range(PARTS) if p != part]
         heat = max(1.0, temperature(*_seen(table, [fits[p] for p in others], [own[p] for p in others])))
-        told = _unseen(table, fit, own[part])
-        mean = told.differences.mean(axis=0)
-        right[told.pairs] = np.where(mean == 0, 0.5, mean > 0)
-        likely[told.pairs] = hedged_probability(mean / heat, told.differences.std(axis=0) / heat)
-        up[told.labels] = hedged_probability(told.odds.mean(axis=0) / heat, told.odds.std(axis=0) / heat)
-        strength[told.labels] = told.odds.mean(axis=0)
+        unseen = _unseen(table, fit, own[part])
+        mean = unseen.differences.mean(axis=0)
+        right[unseen.pairs] = np.where(mean == 0, 0.5, mean > 0)
+        likely[unseen.pairs] = hedged_probability(mean / heat, unseen.differences.std(axis=0) / heat)
+        up[unseen.labels] = hedged_probability(
+            unseen.odds.mean(axis=0) / heat, unseen.odds.std(axis=0) / heat
+        )
+        strength[unseen.labels] = unseen.odds.mean(axis=0)
     predicted = np.concatenate([likely, 1 - likely, up])
     outcomes = np.concatenate([np.ones_like(likely), np.zeros_like(likely), table.good])
     reliability = calibration(predicted, outcomes)
@@ -424,8 +426,8 @@ class _Ordered(NamedTuple):
         if n_pairs:
             np.add.at(influence, self.pair_input, weight * (self.right - accuracy) / n_pairs)
         for side in (ups, downs) if n_labels else ():
-            told = (1 - weight) * (share[side] - share[side].mean()) / len(side)
-            np.add.at(influence, self.label_input[side], told)
+            moved = (1 - weight) * (share[side] - share[side].mean()) / len(side)
+            np.add.at(influence, self.label_input[side], moved)
         clusters = len({*self.pair_input.tolist(), *self.label_input[known].tolist()})
         if clusters < 2:
             return value, 0.0, 1.0

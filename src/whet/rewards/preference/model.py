@@ -289,8 +289,8 @@ def build_preference(options: RewardOptions) -> Preference:
         isinstance(spread, bool) or not isinstance(spread, int | float) or spread <= 0
     ):
         options.refuse(f"the option spread must be a number above 0; this is {spread!r}.")
-    given = None if spread is None else float(spread)
-    return Preference(model, float(brake), (path,), seen=_seen(options), spread=given)
+    nats = None if spread is None else float(spread)
+    return Preference(model, float(brake), (path,), seen=_seen(options), spread=nats)
 
 
 def _seen(options: RewardOptions) -> Seen | None:
