@@ -348,7 +348,18 @@ def parsers() -> dict[str, Callable[[str], object]]:
         without_thought,
     )
     from whet.reporting import diff as shown_diff
-    from whet.rewards import asking, checklist, checks, dates, fields_of_json, item_list, judge, text, yes_no
+    from whet.rewards import (
+        asking,
+        checklist,
+        checks,
+        dates,
+        fields_of_json,
+        item_list,
+        judge,
+        listwise,
+        text,
+        yes_no,
+    )  # fmt: skip
     from whet.rewards.numbers import numbers_in
     from whet.rewards.preference import features
     from whet.rewards.verifiers.math_equal import formula_in
@@ -406,6 +417,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "judge.number": asking.parse_number,
         "judge.yes_or_no": lambda t: (asking.yes_or_no(t), asking.without_verdict(t)),
         "yes_no": yes_no._vote,
+        "listwise": lambda t: listwise.read_placement(t, [0, 1, 2]),
         "checklist.findings": lambda t: checklist.read_findings(t, 4),
         "checklist.items": checklist.read_items,
         "checks": lambda t: [

@@ -92,6 +92,14 @@ class Judged(RewardConformance):
         return Answers(lambda question, sample: self.reply)
 
 
+class TestListwise(Judged):
+    reward: ClassVar[Any] = {"listwise": {"principles": "Be polite."}}
+    reply = (
+        '{"answers": [{"answer": 1, "explanation": "It is blunt.", "score": 2}, '
+        '{"answer": 2, "explanation": "It is kind.", "score": 4}]}'
+    )
+
+
 class TestJudge(Judged):
     reward: ClassVar[Any] = {"judge": {"rubric": "Is it polite?"}}
     reply = (

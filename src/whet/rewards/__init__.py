@@ -23,6 +23,7 @@ from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
 from whet.rewards.judge import build_judge
+from whet.rewards.listwise import build_listwise
 from whet.rewards.numbers import Number
 from whet.rewards.objectives import Objective, Objectives
 from whet.rewards.preference import build_preference
@@ -83,6 +84,7 @@ READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     "judge": build_judge,
     "checklist": build_checklist,
     "yes_no": build_yes_no,
+    "listwise": build_listwise,
     "preference": build_preference,
     **VERIFIERS,
 }
