@@ -90,11 +90,6 @@ class Ledger(MemoryRun):
     rows = 0
     signals: list[float]
 
-    def _branch(self, position: int, index: int) -> Ledger:
-        branch = Ledger(self.models, self.seed, f"{self.path}/{position}:{index}")
-        branch.logged, branch.signals, branch.rows = self.logged, self.signals, self.rows
-        return branch
-
     async def effect(self, name: str, fn: Any, args: Any = None, *, role: Any = None, calls: int = 0) -> Any:
         found: Any = await super().effect(name, fn, args, role=role, calls=calls)
         if name == "score" and calls == len(found["accuracy"]) * self.rows:

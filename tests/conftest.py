@@ -51,3 +51,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state-of-whet"
     monkeypatch.setenv("WHET_STATE", str(folder))
     return folder
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits before further attempts that are a twentieth of those of a user."""
+    monkeypatch.setattr("whet.engine.model_client.BASE_SECONDS", 0.025)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 import orjson
@@ -167,9 +167,12 @@ class MemoryRun:
         """A generator of this branch's own: most branches draw nothing, so it is made on first use."""
         return random.Random(f"{self.seed}|{self.path}")
 
-    def _branch(self, position: int, index: int) -> MemoryRun:
-        branch = MemoryRun(self.models, self.seed, f"{self.path}/{position}:{index}")
-        branch.logged, branch.kept = self.logged, self.kept
+    def _branch(self, position: int, index: int) -> Self:
+        """A run that shares everything with this one but its place in the program. A simulation makes them by the million."""
+        branch = object.__new__(type(self))
+        branch.__dict__.update(self.__dict__)
+        branch.path, branch._position = f"{self.path}/{position}:{index}", 0
+        branch.__dict__.pop("rng", None)
         return branch
 
     def _next(self) -> int:

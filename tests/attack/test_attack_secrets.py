@@ -77,6 +77,7 @@ def test_positive_control_every_form_is_found() -> None:
     ],
     ids=["a bad line", "a bad model", "a wrong key, repeated in the answer"],
 )
+@pytest.mark.usefixtures("quick_retries")
 async def test_no_artefact_holds_the_key(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -226,6 +226,7 @@ def test_a_budget_too_small_is_refused_with_the_smallest_that_works(
     assert requests(ledger, "small") <= smallest
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_dead_endpoint_is_exit_code_3_and_resumable(task: Path, server: str) -> None:
     command = ("optimize", "task", *METHOD, "--json")
     done = whet(task, *command, "--base-url", "http://127.0.0.1:9/v1")

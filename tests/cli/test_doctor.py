@@ -143,7 +143,9 @@ async def test_a_server_that_is_not_ready_is_waited_for() -> None:
 
 
 def loading(body: dict[str, Any], answer: dict[str, Any]) -> Any:
-    return web.json_response({"error": {"message": "Loading model"}}, status=503)
+    return web.json_response(
+        {"error": {"message": "Loading model"}}, status=503, headers={"Retry-After": "0"}
+    )
 
 
 def without_system(body: dict[str, Any], answer: dict[str, Any]) -> Any:

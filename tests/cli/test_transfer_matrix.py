@@ -139,7 +139,7 @@ def cells(rng: np.random.Generator, rows: int, home: float, n: int = 3) -> Any:
 
 
 def test_the_parts_are_those_that_were_put_in() -> None:
-    found = evaluate_home(cells(np.random.default_rng(0), 20_000, 0.2), 0, 1)
+    found = evaluate_home(cells(np.random.default_rng(0), 5_000, 0.2), 0, 1)
     assert found.home.difference == pytest.approx(0.2, abs=0.02)
     assert [one.difference for one in found.origins] == pytest.approx([-0.1, 0, 0.1], abs=0.01)
     assert [one.difference for one in found.models] == pytest.approx([0.08, 0, -0.08], abs=0.01)
@@ -152,7 +152,7 @@ def test_the_parts_are_those_that_were_put_in() -> None:
 
 def test_without_lock_in_its_interval_excludes_zero_in_few_samples_only() -> None:
     rng = np.random.default_rng(1)
-    found = [evaluate_home(cells(rng, 40, 0.0), 0, 1).home for _ in range(60)]
+    found = [evaluate_home(cells(rng, 40, 0.0, n=2), 0, 1).home for _ in range(60)]
     wrong = sum(one.low > 0 or one.high < 0 for one in found)
     assert wrong <= 8, "5% of 60 are 3; more than 8 come in 1 of 300 series"
 

@@ -110,4 +110,4 @@ def test_a_limit_that_sets_the_sizes_sets_the_same_after_a_kill(
     tmp_path: Path, served: tuple[str, Path]
 ) -> None:
     """The search is planned for the limit; calls that were in flight at a kill before that leave the plan as it is."""
-    sweep(tmp_path, served, "random_search", {"finalists": 1, "calls": 26}, 5)
+    sweep(tmp_path, served, "random_search", {"finalists": 1, "calls": 26}, 9)

@@ -78,7 +78,7 @@ async def session(folder: Path, server: LocalServer, killer: Killer, limit: list
     return process.returncode, json.loads(out) if process.returncode == 0 else None
 
 
-@pytest.mark.parametrize("kind", ["tokens", "cost"])
+@pytest.mark.parametrize("kind", [pytest.param("tokens", marks=pytest.mark.long), "cost"])
 async def test_what_was_billed_stays_within_a_limit_over_kills(tmp_path: Path, kind: str) -> None:
     """A dollar a token, so that both limits mean the same."""
     write_long_test(tmp_path / "task")

@@ -709,6 +709,7 @@ async def test_a_limit_that_is_reached_leaves_the_comments_to_a_person(prompt: P
     assert [c["author"] for c in result["changes"]] == ["hand"] and result["learned"] == ["f9"]
 
 
+@pytest.mark.usefixtures("quick_retries")
 async def test_a_model_that_answers_nothing_is_no_reader_and_is_asked_again(prompt: Path) -> None:
     before = prompt.read_text()
     async with serving(lambda request: "", faults=Faults(error_500=1.0)) as server:

@@ -129,6 +129,7 @@ def reached(change: Callable[[str], str] = str, **settings: Any) -> list[float]:
     ]
 
 
+@pytest.mark.long
 def test_what_it_reads_of_lost_games_is_what_it_wins_by() -> None:
     assert won_over("with games lost before other doors", reached(), reached(elsewhere)).low > 0
 

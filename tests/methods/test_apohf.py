@@ -41,8 +41,8 @@ from whet.types import Reward
 
 Ask = Callable[[str, str, str], Any]
 FILE = simulated_person.__file__
-ALWAYS = {"ask": FILE}
-"""Settings without which the conformance suite cannot run the method: who is asked."""
+ALWAYS = {"ask": FILE, "steps": 20}
+"""Settings of every run in the conformance suite: who is asked, and few steps of the network, on which no call depends."""
 CONFORMANCE = {"duels": 6, "pool": 6, "per_call": 3, "first": 2, "steps": 20, **ALWAYS}
 """Settings of a run in the conformance suite."""
 SWEEP = {"duels": 4, "pool": 3, "per_call": 1, "first": 1, "steps": 20, **ALWAYS}

@@ -163,10 +163,12 @@ def reached(change: Callable[[str], str] = str, **settings: Any) -> list[float]:
     return [play("promst", rooms(s, change=change), s, LIMITS, settings) for s in SEEDS]
 
 
+@pytest.mark.long
 def test_what_it_reads_of_failures_is_what_it_wins_by() -> None:
     assert won_over("with episodes that halt before other doors", reached(), reached(elsewhere)).low > 0
 
 
+@pytest.mark.long
 def test_with_the_predictor_it_beats_itself_without() -> None:
     assert won_over("without the predictor", reached(), reached(predictor="none")).low > 0
 

@@ -150,6 +150,7 @@ def test_a_resumed_training_with_a_critic_is_the_uninterrupted_one_bit_for_bit(
     assert resumed.critic is not None and resumed.critic.steps == 6 * FITS
 
 
+@pytest.mark.long
 def test_the_critic_makes_a_baseline_so_that_one_text_of_a_question_can_be_learned_from(folder: Path) -> None:
     """The mechanism that a comparison in the group has not: with one text each, GRPO's advantage is the reward itself."""
     policy = fresh(folder)

@@ -110,9 +110,6 @@ async def test_a_deployed_system_writes_through_the_run(opened: Open) -> None:
             charged.append((name, more.get("role"), more.get("calls", 0)))
             return await super().effect(name, fn, args, **more)
 
-        def _branch(self, position: int, index: int) -> MemoryRun:
-            return Charging(self.models, self.seed, f"{self.path}/{position}:{index}")
-
     model = opened("llama")
     env = word_task(model, scores=False)
     env = dataclasses.replace(env, generation=dataclasses.replace(env.generation, max_tokens=3))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import regex
 
@@ -111,8 +112,9 @@ def _match_label(text: str, forms: Mapping[str, str]) -> str | None:
     inner = trim(stripped)
     if inner[:1].isdecimal() and stripped[stripped.index(inner) - 1 : stripped.index(inner)] == ",":
         return None
-    for key in _KEYS:
-        same = [form for form in forms if key(form) == key(inner)]
+    for place, key in enumerate(_KEYS):
+        wanted = key(inner)
+        same = [form for form in forms if _form_key(place, form) == wanted]
         if len({forms[form] for form in same}) == 1:
             return forms[same[0]]
         if same:
@@ -134,6 +136,12 @@ _KEYS: Sequence[Callable[[str], str]] = (
     lambda text: _BETWEEN_LETTERS.sub("", _join(text)),
 )
 """What two texts that name the same label have in common; the first for which there is one decides."""
+
+
+@lru_cache(maxsize=2048)
+def _form_key(place: int, form: str) -> str:
+    """A key of a label: the same labels are looked for in every line of every answer."""
+    return _KEYS[place](form)
 
 
 def _without_small_words(text: str, names: Collection[str]) -> str:

@@ -39,12 +39,12 @@ class PreferenceNetwork:
 
     def scores(self, points: Array) -> Array:
         """How good points (n, d) are: (n,)."""
-        scores: Array = self._inputs(points)[2] @ self._layers()[2]
+        scores: Array = self._inputs(_with_constant(points))[2] @ self._layers()[2]
         return scores
 
     def gradients(self, points: Array) -> Array:
         """The gradient of each point's score by all weights: (n, weights)."""
-        x, a1, a2 = self._inputs(points)
+        x, a1, a2 = self._inputs(_with_constant(points))
         d1, d2 = self._slopes(a1, a2)
         parts = np.einsum("ni,nj->nij", x, d1), np.einsum("ni,nj->nij", a1, d2), a2
         return np.hstack([part.reshape(len(points), -1) for part in parts])
@@ -56,7 +56,8 @@ class PreferenceNetwork:
         """
         pairs = np.array([choice[:2] for choice in choices])
         won = np.array([choice[2] for choice in choices])
-        both, decay = np.vstack([points[pairs[:, 0]], points[pairs[:, 1]]]), penalty / (len(won) + _AFTER)
+        both = _with_constant(np.vstack([points[pairs[:, 0]], points[pairs[:, 1]]]))
+        decay = penalty / (len(won) + _AFTER)
         weights, mean, square = self.weights, np.zeros_like(self.weights), np.zeros_like(self.weights)
         for step in range(1, steps + 1):
             slope = PreferenceNetwork(weights, self.size)._loss_gradient(both, won) + decay * weights
@@ -68,13 +69,13 @@ class PreferenceNetwork:
     def _layers(self) -> tuple[Array, Array, Array]:
         """The weights by layer; those of the sum are (width + 1,)."""
         end = (self.size + 1) * WIDTH
-        first, second, last = np.split(self.weights, [end, end + (WIDTH + 1) * WIDTH])
-        return first.reshape(-1, WIDTH), second.reshape(-1, WIDTH), last
+        last = end + (WIDTH + 1) * WIDTH
+        weights = self.weights
+        return weights[:end].reshape(-1, WIDTH), weights[end:last].reshape(-1, WIDTH), weights[last:]
 
-    def _inputs(self, points: Array) -> tuple[Array, Array, Array]:
-        """What goes into each layer, with the constant."""
+    def _inputs(self, x: Array) -> tuple[Array, Array, Array]:
+        """What goes into each layer, with the constant; `x`: the points with theirs, (n, d + 1)."""
         first, second, _ = self._layers()
-        x = _with_constant(points)
         a1 = _with_constant(np.maximum(x @ first, 0.0))
         return x, a1, _with_constant(np.maximum(a1 @ second, 0.0))
 
@@ -85,11 +86,12 @@ class PreferenceNetwork:
         return (d2 @ second[:-1].T) * (a1[:, :-1] > 0), d2
 
     def _loss_gradient(self, both: Array, won: Array) -> Array:
-        """The gradient by all weights of the mean cross-entropy of duels; `both`: the first points, then the second ones."""
+        """The gradient by all weights of the mean cross-entropy of duels; `both`: the first points, then the second ones, each
+        with the constant."""
         x, a1, a2 = self._inputs(both)
         d1, d2 = self._slopes(a1, a2)
-        first, second = np.split(a2 @ self._layers()[2], 2)
-        missed = (sigmoid(first - second) - won) / len(won)
+        scores = a2 @ self._layers()[2]
+        missed = (sigmoid(scores[: len(won)] - scores[len(won) :]) - won) / len(won)
         by = np.concatenate([missed, -missed])
         parts = x.T @ (d1 * by[:, None]), a1.T @ (d2 * by[:, None]), a2.T @ by
         return np.concatenate([part.ravel() for part in parts])
@@ -113,4 +115,7 @@ def next_duel(
 
 
 def _with_constant(rows: Array) -> Array:
-    return np.hstack([rows, np.ones((len(rows), 1))])
+    n, size = rows.shape
+    constant = np.ones((n, size + 1))
+    constant[:, :size] = rows
+    return constant

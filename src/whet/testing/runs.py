@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from whet.errors import BudgetExceeded, ReplayDiverged
 from whet.run import Budget, MemoryRun, Run
@@ -39,14 +39,6 @@ class MeteredRun(MemoryRun):
         self.caps = dict(caps or {})
         self.spent: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-
-    def _branch(self, position: int, index: int) -> MeteredRun:
-        branch = type(self)(
-            self.models, self.seed, f"{self.path}/{position}:{index}", limits=self.limits, caps=self.caps
-        )
-        branch.logged, branch.kept = self.logged, self.kept
-        branch.spent, branch.refused = self.spent, self.refused
-        return branch
 
     def _charge(self, role: str, calls: int) -> None:
         cap = self.caps.get(role)
@@ -82,12 +74,6 @@ class ShuffledRun(MeteredRun):
 
     order = 0
 
-    def _branch(self, position: int, index: int) -> ShuffledRun:
-        branch = super()._branch(position, index)
-        assert isinstance(branch, ShuffledRun)
-        branch.order = self.order
-        return branch
-
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """As `Run.map`: results in the order of the items, whatever the order in which they come."""
         position = self._next()
@@ -117,11 +103,9 @@ class RecordedRun(MeteredRun):
         again.record, again.replaying = self.record, True
         return again
 
-    def _branch(self, position: int, index: int) -> RecordedRun:
-        branch = super()._branch(position, index)
-        assert isinstance(branch, RecordedRun)
-        branch.record, branch.replaying = self.record, self.replaying
-        return branch
+    def _branch(self, position: int, index: int) -> Self:
+        _ = self.record  # made before it is shared
+        return super()._branch(position, index)
 
     async def _once(self, what: object, compute: Callable[[], Awaitable[R]]) -> R:
         key = f"{self.path}/{self._position + 1}"
