@@ -24,6 +24,7 @@ from whet.rl.training import (  # noqa: E402
     Advantage,
     Trainer,
     Training,
+    batch_token_advantages,
     group_advantages,
     token_advantages,
 )
@@ -74,7 +75,7 @@ def test_tokens_of_others_get_no_advantage(writer: PolicyModel, groups: Any) -> 
         if kind == "gae":
             found, _ = token_advantages(config, learner, mixed, [1.0, 0.0, 0.4])
         else:
-            found = group_advantages(config, [mixed], [[1.0, 0.0, 0.4]])
+            found, _ = batch_token_advantages(config, learner, [mixed], [[1.0, 0.0, 0.4]], [0.2])
         for row, sample in zip(found, mixed, strict=True):
             assert len(row) == len(sample.tokens)
             assert not any(a for a, own in zip(row, sample.own, strict=True) if not own)

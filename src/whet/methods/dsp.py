@@ -142,7 +142,7 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         trainer.config = replace(config, kl=policy.notes["kl"])
 
         async def roll(batch: Sequence[Example], heat: float) -> list[Rolled[list[Sample]]]:
-            groups = await trainer.sample(run, [question(e) for e in batch], temperature=heat)
+            groups = await trainer.draw_groups(run, [question(e) for e in batch], temperature=heat)
             alone = await env.evaluate(run, start, batch) if config.relative else []
             bases = [unit(env, rollout.reward) for rollout in alone] or [0.0] * len(batch)
             rewards, answers = await reward_hints(run, env, start, config, batch, groups, bases, common)

@@ -65,7 +65,7 @@ from whet.rl.principles import (
     update_ratings,
 )
 from whet.rl.score_book import ValidatedNotes, due
-from whet.rl.training import Advantage, MultiTurnTraining, Trainer, rows_of_training
+from whet.rl.training import Advantage, Loss, MultiTurnTraining, Trainer, rows_of_training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import replace_region
@@ -121,7 +121,7 @@ class Config(MultiTurnTraining):
     """Whether the request explains the operations; embedded/tiny knows them and must not be told."""
     advantage: Advantage = "dr_grpo"
     """How rewards become advantages: the mean is taken off, nothing is divided."""
-    loss: Literal["ppo", "importance"] = "importance"
+    loss: Loss = "importance"
     """Loss of a token."""
     temperature: NonNegativeFloat = 0.7
     """Of sampling."""

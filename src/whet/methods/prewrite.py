@@ -105,7 +105,7 @@ async def prewrite(
     source = rows_of_training(config, policy, start, env.train, steps, plan.examples, most)
 
     async def step(run: Run, number: int) -> None:
-        (group,) = await trainer.sample(run, [question], n=plan.width)
+        (group,) = await trainer.draw_groups(run, [question], n=plan.width)
         rewrites = [rewrite_of(start, written_text(sample)) for sample in group]
         if config.rows == "uniform":
             rewards = await score_rewrites(run, env, rewrites, minibatch(run.rng, env.train, plan.examples))

@@ -110,7 +110,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         return answer_reward(env, rollout)
 
     async def step(run: Run, number: int) -> None:
-        (group,) = await trainer.sample(run, [question], n=plan.width)
+        (group,) = await trainer.draw_groups(run, [question], n=plan.width)
         prompts = [rewrite_of(start, answer_in(sample.text)) for sample in group]
         answers = await score_on_rows(run, env, source, prompts, plan.examples, grade, high=2.0)
         forms = [format_reward(sample.text, config.think) for sample in group]

@@ -174,7 +174,7 @@ async def retry(
     if not left:
         return []
     questions = [question(start, one) for one in left]
-    groups = await trainer.sample(run, questions)
+    groups = await trainer.draw_groups(run, questions)
     again = [
         (one.example, (*one.reflections, text))
         for one, group in zip(left, groups, strict=True)

@@ -4,8 +4,8 @@ sampling and updates by these settings. See docs/training.md."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from typing import Literal
 
 import numpy as np
@@ -20,19 +20,24 @@ from whet._util.fields import (
     check_bounds,
 )
 from whet.environments.episodes import Trajectory
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.prompt import Prompt
 from whet.rl import advantages as estimators
+from whet.rl import credit
 from whet.rl.advantages import Rows
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
 from whet.rl.policy_model.critic import own_states
 from whet.rl.policy_model.model import Conversation
+from whet.rl.policy_model.optimizer import WHOLE, Aggregation
+from whet.rl.policy_model.optimizer import Loss as Loss
 from whet.rl.row_selection import RowChoice, RowSource, make_selector
 from whet.rl.zero_variance import ZeroVariance, with_pseudo_negative, zvp
 from whet.run import Run, convert_record
 from whet.types import JSON, Example
 
-Advantage = Literal["grpo", "dr_grpo", "rloo", "gae"]
+Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "remax", "gae"]
+IN_REWARD = ("gae", "reinforce++")
+"""Advantages whose papers take the divergence off the reward."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +61,35 @@ class Training:
     alpha: PositiveFloat = 16.0
     """The adapters' output is scaled by alpha / rank."""
     advantage: Advantage = "grpo"
-    """How rewards become advantages: by comparison in the group, or by a learned critic (gae)."""
+    """How rewards become advantages: by comparison in the group or batch, with the greedy text (remax), by a critic (gae)."""
     trace: Probability = 0.95
     """How far a reward reaches back with advantage=gae (lambda): 0 to the token before, 1 to all of them."""
     critic_lr: NonNegativeFloat = 0.01
     """Adam's rate of the critic (advantage=gae)."""
-    loss: Literal["ppo", "importance"] = "ppo"
-    """Loss of a token."""
+    loss: Loss = "ppo"
+    """Loss of a token, or of a whole text compared with its group (dro, rebel)."""
     clip_low: Probability = 0.2
-    """The importance ratio is clipped below 1 minus this (ppo)."""
+    """The importance ratio is clipped below 1 minus this (ppo, cispo); 1 is no bound."""
     clip_high: NonNegativeFloat = 0.2
-    """The importance ratio is clipped above 1 plus this (ppo)."""
+    """The importance ratio is clipped above 1 plus this (ppo, cispo)."""
+    aggregation: Aggregation = "token"
+    """Mean over all tokens of a minibatch, over texts of their means (sequence), or sum over texts x max_tokens (constant)."""
+    eta: PositiveFloat = 1.0
+    """What a unit of reward is worth in nats of a text's log-ratio (rebel)."""
+    truncated: Literal["learn", "mask"] = "learn"
+    """What becomes of texts that max_tokens cut: learned from by their low reward, or left out of group and update (mask)."""
     epochs: PositiveInt = 1
     """Passes over the samples of a step."""
     minibatch: NonNegativeInt = 0
     """Samples of one gradient step; 0 means all."""
     kl: NonNegativeFloat = 0.0
-    """Weight of the divergence from the reference policy: a term of the loss, with advantage=gae of the reward."""
+    """Weight of the divergence from the reference policy; tau of dro."""
+    kl_in: Literal["auto", "loss", "reward"] = "auto"
+    """Where the divergence counts; auto: with gae and reinforce++ in the reward, else in the loss."""
+    kl_estimator: Literal["k2", "k3"] = "k3"
+    """Estimate of the divergence in the loss; in the reward it is k1."""
+    kl_power: NonNegativeFloat = 0.0
+    """The divergence counts less where the reference policy is unsure (critical tokens), by this power; 0: everywhere alike."""
     rows: RowChoice = "uniform"
     """Which training rows a step asks about."""
     resamples: NonNegativeInt = 2
@@ -94,6 +111,18 @@ class Training:
                 f"zero_variance={self.zero_variance} is for advantages by comparison in the group ({', '.join(GROUP)}), "
                 f"not for advantage={self.advantage}."
             )
+        if self.zero_variance != "skip" and (self.loss in WHOLE or self.kl_in_reward):
+            raise UsageError(
+                f"zero_variance={self.zero_variance} is for losses of tokens with the divergence in the loss, not for "
+                f"loss={self.loss} with kl_in={self.kl_in}."
+            )
+        if self.loss in WHOLE:
+            _check_whole(self)
+
+    @property
+    def kl_in_reward(self) -> bool:
+        """Whether the divergence is taken off the reward."""
+        return self.kl_in == "reward" or (self.kl_in == "auto" and self.advantage in IN_REWARD)
 
     @property
     def by_turn(self) -> bool:
@@ -103,6 +132,8 @@ class Training:
     @property
     def smallest_group(self) -> int:
         """Texts of a group without which nothing can be learned from it: one alone is compared with nothing."""
+        if self.advantage == "remax":
+            return 2
         return 1 if self.advantage == "gae" else min(self.group, 2)
 
     @property
@@ -112,8 +143,37 @@ class Training:
 
     def update(self) -> Update:
         """The settings of one update."""
-        kl = 0.0 if self.advantage == "gae" else self.kl
-        return Update(self.lr, self.epochs, self.minibatch, self.loss, self.clip_low, self.clip_high, kl)
+        return Update(
+            self.lr,
+            self.epochs,
+            self.minibatch,
+            self.loss,
+            self.clip_low,
+            self.clip_high,
+            0.0 if self.kl_in_reward else self.kl,
+            self.kl_estimator,
+            self.kl_power,
+            self.eta,
+            self.aggregation,
+            self.max_tokens,
+        )
+
+
+def _check_whole(config: Training) -> None:
+    """Raise UsageError where the settings contradict a loss of whole texts."""
+    loss = parameter("config.loss", config.loss)
+    if config.advantage not in GROUP:
+        raise UsageError(
+            f"{loss} compares the rewards of a group itself: advantage must be {', '.join(GROUP)}; this is {config.advantage}."
+        )
+    if config.minibatch:
+        raise UsageError(
+            f"{loss} compares the texts of a group: minibatch must be 0; this is {config.minibatch}."
+        )
+    if config.by_turn or config.kl_in == "reward":
+        raise UsageError(f"{loss} is a loss of whole texts: credit must be episode and kl_in auto or loss.")
+    if config.loss == "dro" and not config.kl:
+        raise UsageError(f"{loss} divides by kl, its tau: kl must be above 0.")
 
 
 @dataclass(frozen=True)
@@ -122,6 +182,14 @@ class MultiTurnTraining(Training):
 
     credit: Literal["episode", "turn"] = "episode"
     """What an advantage belongs to: the whole conversation, or each turn with what followed it."""
+
+    def __post_init__(self) -> None:
+        """Refuse a number outside its bounds, and settings that exclude each other, by a UsageError."""
+        super().__post_init__()
+        if self.advantage == "remax":
+            raise UsageError(
+                "advantage=remax needs a greedy text beside each group; this method plays conversations. Take rloo."
+            )
 
     @property
     def by_turn(self) -> bool:
@@ -135,6 +203,8 @@ GROUP: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
     "rloo": estimators.rloo,
 }
 """Estimators by name that are functions of the rewards of a group."""
+CENTRED = {"rloo": estimators.rloo}
+"""Estimators that compare the divergences of a group as they compare its rewards; the others take the mean off."""
 Reward = float | Sequence[float]
 """What a sample earned: as a whole, or in each of its turns. That of turns that could not be written counts for the last one."""
 Groups = Sequence[Sequence[Sample]]
@@ -169,16 +239,9 @@ def token_advantages(
         token_rewards(config, sample, reward) for sample, reward in zip(samples, rewards, strict=True)
     ]
     figures: dict[str, float] = {}
-    if config.kl:
-        references = policy.reference_logprobs(samples)
-        gaps = [
-            [old - ref for old, ref, own in zip(s.logprobs, row, s.own, strict=True) if own]
-            for s, row in zip(samples, references, strict=True)
-        ]
-        by_token = [
-            [r - config.kl * gap for r, gap in zip(row, off, strict=True)]
-            for row, off in zip(by_token, gaps, strict=True)
-        ]
+    if config.kl and config.kl_in_reward:
+        gaps = credit.divergences(policy, samples, config.kl_power)
+        by_token = take_off(by_token, gaps, config.kl)
         figures["kl"] = sum(map(sum, gaps)) / max(1, sum(map(len, gaps)))
     critic, states = policy.with_critic(), own_states(samples, policy.states(samples))
     values = critic.values(states)
@@ -188,7 +251,64 @@ def token_advantages(
     advantages = estimators.whiten([row for row, _ in estimates])
     figures["explained"] = explained_variance(values, by_token)
     figures["critic_loss"] = critic.fit(states, returns, config.critic_lr)
-    return _spread(samples, advantages), figures
+    return spread(samples, advantages), figures
+
+
+def batch_token_advantages(
+    config: Training,
+    policy: PolicyModel,
+    groups: Groups,
+    rewards: Sequence[Sequence[Reward]],
+    greedy: Sequence[float] = (),
+) -> tuple[Rows, dict[str, float]]:
+    """Advantages per token by an estimator without a critic, the divergence in the reward where the settings want it there.
+
+    `greedy` (remax): the reward of the greedy text of each group. Figures: `kl`, a token, where it was measured.
+    """
+    samples, sizes = [s for group in groups for s in group], [len(group) for group in groups]
+    figures: dict[str, float] = {}
+    gaps: Rows = []
+    if config.kl and config.kl_in_reward:
+        gaps = credit.divergences(policy, samples, config.kl_power)
+        figures["kl"] = sum(map(sum, gaps)) / max(1, sum(map(len, gaps)))
+    kind = config.advantage
+    if kind in GROUP:
+        rows = _own(samples, group_advantages(config, groups, rewards))
+    elif kind == "reinforce++-baseline":
+        centred = replace(config, advantage="dr_grpo")
+        rows = estimators.whiten(_own(samples, group_advantages(centred, groups, rewards)))
+    else:
+        paid = zip(samples, [reward for group in rewards for reward in group], strict=True)
+        by_token = [token_rewards(config, sample, reward) for sample, reward in paid]
+        if gaps:
+            by_token, gaps = take_off(by_token, gaps, config.kl), []
+        if kind == "remax":
+            baselines = [base for base, size in zip(greedy, sizes, strict=True) for _ in range(size)]
+            rows = [estimators.remax(row, base) for row, base in zip(by_token, baselines, strict=True)]
+        else:
+            rows = estimators.reinforce_pp(by_token)
+    if gaps:
+        rows = credit.take_off_divergences(
+            rows, gaps, sizes, config.kl, CENTRED.get(kind, estimators.dr_grpo)
+        )
+    return spread(samples, rows), figures
+
+
+def take_off(by_token: Rows, gaps: Rows, kl: float) -> Rows:
+    """Rewards of tokens less `kl` times their divergences."""
+    pairs = zip(by_token, gaps, strict=True)
+    return [[r - kl * gap for r, gap in zip(row, off, strict=True)] for row, off in pairs]
+
+
+def spread(samples: Sequence[Sample], rows: Rows) -> Rows:
+    """Numbers of the own tokens of samples at their places among all tokens; 0 elsewhere."""
+    values = [iter(row) for row in rows]
+    return [[next(row) if own else 0.0 for own in s.own] for row, s in zip(values, samples, strict=True)]
+
+
+def _own(samples: Sequence[Sample], rows: Rows) -> Rows:
+    pairs = zip(rows, samples, strict=True)
+    return [[value for value, own in zip(row, s.own, strict=True) if own] for row, s in pairs]
 
 
 def explained_variance(values: Rows, rewards: Rows) -> float:
@@ -238,6 +358,25 @@ class Trainer:
         if config.advantage == "gae":
             policy.with_critic()  # before a resume loads it
 
+    async def draw_groups(
+        self,
+        run: Run,
+        conversations: Sequence[Conversation],
+        *,
+        n: int | None = None,
+        temperature: float | None = None,
+    ) -> list[list[Sample]]:
+        """A group of texts to `learn` from for each conversation: (conversations, n or `group`).
+
+        With `advantage=remax` the last text of each group is the greedy one, which is the baseline of the others.
+        """
+        if self.config.advantage != "remax":
+            return await self.sample(run, conversations, n=n, temperature=temperature)
+        total = max(2, self.config.group if n is None else n)
+        groups = await self.sample(run, conversations, n=total - 1, temperature=temperature)
+        greedy = await self.sample(run, conversations, n=1, greedy=True)
+        return [[*group, *last] for group, last in zip(groups, greedy, strict=True)]
+
     async def sample(
         self,
         run: Run,
@@ -277,27 +416,44 @@ class Trainer:
         self, groups: Groups, rewards: Sequence[Sequence[Reward]], weights: Rows | None = None
     ) -> dict[str, float]:
         """One update from groups of samples and their rewards; figures of `PolicyModel.update` and of the rewards, none
-        without groups. `weights`: what the advantage of each token of each sample is multiplied by."""
+        without groups. `truncated`: share of texts that the bound on tokens cut. `weights`: what the advantage of each token of
+        each sample is multiplied by."""
         if not groups:
             return {}
-        totals = [[total_reward(reward) for reward in group] for group in rewards]
-        samples = [sample for group in groups for sample in group]
-        figures: dict[str, float] = {}
-        if self.config.advantage == "gae":
-            flat = [reward for group in rewards for reward in group]
-            advantages, figures = token_advantages(self.config, self.policy, samples, flat)
-        else:
-            advantages = group_advantages(self.config, groups, rewards)
-            advantages = self._fill_equal_groups(groups, totals, advantages)
-        if weights is not None:
-            pairs = zip(advantages, weights, strict=True)
-            advantages = [[a * w for a, w in zip(row, by, strict=True)] for row, by in pairs]
-        return {
-            **self.policy.update(samples, advantages, self.config.update()),
-            **figures,
-            "reward": sum(map(sum, totals)) / max(1, len(samples)),
+        config, totals = self.config, [[total_reward(reward) for reward in group] for group in rewards]
+        every = [sample for group in groups for sample in group]
+        figures = {
+            "reward": sum(map(sum, totals)) / max(1, len(every)),
             "equal_groups": sum(estimators.equal(group) for group in totals) / len(totals),
+            "truncated": sum(not sample.ended for sample in every) / max(1, len(every)),
         }
+        greedy: list[float] = []
+        if config.advantage == "remax":
+            greedy = [group[-1] for group in totals]
+            groups, totals = [group[:-1] for group in groups], [group[:-1] for group in totals]
+            rewards = [group[:-1] for group in rewards]
+        least = 1 if config.advantage in (*IN_REWARD, "remax") else config.smallest_group
+        kept = credit.learnable(groups, least, cut_too=config.truncated == "learn")
+        samples = [groups[i][j] for i, places in kept for j in places]
+        if not samples:
+            return figures
+        learned = [[groups[i][j] for j in places] for i, places in kept]
+        paid = [[rewards[i][j] for j in places] for i, places in kept]
+        if config.advantage == "gae":
+            flat = [reward for group in paid for reward in group]
+            advantages, more = token_advantages(config, self.policy, samples, flat)
+        else:
+            shown = config if config.loss not in WHOLE else replace(config, advantage="dr_grpo")
+            baselines = [greedy[i] for i, _ in kept] if greedy else []
+            advantages, more = batch_token_advantages(shown, self.policy, learned, paid, baselines)
+            kept_totals = [[totals[i][j] for j in places] for i, places in kept]
+            advantages = self._fill_equal_groups(learned, kept_totals, advantages)
+        if weights is not None:
+            starts = list(accumulate(map(len, groups), initial=0))
+            chosen = [weights[starts[i] + j] for i, places in kept for j in places]
+            pairs = zip(advantages, chosen, strict=True)
+            advantages = [[a * w for a, w in zip(row, by, strict=True)] for row, by in pairs]
+        return {**self.policy.update(samples, advantages, config.update()), **more, **figures}
 
     def _fill_equal_groups(self, groups: Groups, totals: Sequence[Sequence[float]], advantages: Rows) -> Rows:
         """The advantages with those of the groups of equal rewards as `zero_variance` has them."""
@@ -311,21 +467,13 @@ class Trainer:
                     entropies = [
                         [h for h, mine in zip(row, s.own, strict=True) if mine] for s, row in measured
                     ]
-                    own = _spread(group, zvp(rewards[0], entropies, config.zvp, config.right))
+                    own = spread(group, zvp(rewards[0], entropies, config.zvp, config.right))
                 elif config.zero_variance == "erpo":
                     imagined = with_pseudo_negative(rewards, config.penalty, config.right)
                     values = GROUP[config.advantage](imagined)[: len(group)]
-                    own = _spread(group, [[a] * sum(s.own) for a, s in zip(values, group, strict=True)])
+                    own = spread(group, [[a] * sum(s.own) for a, s in zip(values, group, strict=True)])
             filled += own
         return filled
-
-
-def _spread(samples: Sequence[Sample], rows: Rows) -> Rows:
-    """Numbers of own tokens at their places among all tokens; 0 elsewhere."""
-    values = [iter(row) for row in rows]
-    return [
-        [next(row) if own else 0.0 for own in sample.own] for row, sample in zip(values, samples, strict=True)
-    ]
 
 
 def rows_of_training(

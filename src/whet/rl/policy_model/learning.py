@@ -7,8 +7,8 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,9 +18,10 @@ from whet.models.huggingface_load import positions
 from whet.rl import losses
 from whet.rl.advantages import Rows
 from whet.rl.policy_model.backbone import Backbone
-from whet.rl.policy_model.optimizer import Update
+from whet.rl.policy_model.optimizer import WHOLE, Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, write_samples
 
+T = TypeVar("T")
 SHARED = 2
 """From how many samples a prompt on average a prompt is read once for all of them."""
 BATCH_LOGITS = 2**27
@@ -175,12 +176,18 @@ class UpdateBatch:
 
     `advantages`; `reference`: log-probabilities of the reference policy, None where nothing needs them. `whole`: own tokens
     of the minibatch that this is a share of, whose loss is the sum of the losses of its shares; 0 where this is the whole.
+    `kl_weights`: of the divergence of each token, None for 1. By sample: `weights` of each of its own tokens (of the sample, for
+    losses of whole texts), None for the mean over own tokens; `centres`, the mean log-ratio of its group, for losses of whole
+    texts.
     """
 
     samples: Sequence[Sample]
     advantages: Rows
     reference: Rows | None = None
     whole: int = 0
+    kl_weights: Rows | None = None
+    weights: Sequence[float] | None = None
+    centres: Sequence[float] | None = None
 
     @property
     def tokens(self) -> int:
@@ -192,9 +199,23 @@ class UpdateBatch:
         return UpdateBatch(
             [self.samples[i] for i in places],
             [self.advantages[i] for i in places],
-            None if self.reference is None else [self.reference[i] for i in places],
+            _take(self.reference, places),
             whole,
+            _take(self.kl_weights, places),
+            _take(self.weights, places),
+            _take(self.centres, places),
         )
+
+    def weigh(self, settings: Update) -> UpdateBatch:
+        """This minibatch with the weights of `settings.aggregation`."""
+        n, own = len(self.samples), [max(1, sum(sample.own)) for sample in self.samples]
+        if settings.loss in WHOLE:
+            return replace(self, weights=[1 / n] * n)
+        if settings.aggregation == "sequence":
+            return replace(self, weights=[1 / (n * length) for length in own])
+        if settings.aggregation == "constant":
+            return replace(self, weights=[1 / (n * settings.length)] * n)
+        return self
 
     def to_json(self) -> dict[str, object]:
         """The batch as JSON, for another process."""
@@ -205,6 +226,10 @@ class UpdateBatch:
     def from_json(cls, value: Mapping[str, Any]) -> UpdateBatch:
         """The batch that `to_json` wrote."""
         return cls(**{**value, "samples": [Sample.from_json(sample) for sample in value["samples"]]})
+
+
+def _take(items: Sequence[T] | None, places: Sequence[int]) -> list[T] | None:
+    return None if items is None else [items[i] for i in places]
 
 
 @dataclass
@@ -255,10 +280,11 @@ class PolicyPasses:
         return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
 
     @torch.no_grad()
-    def entropies(self, samples: Sequence[Sample]) -> Rows:
+    def entropies(self, samples: Sequence[Sample], *, reference: bool = False) -> Rows:
         """Entropy in nats of the whole distribution before each sample's tokens as plain numbers."""
         fitting = batch_slices(samples, self.batch_tokens, self.body.vocabulary)
-        rows = [row for part in fitting for row in score_tokens(self.body, samples[part]).entropy.tolist()]
+        passes = (score_tokens(self.body, samples[part], reference=reference) for part in fitting)
+        rows = [row for one in passes for row in one.entropy.tolist()]
         return [row[: len(sample.tokens)] for row, sample in zip(rows, samples, strict=True)]
 
     def states(self, samples: Sequence[Sample]) -> list[Tensor]:
@@ -271,7 +297,8 @@ class PolicyPasses:
 
         The batch is read in parts that fit the memory; the parts' gradients add up to that of the whole.
         """
-        figures, tokens = Figures(), max(1, batch.whole or batch.tokens)
+        figures = Figures()
+        tokens = 1 if batch.weights is not None else max(1, batch.whole or batch.tokens)
         for part in batch_slices(batch.samples, self.batch_tokens, self.body.vocabulary):
             piece = batch.take(range(len(batch.samples))[part])
             loss = _policy_loss(score_tokens(self.body, piece.samples), piece, settings, figures) / tokens
@@ -288,25 +315,50 @@ class PolicyPasses:
 
 
 def _policy_loss(scores: TokenScores, batch: UpdateBatch, settings: Update, figures: Figures) -> Tensor:
-    """The sum of the policy's loss over own tokens; what was seen on the way goes into the figures."""
+    """The policy's loss, summed over own tokens or weighted; what was seen on the way goes into the figures."""
     device, own, logprobs = str(scores.own.device), scores.own, scores.logprobs
+    figures.tokens += float(own.sum())
+    figures.entropy += float((scores.entropy.detach() * own).sum())
     advantages = pad_rows(batch.advantages, device)
     old = pad_rows([sample.logprobs for sample in batch.samples], device)
     clip = settings.clip_low, settings.clip_high
+    reference = None if batch.reference is None else pad_rows(batch.reference, device)
+    divergence = (
+        torch.zeros_like(own) if reference is None else losses.kl(logprobs, reference, settings.kl_estimator)
+    )
+    figures.kl += float((divergence.detach() * own).sum())
+    if settings.loss in WHOLE:
+        weights = torch.tensor(batch.weights, device=device)
+        start = old if reference is None or settings.loss == "rebel" else reference
+        ratios = losses.sequence_logprobs(logprobs - start, own)
+        earned = losses.sequence_logprobs(advantages, own, mean=True)
+        return (
+            _whole_loss(ratios, earned, torch.tensor(batch.centres, device=device), settings) * weights
+        ).sum()
     if settings.loss == "ppo":
         loss = losses.ppo(logprobs, old, advantages, *clip)
         figures.clipped += float((losses.is_clipped(logprobs.detach(), old, advantages, *clip) * own).sum())
+    elif settings.loss == "cispo":
+        loss = losses.cispo(logprobs, old, advantages, *clip)
     elif settings.loss == "importance":
         loss = losses.importance(logprobs, old, advantages)
     else:
         loss = losses.reinforce(logprobs, advantages)
-    if batch.reference is not None:
-        divergence = losses.kl(logprobs, pad_rows(batch.reference, device))
+    if reference is not None:
+        if batch.kl_weights is not None:
+            divergence = divergence * pad_rows(batch.kl_weights, device)
         loss = loss + settings.kl * divergence
-        figures.kl += float((divergence.detach() * own).sum())
-    figures.tokens += float(own.sum())
-    figures.entropy += float((scores.entropy.detach() * own).sum())
+    if batch.weights is not None:
+        own = own * torch.tensor(batch.weights, device=device)[:, None]
     return (loss * own).sum()
+
+
+def _whole_loss(ratios: Tensor, earned: Tensor, centres: Tensor, settings: Update) -> Tensor:
+    """The loss of each text (B,) from its log-ratio and what it earned more than its group; `centres`: mean log-ratio there."""
+    if settings.loss == "dro":
+        tau = settings.kl
+        return losses.dro(ratios, torch.zeros_like(ratios), earned + tau * centres, tau)
+    return losses.regression(ratios, centres + settings.eta * earned)
 
 
 def memory(device: str) -> float:

@@ -15,10 +15,11 @@ import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import UsageError
 from whet.rl import blob as blobs
 from whet.rl.advantages import Rows
+from whet.rl.losses import critical_weights
 from whet.rl.policy_model.backbone import Backbone, LoraSettings, open_body, tokens_at_once
 from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
-from whet.rl.policy_model.optimizer import Optimizer, Update
+from whet.rl.policy_model.optimizer import WHOLE, Optimizer, Update
 from whet.rl.policy_model.sampling import Sample, Sampling, between, join_turn, rows_for
 from whet.types import JSON, Message
 
@@ -163,7 +164,8 @@ class PolicyModel:
     ) -> dict[str, float]:
         """One update by reinforcement learning. `advantages`: one for each sample, or for each of its tokens.
 
-        Returns figures: `loss`, `entropy` (nats a token), `grad_norm` (before
+        The losses dro and rebel compare samples that answer the same prompt, so all of those have to be in one minibatch; their
+        advantage is the reward less the mean of the group. Returns figures: `loss`, `entropy` (nats a token), `grad_norm` (before
         clipping), `clip_fraction`, `tokens`, `seconds`, `memory` (GiB at most so far, of all processes), and `kl` (k3 from
         the reference policy, a token) where `settings.kl` is not 0.
         """
@@ -174,14 +176,38 @@ class PolicyModel:
         with self._measure_time("update") as clock:
             rows = [_per_token(advantages[i], sample) for i, sample in enumerate(samples)]
             reference = self._all.logprobs(samples, reference=True) if settings.kl else None
-            batch = UpdateBatch(samples, rows, reference)
+            weights = self._critical_weights(samples, settings.kl_power) if settings.kl else None
+            batch = UpdateBatch(samples, rows, reference, kl_weights=weights)
             figures, norm, steps = Figures(), 0.0, 0
             for places in self._optimizer.minibatches(len(samples), settings):
-                figures.add(self._all.gradients(batch.take(places), settings))
+                part = batch.take(places).weigh(settings)
+                if settings.loss in WHOLE:
+                    part = dataclasses.replace(part, centres=self._mean_log_ratios(part, settings))
+                figures.add(self._all.gradients(part, settings))
                 norm += self._optimizer.step(settings.lr)
                 steps += 1
         means = figures.means(steps, reference=reference is not None)
         return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": self._all.memory()}
+
+    def _mean_log_ratios(self, batch: UpdateBatch, settings: Update) -> list[float]:
+        """For each sample, the mean over the samples with its prompt of log pi - log pi_old (rebel) or - log reference (dro)."""
+        old = [sample.logprobs for sample in batch.samples]
+        starts = (batch.reference or old) if settings.loss == "dro" else old
+        rows = zip(self._all.logprobs(batch.samples), starts, batch.samples, strict=True)
+        ratios = [
+            sum(p - q for p, q, own in zip(now, start, s.own, strict=True) if own) for now, start, s in rows
+        ]
+        groups: dict[tuple[int, ...], list[float]] = {}
+        for sample, ratio in zip(batch.samples, ratios, strict=True):
+            groups.setdefault(sample.prompt, []).append(ratio)
+        return [sum(groups[s.prompt]) / len(groups[s.prompt]) for s in batch.samples]
+
+    def _critical_weights(self, samples: Sequence[Sample], power: float) -> Rows | None:
+        """`losses.critical_weights` of each token; None for 1 everywhere."""
+        if not power:
+            return None
+        entropies = (torch.tensor(row) for row in self._here.entropies(samples, reference=True))
+        return [critical_weights(row, self.body.vocabulary, power).tolist() for row in entropies]
 
     def with_critic(self) -> Critic:
         """The critic that is trained, saved and loaded with this policy; a new one where there was none."""
@@ -216,6 +242,16 @@ class PolicyModel:
         """Log-probabilities of each sample's tokens under the reference policy."""
         with self._measure_time("update"):
             return self._all.logprobs(samples, reference=True)
+
+    def critical_gaps(self, samples: Sequence[Sample], power: float = 0.0) -> Rows:
+        """k1 = log pi_old - log reference of each token of each sample; with `power`, times `losses.critical_weights`."""
+        with self._measure_time("update"):
+            rows = zip(samples, self._all.logprobs(samples, reference=True), strict=True)
+            gaps = [[old - ref for old, ref in zip(s.logprobs, row, strict=True)] for s, row in rows]
+            weights = self._critical_weights(samples, power)
+        if weights is None:
+            return gaps
+        return [[g * w for g, w in zip(*pair, strict=True)] for pair in zip(gaps, weights, strict=True)]
 
     def imitate(self, pairs: Sequence[tuple[Conversation, str]], settings: Update) -> dict[str, float]:
         """Supervised learning of texts as answers to conversations: mean cross-entropy of their tokens (`loss`).

@@ -13,6 +13,10 @@ from whet.rl import blob
 from whet.rl.network import Adam, joint_norm
 from whet.rl.policy_model.backbone import Backbone, divergence_error
 
+Loss = Literal["ppo", "cispo", "importance", "reinforce", "dro", "rebel"]
+WHOLE = ("dro", "rebel")
+"""Losses of whole texts, that compare the texts of a group among themselves."""
+Aggregation = Literal["token", "sequence", "constant"]
 MAX_NORM = 1.0
 """Bound on the norm of the gradient."""
 
@@ -23,16 +27,24 @@ class Update:
     (0: all at once).
 
     `loss`: see `whet.rl.losses`; `clip_low`, `clip_high` bound the importance ratio to [1 - low, 1 + high]. `kl` weighs the
-    divergence from the reference policy in the loss.
+    divergence from the reference policy in the loss, estimated by `kl_estimator`, less where the reference is unsure with
+    `kl_power` (`losses.critical_weights`); for dro it is tau. `eta` is that of rebel. `aggregation` is over own tokens: token,
+    the mean over all of a minibatch (DAPO); sequence, the mean over samples of their means (GRPO as published), in which a token
+    of a long text weighs less; constant, their sum divided by samples x `length` (Dr. GRPO).
     """
 
     lr: float = 1e-4
     epochs: int = 1
     minibatch: int = 0
-    loss: Literal["ppo", "importance", "reinforce"] = "ppo"
+    loss: Loss = "ppo"
     clip_low: float = 0.2
     clip_high: float = 0.2
     kl: float = 0.0
+    kl_estimator: Literal["k2", "k3"] = "k3"
+    kl_power: float = 0.0
+    eta: float = 1.0
+    aggregation: Aggregation = "token"
+    length: int = 64
 
 
 class Optimizer:
