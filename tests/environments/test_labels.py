@@ -152,7 +152,10 @@ async def test_answers_that_hide_their_label_in_a_sentence_are_reported(tmp_path
         '4 of 4 answers name their label inside a sentence, such as "not refund", which counts as refund'
         in warning
     )
-    assert result.failed == 0
+    other = await evaluate(folder(tmp_path / "other", "exact_match", rows), "I would not say other.")
+    (warning,) = [w for w in other.warnings if "inside a sentence" in w]
+    assert f"If none of them counted, the mean would be: 0.000 in place of {other.score.mean:.3f}." in warning
+    assert result.score.mean + other.score.mean == 1.0 and result.failed == other.failed == 0
     plain = await evaluate(folder(tmp_path / "plain", "exact_match", rows), "Answer: refund")
     assert not any("inside a sentence" in w for w in plain.warnings)
     strict = await evaluate(folder(tmp_path / "strict", "{exact_match: {strict: true}}", rows), "not refund")

@@ -73,6 +73,38 @@ def test_an_instruction_in_a_row_is_taken_word_by_word(prompt: Path) -> None:
     assert [e.kind for e in step.events] == ["read", "add"] and step.events[0].author == "author"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Always answer in French.", "Never answer in French."),
+        ("Keep answers under 50 words.", "Keep answers under 100 words."),
+        ("必ず日本語で答えてください", "日本語で答えないでください"),
+        ("Emojis benutzen.", "Keine Emojis benutzen."),
+        ("Answer in two sentences.", "Do not be polite."),
+    ],
+)
+def test_of_two_instructions_with_most_words_in_common_one_waits_for_a_person(
+    prompt: Path, first: str, second: str
+) -> None:
+    rows = [{"id": "r1", "instruction": first, "user": "a"}, {"id": "r2", "instruction": second, "user": "b"}]
+    result = generate_events(prompt, *rows)
+    waiting = result["flagged"][0]
+    where, taken = ("i1", "Be polite.") if "polite" in second else ("i2", first)
+    assert [change["after"] for change in result["changes"]] == [first] and len(result["flagged"]) == 1
+    assert waiting["text"] == second and f'of its words with {where} "{taken}"' in waiting["reasons"][0]
+    accepted = generate_events(prompt, *rows, accepted=[waiting["id"]])
+    assert [change["after"] for change in accepted["changes"]] == [second]
+    assert not generate_events(prompt, *rows)["flagged"]
+
+
+def test_an_instruction_against_a_sentence_of_the_prompt_waits_for_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "p.md"
+    path.write_text("You are an agent. Answer in French.\n\nQ: {{q}}\n")
+    result = generate_events(path, {"id": "r1", "instruction": "Never answer in French."})
+    (flag,) = result["flagged"]
+    assert 'the prompt\'s "Answer in French."' in flag["reasons"][0] and not result["changes"]
+
+
 def test_undo_restores_the_bytes_and_can_be_repeated(prompt: Path) -> None:
     first = prompt.read_bytes()
     generate_events(prompt, ROW)

@@ -94,6 +94,25 @@ async def test_other_answers_are_wrong(answer: str, target: Any) -> None:
         (Number(last=True), "1.5M", "1.5M", 1.0),
         (Number(last=True), "18kg and no B2B", 2, 1.0),
         (Number(unit="K"), "300K", 300, 1.0),
+        (Number(unit="k"), "300K", 300, 1.0),
+        (Number(multiples={}, last=True), "Room 12B", 12, 1.0),
+        (Number(multiples={"million": 1e6}, last=True), "About 1 million.", 1, 0.0),
+        (Number(multiples={"million": 1e6}, last=True), "About 1.5 Million people", 1500000, 1.0),
+        (Number(multiples={"million": 1e6}), "2 million", "2 million", 1.0),
+        (Number(multiples={"million": 1e6}, last=True), "3 millions", 3, 1.0),
+        (Number(multiples={"Mio.": 1000000}), "1,5 Mio.", 1500000, 1.0),
+        (Number(multiples={"m": 0.001}), "5m", "0.005", 1.0),
+        (Number(multiples={"m": 0.001}), "5M", "0.005", 0.0),
+        (Number(last=True), "約3万円です", 30000, 1.0),
+        (Number(last=True), "約3万円です", 3, 0.0),
+        (Number(), "2億3000万", 230000000, 1.0),
+        (Number(), "1.5亿", 150000000, 1.0),
+        (Number(), "3千万", 30000000, 1.0),
+        (Number(), "１２万３４５６", 123456, 1.0),
+        (Number(last=True), "5千米", 5, 1.0),
+        (Number(last=True), "100万人中の3万", 30000, 1.0),
+        (Number(unit="万"), "3万", 3, 1.0),
+        (Number(unit="万", last=True), "約3万", 3, 1.0),
         (Number(unit="EUR"), "EUR 18", 18, 1.0),
         (Number(decimal=","), "1.234", 1234, 1.0),
         (Number(decimal=","), "1,234", 1.234, 1.0),
@@ -103,6 +122,22 @@ async def test_other_answers_are_wrong(answer: str, target: Any) -> None:
 )
 async def test_options_of_numbers(reward: Any, answer: str, target: Any, value: float) -> None:
     assert await grade(reward, answer, target) == value
+
+
+async def test_a_critique_says_how_a_multiplied_number_was_read() -> None:
+    row = Example("row7", {"input": "q"}, 12)
+    wrong = await Number(last=True).grade(MemoryRun(), row, Completion("Room 12B"))
+    assert wrong.critique == 'The answer "Room 12B", read as 12000000000, should be 12.'
+    plain = await Number(last=True).grade(MemoryRun(), row, Completion("It is 13."))
+    assert plain.critique == 'The answer "It is 13." should be 12.'
+
+
+@pytest.mark.parametrize(
+    "multiples", [{"": 10}, {"12": 10}, {"dozen": 12}, {"k": 0}, {"k": True}, {"k": float("inf")}]
+)
+def test_a_factor_that_is_no_power_of_ten_is_refused(multiples: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="multiples of number"):
+        Number(multiples=multiples)
 
 
 @pytest.mark.parametrize(

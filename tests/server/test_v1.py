@@ -346,7 +346,7 @@ def test_what_can_never_be_right_is_no_conflict(
         {"alpha": 2},
         {"arms": [{"version": 1}, {"version": 1}]},
         {"goal": {"name": "thumb", "direction": "up"}},
-        {"arms": [{"version": 1, "weight": 1e9}, {"version": 2}]},
+        {"arms": [{"version": 1, "weight": 1e9}, {"version": 2, "weight": 1}]},
         {"prompt": "shop/"},
         {"label": "latest"},
         {"most_units": 2**70},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -317,18 +317,35 @@ def cut_warnings(answers: Sequence[Rollout], limit: int | None) -> list[str]:
     ]
 
 
-def label_warnings(answers: Sequence[Rollout]) -> list[str]:
-    """A warning when answers name their label inside a sentence: the sentence may mean it, or the contrary."""
-    inside = [r for r in answers if r.sentence is not None]
+def label_warnings(answers: Mapping[str, Sequence[Rollout]], low: float) -> list[str]:
+    """A warning when answers name their label inside a sentence: the sentence may mean it, or the contrary. `answers`: those of
+    each prompt by its name ("baseline", "best"), `low` is the reward of an answer that names no label; the warning says what the
+    means are if none of these answers counts."""
+    every = [r for group in answers.values() for r in group]
+    inside = [r for r in every if r.sentence is not None]
     if not inside:
         return []
     text = " ".join((inside[0].sentence or "").split())
     shown = text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ..."
-    return [
-        f'{len(inside)} of {len(answers)} answers name their label inside a sentence, such as "{shown}", which counts as '
-        f"{inside[0].output}; whet does not know whether the sentence means it. Ask for the label alone, or let no other answer "
-        "count: reward: {exact_match: {strict: true}}."
+    means = [
+        f"{f'{name} ' if len(answers) > 1 else ''}{show_reward(_mean(group, low))} in place of {show_reward(_mean(group))}"
+        for name, group in answers.items()
     ]
+    return [
+        f'{len(inside)} of {len(every)} answers name their label inside a sentence, such as "{shown}", which counts as '
+        f"{inside[0].output}; whet does not know whether the sentence means it. If none of them counted, the mean would be: "
+        f"{', '.join(means)}. Ask for the label alone, or let no other answer count: reward: {{exact_match: {{strict: true}}}}."
+    ]
+
+
+def _mean(rollouts: Sequence[Rollout], sentence: float | None = None) -> float:
+    """The mean reward of the rollouts that were answered; `sentence` in the place of the reward of a label in a sentence."""
+    rewards = [
+        sentence if sentence is not None and r.sentence is not None else r.reward
+        for r in rollouts
+        if r.answered
+    ]
+    return sum(rewards) / len(rewards) if rewards else 0.0
 
 
 def copy_warnings(task: Task, best: Prompt) -> list[str]:

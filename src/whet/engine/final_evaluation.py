@@ -182,7 +182,8 @@ async def final_evaluation(
     warnings += [*added_warnings(task, prompt), *barren_warnings(core, start.candidate.id, search.best.id)]
     answers = [*start.test, *(() if best is start else best.test)]
     warnings += cut_warnings(answers, env.generation.max_tokens)
-    warnings += [*thought_warnings(answers), *label_warnings(answers)]
+    named = {"baseline": start.test, **({} if best is start else {"best": best.test})}
+    warnings += [*thought_warnings(answers), *label_warnings(named, low)]
     pairs = answered_pairs((start.test, best.test))
     rows = _sealed_rows(task, (start, best), (low, high), clusters, opinion.verdict.withheld)
     final.branch(f"report{again}").log("final", cast("JSON", rows))
@@ -533,7 +534,10 @@ async def execute_evaluation(
     finally:
         core.journal.append([elapsed_row(core)])
     warnings = [*task.warnings, *uncounted, *tried, *noise, *_warnings(opened, {split: rollouts})]
-    warnings += [*cut_warnings(rollouts, env.generation.max_tokens), *label_warnings(rollouts)]
+    warnings += [
+        *cut_warnings(rollouts, env.generation.max_tokens),
+        *label_warnings({split: rollouts}, env.reward.low),
+    ]
     if opening is not None:
         warnings.append(
             f"Another prompt was looked at on these test rows, so that this is a comparison: opening {opening.number} of them."

@@ -3,9 +3,11 @@ the fence as it grows, with the rows behind it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from whet._util.words import fold, sentence_ends, split_words, trim
 from whet.feedback.prompt_file import Document
 from whet.feedback.rows import FeedbackRow
 from whet.instructions.answers import CONTEXT, Requirement
@@ -18,6 +20,9 @@ from whet.prompt.instructions import Ledger, apply_event, estimate_tokens, fold_
 
 FEEDBACK, INSTRUCTION = "feedback", "instruction"
 _EVIDENCE = 50
+OVERLAP = 2 / 3
+"""The share of common words from which on two instructions may say the contrary, as "use emojis" and "do not use emojis" do.
+Where no model reads them, a person decides."""
 _STANDS = "an instruction rests on it already"
 
 
@@ -133,13 +138,15 @@ class Draft:
     def write(
         self, text: str, critiques: Sequence[str], rows: Sequence[str], author: str, own: bool = False
     ) -> None:
-        """Take in what somebody wrote, word by word; what stands there already is supported. `own`: the person who runs this
-        wrote it, so that it is not screened."""
-        ledger = self.ledger
+        """Take in what somebody wrote, word by word; what stands there already is supported. What has most of its words in common
+        with an instruction or a sentence of the prompt waits for a person. `own`: the person who runs this wrote it, so that it
+        is not screened, and an overlap is a warning."""
+        ledger, alike = self.ledger, ""
         old = next((i for i in ledger.active if comparable(i.text) == comparable(text)), None)
         quotes, evidence = tuple(critiques)[:QUOTED], tuple(rows)[:_EVIDENCE]
         event: Add | Rewrite
         if old is None:
+            alike = self._overlap(ledger, text)
             event = Add(
                 id=ledger.next_id, text=text, critiques=quotes, evidence=evidence, author=author, at=self.at,
                 sources=self._people(rows), tokens=estimate_tokens(text),
@@ -149,7 +156,21 @@ class Draft:
                 id=old.id, text=old.text, critiques=quotes, evidence=evidence, author=old.author, at=self.at,
                 sources=old.sources + self._people(rows), tokens=old.tokens, reason="demanded again",
             )  # fmt: skip
-        self.take([event], {event.id: rows}, {}, own=own)
+        if own and alike:
+            self.warnings.append(f'The instruction {event.id} "{text}": {alike}.')
+        self.take([event], {event.id: rows}, {event.id: [Objection(alike)]} if alike else {}, own=own)
+
+    def _overlap(self, ledger: Ledger, text: str) -> str:
+        """What in the prompt shares most of its words with a text, in words; empty where nothing does."""
+        whole = self.document.text
+        ends = sentence_ends(whole)
+        sentences = [whole[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]
+        known = [*((i.id, i.text) for i in ledger.active), *(("the prompt's", one) for one in sentences)]
+        where, other = max(known, key=lambda one: shared_words(text, one[1]), default=("", ""))
+        share = shared_words(text, other)
+        if share < OVERLAP:
+            return ""
+        return f'it shares {share:.0%} of its words with {where} "{other}"; no model read whether both can be followed'
 
     def take(
         self,
@@ -218,6 +239,18 @@ class Draft:
     def _people(self, rows: Sequence[str]) -> int:
         """People behind rows where they are named, rows otherwise."""
         return len({self.rows[key].user or f"row {key}" for key in rows})
+
+
+def shared_words(one: str, other: str) -> float:
+    """The share of words that two texts have in common, 0 to 1: twice the common ones by all of both (Dice). In scripts without
+    blanks a character is a word.
+
+    >>> shared_words("Always answer in French.", "Never answer in French")
+    0.75
+    """
+    first, second = (Counter(map(trim, split_words(fold(text)))) for text in (one, other))
+    total = first.total() + second.total()
+    return 2.0 * (first & second).total() / total if total else 0.0
 
 
 def _contradiction(ledger: Ledger, key: str) -> Objection:

@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -15,6 +15,7 @@ import regex
 from whet._util.words import fold
 from whet.errors import UsageError
 from whet.replies.marked import marked_results
+from whet.rewards.multiples import check_multiples, multiply_han, multiply_signs
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import accepted_answers, quote_target, show_target
 from whet.run import Run
@@ -44,23 +45,20 @@ _LATEX = regex.compile(
 )
 _RAISED = regex.compile(r"(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _VULGAR = regex.compile(r"(?<=([0-9])?)[ ]?([\p{DT=Fraction}])")
-_MULTIPLIER = regex.compile(r"(?<!\p{L}[0-9.,]*)(?<=[0-9])[kKMB](?![\w^])")
-_POWERS = {"k": 3, "K": 3, "M": 6, "B": 9}
-"""Signs directly behind a number that multiply it, as in $1.5M."""
 _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
 
 
-def _fold_number(text: str) -> str:
+def _fold_number(text: str, unit: str = "") -> str:
     """Folded text with numbers as a keyboard writes them: fractions and powers of LaTeX and of Unicode as 1/2 and 10^2, and the
-    separators of Arabic digits as comma and point."""
+    separators of Arabic digits as comma and point, 3万 as 30000."""
     plain = _LATEX.sub(_plain_latex, fold(text)) if "\\" in text or "{" in text else fold(text)
     if plain.isascii():
         return plain
     plain = _RAISED.sub(
         lambda m: f"^{unicodedata.normalize('NFKC', m.group())}".replace("\u2212", "-"), plain
     )
-    return str(_VULGAR.sub(_plain_fraction, plain)).translate(_SEPARATORS)
+    return multiply_han(str(_VULGAR.sub(_plain_fraction, plain)).translate(_SEPARATORS), unit)
 
 
 def _plain_latex(match: regex.Match[str]) -> str:
@@ -93,7 +91,7 @@ def parse_number(text: str, decimal: str = "", unit: str = "") -> Decimal | None
     >>> parse_number("2½"), parse_number("\\\\frac{3}{4}") == parse_number("75 × 10^-2")
     (Decimal('2.5'), True)
     """
-    folded = _fold_number(text).strip()
+    folded = _fold_number(text, unit).strip()
     if unit:
         name = fold(unit).strip()
         folded = (
@@ -257,7 +255,8 @@ class Number:
     or by the share `relative` of the target; unless a share is given, a whole target is exact, and another one may differ by
     rounding (1e-9).
     `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18% is 0.18; without, the
-    sign is left aside. A k, K, M or B directly behind a number multiplies it ($1.5M is 1500000) unless it is the `unit`.
+    sign is left aside. A k, K, M or B directly behind a number multiplies it ($1.5M is 1500000) unless it is the `unit`;
+    `multiples` names other words that do, such as {million: 1000000}, in the place of these.
     """
 
     last: bool = False
@@ -266,6 +265,7 @@ class Number:
     decimal: str = ""
     unit: str = ""
     percent: bool = False
+    multiples: dict[str, float] | None = field(default=None, hash=False)
     name: str = "number"
     low: float = 0.0
     high: float = 1.0
@@ -279,6 +279,7 @@ class Number:
             )
         if self.decimal not in ("", ".", ","):
             raise UsageError(f'the option decimal of number is "." or ","; this is {self.decimal!r}.')
+        check_multiples(self.multiples or {})
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that is no number."""
@@ -290,11 +291,8 @@ class Number:
                 )
 
     def _multiply_signs(self, text: str) -> str:
-        """A text with powers of ten in the place of signs that multiply the number before them."""
-        own = fold(self.unit).strip()
-        return str(
-            _MULTIPLIER.sub(lambda m: m[0] if fold(m[0]) == own else f"\u00d710^{_POWERS[m[0]]}", text)
-        )
+        """A text with powers of ten in the place of signs and words that multiply the number before them."""
+        return multiply_signs(text, self.multiples, self.unit.strip())
 
     def _read(self, text: str) -> Decimal | None:
         number = parse_number(self._multiply_signs(text), self.decimal, self.unit)
@@ -313,7 +311,7 @@ class Number:
         marked = {one for piece in marked_results(text) if (one := self._read(piece)) is not None}
         if len(marked) == 1:
             return list(marked)
-        folded = _fold_number(_NARROW.sub("'", self._multiply_signs(text)))
+        folded = _fold_number(_NARROW.sub("'", self._multiply_signs(text)), self.unit)
         for match in reversed(list(_NUMBER.finditer(folded))):
             grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())
             part = _WHOLE_PART.search(folded, 0, match.start()) if "/" in match.group() else None
@@ -325,6 +323,11 @@ class Number:
                 return [n / 100 for n in numbers] if hundredths else numbers
         return []
 
+    def _explain_reading(self, text: str, numbers: list[Decimal]) -> str:
+        """How a number was read that a sign behind it multiplied; empty where none did."""
+        plain = replace(self, multiples={})._find_numbers(text)
+        return f", read as {numbers[0]:f}," if numbers and plain and numbers[0] != plain[0] else ""
+
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         targets = accepted_answers(example)
         as_written = any(isinstance(t, str) and t != without_list_marks(t) for t in targets)
@@ -332,7 +335,7 @@ class Number:
         wanted = [number for target in targets if (number := self._wanted_number(target)) is not None]
         if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):
             return Reward(1.0)
-        shown = f"The answer {quote_target(completion.text)}"
+        shown = f"The answer {quote_target(completion.text)}{self._explain_reading(completion.text, numbers)}"
         if not numbers:
             shown += " holds no number" if self.last else " is no number"
             return Reward(0.0, critique=f"{shown}; it should be {show_target(targets[0])}.")

@@ -47,6 +47,12 @@ def test_guard_rails_take_the_words_of_objectives() -> None:
             read_definition(PLAIN | {"guards": [guard]})
 
 
+def test_the_control_of_a_ramp_needs_no_weight() -> None:
+    arms = [{"version": 3}, {"version": 4, "weight": 3}, {"version": 7, "weight": 1}]
+    found = read_definition(PLAIN | {"arms": arms, "policy": {"kind": "ramp", "shares": [0.2]}})
+    assert found.starting_weights == pytest.approx((0.8, 0.15, 0.05))
+
+
 def test_a_full_definition_survives_json() -> None:
     asked = PLAIN | {
         "arms": [{"version": 3, "weight": 3}, {"version": 4, "weight": 1}, {"version": 7, "weight": 1}],
@@ -78,6 +84,14 @@ def test_a_full_definition_survives_json() -> None:
         ({"arms": [{"version": 3}]}, "1 arm"),
         ({"arms": [{"version": 3}, {"version": 3}]}, "twice"),
         ({"arms": [{"version": 3}, {"version": 4, "weight": 0}]}, "weight must be a number above 0"),
+        ({"arms": [{"version": 3}, {"version": 4, "weight": 50}]}, "without one: version 3"),
+        (
+            {
+                "arms": [{"version": 3}, {"version": 4, "weight": 2}, {"version": 7}],
+                "policy": {"kind": "ramp"},
+            },
+            "without one: version 7",
+        ),
         ({"arms": [{"version": 3}, {"version": "four"}]}, "whole number"),
         ({"most_units": 2**70}, "at most 999,999,999,999,999"),
         ({"most_units": float("inf")}, "whole number.*at most 999"),
@@ -187,12 +201,14 @@ def test_what_only_the_asker_can_know_is_asked_for(goal: Any, said: str) -> None
 
 
 def test_an_arm_with_hardly_any_units_is_refused_at_the_start_only() -> None:
-    tiny = read_definition(PLAIN | {"arms": [{"version": 3, "weight": 1e-9}, {"version": 4}]})
+    tiny = read_definition(PLAIN | {"arms": [{"version": 3, "weight": 1e-9}, {"version": 4, "weight": 1}]})
     with pytest.raises(
         UsageError, match=r"Version 3 would start with 1e-09 of the units; the least is 0.001"
     ):
         refuse_tiny(tiny)
-    refuse_tiny(read_definition(PLAIN | {"arms": [{"version": 3, "weight": 99}, {"version": 4}]}))
+    refuse_tiny(
+        read_definition(PLAIN | {"arms": [{"version": 3, "weight": 99}, {"version": 4, "weight": 1}]})
+    )
 
 
 def test_the_units_are_those_of_the_client() -> None:

@@ -408,7 +408,7 @@ def test_a_label_has_one_running_experiment(world: Make) -> None:
             'no label "staging". Put it on the control first.*promote .* 1 --label staging',
         ),
         ({"arms": [{"version": 2}, {"version": 3}]}, "stands on version 1, which is none of the arms"),
-        ({"arms": [{"version": 1}, {"version": 2, "weight": 1e-9}]}, "the least is 0.001"),
+        ({"arms": [{"version": 1, "weight": 1}, {"version": 2, "weight": 1e-9}]}, "the least is 0.001"),
     ],
 )
 def test_what_does_not_exist_cannot_be_tried(world: Make, settings: dict[str, Any], said: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from msgspec import UNSET
+
 from whet.errors import UsageError, quantity
 from whet.task.decode import decode, field_names, set_fields
 from whet.task.tree import Node
@@ -196,7 +198,21 @@ def read_definition(value: Mapping[str, object]) -> Definition:
         values["control"] = values["arms"][0].version
     definition = Definition(**values)
     _check(definition)
+    _refuse_some_weights(entry, definition)
     return definition
+
+
+def _refuse_some_weights(entry: ExperimentEntry, one: Definition) -> None:
+    """Raises UsageError where some arms have a weight and others none: beside a weight of 50, meant as percent, the 1 that an arm
+    without a weight has would be a fiftieth. The control of a ramp needs none, for it gets what the others leave."""
+    ramp = one.policy.kind == "ramp"
+    arms = [arm for arm in entry.arms if not (ramp and arm.version == one.control)]
+    without = [str(arm.version) for arm in arms if arm.weight is UNSET]
+    _must(
+        len(without) in (0, len(arms)),
+        f"{PLACE}: arms: only some have a weight (without one: version {', '.join(without)}). Give every arm a weight, or none "
+        "of them (equal shares). Weights need not add up to 1.",
+    )
 
 
 def refuse_tiny(one: Definition) -> None:

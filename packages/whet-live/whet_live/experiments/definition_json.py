@@ -24,7 +24,7 @@ class ArmEntry(Entry):
 
     version: Annotated[Count, Meta(extra={"meaning": "the number of a version"})]
     weight: IfSet[PositiveFloat] = UNSET
-    """Shares are in proportion to the weights; 1 by default."""
+    """Shares are in proportion to the weights; all arms have one, or none (equal shares)."""
 
 
 class MetricKeys(Entry):
