@@ -48,7 +48,7 @@ def _in_digits(match: regex.Match[str]) -> str:
     for digits, signs in _HAN_PART.findall(match.group()):
         factor = math.prod(int(unicodedata.numeric(sign)) for sign in signs)
         if factor >= last or (factor < _MYRIAD and last is math.inf):
-            return match.group()
+            return str(match.group())
         total, last = total + Decimal(digits.replace(",", "")) * factor, factor
     return f"{total.normalize():f}"
 

@@ -26,6 +26,7 @@ __all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score"
 _ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?!\S)")
 _INNER_ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?=\s+\S)")
 _THOUSANDS = re.compile(r"(?<![0-9.,'])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:'[0-9]{3})+)(?![0-9,'])")
+_DIGITS = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 _SPACED_DASH = re.compile(r"(?<=[0-9]) - (?=[0-9])")
 _KEPT = regex.compile(
     r"""
@@ -154,8 +155,8 @@ def _overlap(answer: str, target: object) -> float:
 @dataclass(frozen=True)
 class Contains:
     """1 when the answer contains an accepted target (or `text`), ignoring case unless `strict`. A target that is a number by
-    its type is contained where a number of the answer equals it: 18 is not in 180. An empty target is contained in an empty
-    answer only."""
+    its type is contained where a number of the answer equals it: 18 is not in 180. Digits that are a text, as those of a CSV
+    file are, are no part of longer ones either, unless `strict`. An empty target is contained in an empty answer only."""
 
     text: str | None = None
     strict: bool = False
@@ -186,7 +187,14 @@ class Contains:
         text = show_target(target)
         if not text.strip():
             return not answer.strip()
-        return text in answer if self.strict else fold(text) in fold(answer)
+        if self.strict:
+            return text in answer
+        sought, folded = fold(text), fold(answer)
+        if _DIGITS.fullmatch(sought) is None:
+            return sought in folded
+        return (
+            re.search(rf"(?<![0-9])(?<![0-9][.,]){re.escape(sought)}(?![0-9]|[.,][0-9])", folded) is not None
+        )
 
 
 @dataclass(frozen=True)

@@ -34,14 +34,27 @@ TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson", ".jl")
 KINDS = (*LINES, ".json", *TABLES, ".py")
 INPUT_NAMES = (
     *("inputs", "question", "text", "query", "prompt", "sentence", "problem", "instruction", "source"),
-    *("content", "message", "document", "x"),
+    *("user_input", "content", "message", "document", "x"),
 )
-BESIDE_NAMES = ("context", "contexts", "passage", "choices", "options")
+BESIDE_NAMES = (
+    *("context", "contexts", "retrieved_contexts", "retrieval_context", "passage", "choices", "options"),
+)
 """Columns without which a question cannot be answered."""
 TARGET_NAMES = (
-    *("targets", "expected_output", "expected", "answer", "answers", "label", "output", "gold", "reference"),
+    *(
+        "targets",
+        "expected_output",
+        "expected",
+        "expected_response",
+        "ground_truth",
+        "ground_truths",
+        "ideal",
+    ),
+    *("gold", "reference", "answer", "answers", "label", "output"),
     *("solution", "completion", "response", "y"),
 )
+"""What tools call the right answer, the sure names first: beside a `ground_truth` or a `reference`, as Ragas has them, an
+`answer` is what a model said."""
 _FEW_BITS = {
     **{"float16": "f2", "Float16": "f2", "halffloat": "f2"},
     **{"float32": "f4", "Float32": "f4", "float": "f4"},

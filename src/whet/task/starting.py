@@ -30,6 +30,7 @@ from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
 from whet.task.task import Task, load_task
 from whet.task.tree import write_yaml
+from whet.task.worked_answers import BOX, split_worked_answers
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_slot
 
@@ -199,6 +200,8 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     prompt = starting_prompt(choices.prompt, material)
     rows, material = _rows(folder, material, choices, prompt, chosen, warnings)
     every = [row for part in rows.values() for row in part]
+    if choices.reward is None and material.reward is None:
+        _take_results(every, chosen)
     if choices.labels is None:
         _unify_spelling(every, chosen)
     labels = _labels(every, choices.labels, chosen)
@@ -400,6 +403,20 @@ def _reason_for(target: str, rows: Sequence[Mapping[str, object]]) -> str:
     others = [name for name in _few_values(rows[0], rows) if name != target and not _holds_words(name, rows)]
     beside = f"; the values of {', '.join(others)} have digits" if others else ""
     return f"as the only column with few values ({len(counts)}){beside}"
+
+
+def _take_results(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
+    """Put the results of worked answers in the place of targets; the whole answers stay in the rows as `worked_answer`."""
+    worked = split_worked_answers([row.get("target") for row in rows])
+    if worked is None:
+        return
+    for row, result in zip(rows, worked.results, strict=True):
+        row["worked_answer"], row["target"] = row["target"], result
+    behind = "in" if worked.mark == BOX else "behind"
+    chosen.append(
+        f"every target shows its way: the result {behind} {worked.mark} is the target, and the whole stays in the rows as "
+        "worked_answer; to compare with the whole: --reward f1"
+    )
 
 
 def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
