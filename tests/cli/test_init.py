@@ -20,6 +20,7 @@ import whet
 from whet.cli import start
 from whet.cli.main import cli
 from whet.errors import UsageError
+from whet.task import promptfoo_reward
 
 TICKETS = [(f"Ticket {i}", f"body, {i}", ["billing", "login"][i % 2]) for i in range(30)]
 QUESTIONS = [{"question": f"What is {i} and {i}?", "answer": str(2 * i)} for i in range(12)]
@@ -385,6 +386,76 @@ LEFT = {
     "file://check.py": "python",
     "fn:output.length": "javascript",
 }
+
+
+def test_a_table_with_promptfoo_assertions_is_read_as_promptfoo_reads_it() -> None:
+    Path("tests.csv").write_text(
+        "text,__expected,__description\n" + "".join(f"t{i},icontains: v{i},d\n" for i in range(6))
+    )
+    chosen = init("--from", "tests.csv")["chosen"]
+    assert "__expected: assertions as promptfoo reads them" in chosen
+    task = whet.Task.load("mytask")
+    assert task.document["reward"] == "contains" and task.prompt.slots == {"text"}
+    assert {e.target for e in (*task.train, *task.validation, *task.test)} == {f"v{i}" for i in range(6)}
+
+
+def test_what_promptfoo_asserts_makes_no_labels() -> None:
+    tests = [
+        {"vars": {"text": f"t{i}"}, "assert": [{"type": "icontains", "value": ["yes", "no"][i % 2]}]}
+        for i in range(12)
+    ]
+    init(*promptfoo(tests=tests))
+    task = whet.Task.load("mytask")
+    assert not task.labels and answers(task, lambda messages: "Yes or no") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "held"),
+    [
+        ('{"b": [1, 2], "a": "t0"}', True),
+        ('{"a": "t0", "b": [1, 2.0]}', True),
+        ('{"a": "t0", "b": [1, true]}', False),
+        ('{"a": "t0", "b": [2, 1]}', False),
+        ('{"a": "t0", "b": [1, 2], "c": null}', False),
+        ("no JSON", False),
+    ],
+)
+def test_promptfoo_compares_objects_as_json(answer: str, held: bool) -> None:
+    check = {"type": "equals", "value": {"a": "{{word}}", "b": [1, 2]}}
+    tests = [{"vars": {"text": f"t{i}", "word": "t0"}, "assert": [check]} for i in range(6)]
+    init(*promptfoo(tests=tests, prompts=["{{text}} {{word}}"]))
+    assert answers(whet.Task.load("mytask"), lambda messages: answer) == float(held)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "held"),
+    [
+        ("contains-json", 'Fill {name}: {"a": {"b": 1}}, {done}', True),
+        ("contains-json", "Fill {name} and {other}", False),
+        ("contains-json", "{" * 5000, False),
+        ("is-json", "[" * 100_000, False),
+        ("is-json", "NaN", False),
+        ("is-json", "[1]", True),
+    ],
+)
+def test_promptfoo_finds_json(kind: str, answer: str, held: bool) -> None:
+    assert promptfoo_reward.holds(kind, None, answer) == held
+
+
+def test_digits_that_promptfoo_looks_for_are_any_piece_of_the_answer() -> None:
+    checks = [{"type": "icontains", "value": "5"}]
+    init(*promptfoo(tests=[{"vars": {"text": f"t{i}"}, "assert": checks} for i in range(6)]))
+    assert answers(whet.Task.load("mytask"), lambda messages: "25") == 1.0
+
+
+def test_promptfoo_tests_in_lines_of_json_and_in_the_files_of_a_pattern() -> None:
+    tests = [{"vars": {"text": f"t{i}"}, "assert": [{"type": "equals", "value": f"v{i}"}]} for i in range(6)]
+    Path("some").mkdir()
+    Path("some/a.jsonl").write_text("".join(json.dumps(test) + "\n" for test in tests[:3]))
+    Path("some/b.json").write_text(json.dumps(tests[3:]))
+    init(*promptfoo(tests="file://some/*"))
+    task = whet.Task.load("mytask")
+    assert {e.target for e in (*task.train, *task.validation, *task.test)} == {f"v{i}" for i in range(6)}
 
 
 def test_cells_of_a_promptfoo_table_are_read_as_promptfoo_reads_them() -> None:

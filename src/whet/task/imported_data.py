@@ -18,7 +18,8 @@ class ImportedData:
     """Rows by split (`""`: not divided), and what came with them. `notes` say what was chosen on the way.
 
     `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
-    their author calls inputs. `settings` are further keys of task.yaml. `places`: by split, where each row was read.
+    their author calls inputs. `settings` are further keys of task.yaml. `places`: by split, where each row was read. `labels`:
+    whether frequent targets may become labels; not where the reward that came with the rows compares texts.
     """
 
     rows: Mapping[str, list[dict[str, Any]]]
@@ -30,6 +31,7 @@ class ImportedData:
     inputs: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: bool = True
 
     def all_rows(self) -> list[dict[str, object]]:
         """The rows of every split."""

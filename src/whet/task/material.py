@@ -11,7 +11,7 @@ from whet.errors import UsageError, parameter
 from whet.rewards.program import load_module
 from whet.task.files import kind_of, read_bytes
 from whet.task.imported_data import ImportedData, read_table
-from whet.task.promptfoo import read_promptfoo
+from whet.task.promptfoo import read_promptfoo, read_promptfoo_table
 from whet.task.rows import LINES, TABLES, TARGET_NAMES, SourceRow, read_rows, row_of
 from whet.task.sources import load_split
 from whet.task.table import clean_row, tidy_columns
@@ -72,6 +72,9 @@ def example() -> ImportedData:
 
 
 def _table(path: Path) -> ImportedData:
+    tests = read_promptfoo_table(path)
+    if tests is not None:
+        return tests
     rows, notes = read_table(path)
     return ImportedData({"": [row.value for row in rows]}, notes=notes, places=_places(rows))
 

@@ -20,6 +20,7 @@ from whet.task import promptfoo_reward
 from whet.task.files import read_text
 from whet.task.imported_data import ImportedData, read_table
 from whet.task.prompts import YAML, load_prompt
+from whet.task.rows import read_rows
 from whet.task.tree import Node, parse_yaml
 from whet_client.prompt.slots import fill
 from whet_client.storable import show_value
@@ -44,6 +45,8 @@ _OTHERS = (
 """What else a cell of a table of tests may name."""
 _EXPECTED = re.compile(r"([a-z0-9-]+)(?:\([0-9]+(?:[.][0-9]+)?\))?(?::(.*))?", re.DOTALL)
 """A cell of `__expected` as promptfoo reads it: a type, perhaps with a threshold, perhaps with a value; any other is equal."""
+EXPECTED = "__expected"
+"""How the columns of a table of tests begin that hold assertions."""
 _OLDER = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
 """YAML values in a file, rows that the lists of one test's variables make, files of tests that name each other."""
@@ -123,6 +126,28 @@ def read_promptfoo(path: Path) -> ImportedData:
     return replace(_with_judge(material, rubrics, other) if rubrics else material, settings=settings)
 
 
+def read_promptfoo_table(path: Path) -> ImportedData | None:
+    """A table with a column `__expected` as the tests that promptfoo makes of it, without a prompt; None for another table."""
+    table, notes = read_table(path)
+    if not any(name.startswith(EXPECTED) for name in table[0].value):
+        return None
+    left, rows, places = _Left(), list[dict[str, Any]](), list[str]()
+    for row in table:
+        for made in _rows(Node.of(_table_row(row.value), row.where), {}, path, left):
+            if made["assert"] and made["assert"][0]["type"] not in RUBRICS:
+                rows.append(made)
+                places.append(row.where)
+    if not rows:
+        raise UsageError(
+            f"{path}:1: no cell of {EXPECTED} holds an assertion that whet can check ({', '.join(KINDS[:4])}, ...). Add such "
+            "assertions, or rename the column."
+        )
+    lost = len(table) - len(rows)
+    notes += [f"{EXPECTED}: assertions as promptfoo reads them", *left.lines()]
+    notes += [f"{quantity(lost, 'row')} without such an assertion left out"] if lost else []
+    return replace(_with_reward(None, rows, notes), places={"": places})
+
+
 def _model(providers: Node | None, notes: list[str]) -> dict[str, Any]:
     """The first provider as the task model, where whet's address of it is known."""
     names = [_provider(one) for one in _list(providers)]
@@ -188,7 +213,7 @@ def _weight(check: Mapping[str, Any]) -> float:
     return float(check.get("weight", 1))
 
 
-def _with_reward(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> ImportedData:
+def _with_reward(prompt: str | None, rows: list[dict[str, Any]], notes: list[str]) -> ImportedData:
     """A target and a named reward where every row asserts one thing of one kind, else the assertions themselves."""
     if not any(row["assert"] for row in rows):
         return ImportedData(
@@ -197,19 +222,24 @@ def _with_reward(prompt: str, rows: list[dict[str, Any]], notes: list[str]) -> I
             None,
             {},
             notes,
-            False,
+            columns=False,
+            labels=False,
         )
     kinds = {row["assert"][0]["type"] if len(row["assert"]) == 1 else "" for row in rows}
     named = {"equals": {"exact_match": {"strict": True}}, "iequals": "exact_match", "icontains": "contains"}
     named["contains"] = {"contains": {"strict": True}}
     (kind,) = kinds if len(kinds) == 1 else ("",)
-    if kind not in named:
+    values = [one.get("value") for row in rows for one in row["assert"]]
+    literal = all(
+        isinstance(one, str) and (kind != "icontains" or not one.strip().isdigit()) for one in values
+    )
+    if kind not in named or not literal:
         files = {"reward.py": inspect.getsource(promptfoo_reward).encode()}
         notes.append("reward.py checks the assertions of each row: the share that holds")
-        return ImportedData({"": rows}, prompt, "reward.py", files, notes, columns=False)
+        return ImportedData({"": rows}, prompt, "reward.py", files, notes, columns=False, labels=False)
     one = [{**row, "target": row["assert"][0].get("value")} for row in rows]
     plain = [{key: value for key, value in row.items() if key != "assert"} for row in one]
-    return ImportedData({"": plain}, prompt, named[kind], {}, notes, columns=False)
+    return ImportedData({"": plain}, prompt, named[kind], {}, notes, columns=False, labels=False)
 
 
 def _list(node: Node | None) -> list[Node]:
@@ -247,11 +277,23 @@ def _file(text: str, path: Path) -> Path | None:
     return near if near is not None and near.is_file() else None
 
 
+def _files(text: str, path: Path) -> list[str]:
+    """The files that a pattern such as file://tests/*.yaml names, each as such a text; none for anything else."""
+    pattern = text.removeprefix("file://")
+    if pattern == text or "*" not in pattern or Path(pattern).is_absolute():
+        return []
+    return [f"file://{found.relative_to(path.parent)}" for found in sorted(path.parent.glob(pattern))]
+
+
 def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
     """Tests, those of named files too; a table has a test in each row and its assertions in `__expected`."""
     for item in _list(node):
         if isinstance(item.value, dict):
             yield item
+            continue
+        several = _files(item.value, path) if isinstance(item.value, str) else []
+        if several:
+            yield from _tests(Node.of(several, item.where), path, depth)
             continue
         file = _file(item.value, path) if isinstance(item.value, str) else None
         if file is None:
@@ -265,20 +307,23 @@ def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:
         if file.suffix in (".csv", ".tsv"):
             for row in read_table(file)[0]:
                 yield Node.of(_table_row(row.value), row.where)
+        elif file.suffix == ".jsonl":
+            for row in read_rows(file, item.where):
+                yield Node.of(row.value, row.where)
         elif file.suffix in (".yaml", ".yml", ".json"):
             yield from _tests(parse_yaml(file, item.where, most=MOST_NODES), file, depth + 1)
         else:
-            item.refuse(f"tests in {file.name} cannot be read. Name a .csv, .yaml or .json file.")
+            item.refuse(f"tests in {file.name} cannot be read. Name a .csv, .yaml, .json or .jsonl file.")
 
 
 def _table_row(cells: Mapping[str, str]) -> dict[str, object]:
     """A row of a table as a test; columns that are not taken are its keys, so that they are counted."""
     named = {name: cell.strip() for name, cell in cells.items() if name.startswith("__") and cell.strip()}
-    checks = [_expected_assertion(cell) for name, cell in named.items() if name.startswith("__expected")]
+    checks = [_expected_assertion(cell) for name, cell in named.items() if name.startswith(EXPECTED)]
     rest = {
         name: cell
         for name, cell in named.items()
-        if not name.startswith(("__expected", "__metadata:")) and name.removeprefix("__") not in _NEUTRAL
+        if not name.startswith((EXPECTED, "__metadata:")) and name.removeprefix("__") not in _NEUTRAL
     }
     values = {name: cell for name, cell in cells.items() if not name.startswith("__")}
     return {"vars": values, "assert": checks, **rest}
@@ -331,12 +376,13 @@ def _check(node: Node, left: _Left) -> dict[str, object] | None:
         return None
     kind = parts["type"].text("the type of an assertion", "type: equals")
     plain, value = kind.removeprefix("not-"), parts.get("value")
-    expected = None if value is None else _as_printed(value.plain())
+    structured = plain == "equals" and value is not None and isinstance(value.value, dict | list)
+    expected = None if value is None else value.plain() if structured else _as_printed(value.plain())
     if plain.endswith("-json") and expected:
         left.checks[f"{kind} with a schema"] += 1
         return None
     known = plain in KINDS or (kind in RUBRICS and isinstance(expected, str))
-    if not known or isinstance(expected, dict) or "file://" in str(expected):
+    if not known or (isinstance(expected, dict) and not structured) or "file://" in str(expected):
         left.checks[kind] += 1
         return None
     if value is None or expected is None:
@@ -405,7 +451,12 @@ def _number_as_printed(number: float) -> str:
 
 def _fill_variables(check: Mapping[str, object], known: Mapping[str, str]) -> dict[str, object]:
     """The value of an assertion with the variables that it names."""
-    value = check.get("value")
+    return {"value": _fill_value(check["value"], known)} if "value" in check else {}
+
+
+def _fill_value(value: object, known: Mapping[str, str]) -> object:
+    if isinstance(value, dict):
+        return {key: _fill_value(one, known) for key, one in value.items()}
     if isinstance(value, list):
-        return {"value": [fill(one, known) if isinstance(one, str) else one for one in value]}
-    return {"value": fill(value, known)} if isinstance(value, str) else {}
+        return [_fill_value(one, known) for one in value]
+    return fill(value, known) if isinstance(value, str) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 
@@ -10,6 +11,8 @@ import regex
 
 LITERAL_BRACE = re.compile(r"\\.|\{(?![0-9]+(?:,[0-9]*)?\})", re.DOTALL)
 """An escape, or a brace that is no repetition: `regex`, whose matches can be ended, would take it for approximate matching."""
+
+MOST_BRACES = 1000
 
 
 def texts(value: object) -> list[str]:
@@ -20,21 +23,50 @@ def texts(value: object) -> list[str]:
     return [str(one).strip() for one in (value if isinstance(value, list) else [value])]
 
 
-def is_json(output: str) -> bool:
-    """Whether the answer is one JSON value."""
+def refuse_constant(name: str) -> None:
+    """NaN and Infinity are no JSON, which Python's reader takes all the same."""
+    raise ValueError(name)
+
+
+def load_json(text: str) -> list[object]:
+    """The JSON value that a text is, in a list; an empty list where it is none."""
     try:
-        json.loads(output)
-    except ValueError:
-        return False
-    return True
+        return [json.loads(text, parse_constant=refuse_constant)]
+    except (ValueError, RecursionError):
+        return []
+
+
+def contains_object(text: str) -> bool:
+    """Whether a JSON object stands anywhere in a text. At most MOST_BRACES of its braces are tried."""
+    decoder = json.JSONDecoder(parse_constant=refuse_constant)
+    for brace in itertools.islice(re.finditer(r"\{", text), MOST_BRACES):
+        try:
+            decoder.raw_decode(text, brace.start())
+        except (ValueError, RecursionError):
+            continue
+        return True
+    return False
+
+
+def is_same(one: object, other: object) -> bool:
+    """Whether two JSON values are equal: a truth value is no number, and the order of keys does not count."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def holds(kind: str, value: object, output: str) -> bool:
     """Whether one assertion holds."""
     if kind.startswith("not-"):
         return not holds(kind[4:], value, output)
-    if kind in ("is-json", "contains-json"):
-        return is_json(output if kind == "is-json" else output[output.find("{") : output.rfind("}") + 1])
+    if kind == "is-json":
+        return bool(load_json(output))
+    if kind == "contains-json":
+        return contains_object(output)
+    if kind == "equals" and isinstance(value, dict | list):
+        return any(is_same(one, value) for one in load_json(output))
     if kind == "regex":
         pattern = LITERAL_BRACE.sub(lambda part: "\\{" if part[0] == "{" else part[0], str(value))
         return regex.search(pattern, output) is not None

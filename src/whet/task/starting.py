@@ -202,9 +202,9 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     every = [row for part in rows.values() for row in part]
     if choices.reward is None and material.reward is None:
         _take_results(every, chosen)
-    if choices.labels is None:
+    if choices.labels is None and material.labels:
         _unify_spelling(every, chosen)
-    labels = _labels(every, choices.labels, chosen)
+    labels = _labels(every, choices.labels, chosen, material.labels)
     by_requirements = bool(choices.requirements) and choices.reward is None and material.reward is None
     ungraded = by_requirements and all(row.get("target") in (None, "") for row in every)
     reward = None if ungraded else _reward(every, labels, choices.reward, material, files, chosen)
@@ -482,15 +482,20 @@ def _spans(answer: Mapping[str, object], row: Mapping[str, object]) -> Any:
 
 
 def _labels(
-    rows: Sequence[Mapping[str, object]], choice: Sequence[str] | None, chosen: list[str]
+    rows: Sequence[Mapping[str, object]], choice: Sequence[str] | None, chosen: list[str], by_rule: bool
 ) -> list[str]:
-    """Labels where there are few different targets, each of them often and short."""
+    """Labels where there are few different targets, each of them often and short; `by_rule`: also where nobody names them."""
     targets = [row.get("target") for row in rows]
     if choice is not None:
         labels = [] if list(choice) == [NO_LABELS] else list(choice)
         chosen.append(f"labels: {', '.join(labels)}" if labels else "labels: none")
         return labels
-    labels = list(choose_reward(targets).labels)
+    labels = list(choose_reward(targets).labels) if all(target is not None for target in targets) else []
+    if not by_rule:
+        if labels:
+            how = "an answer is compared as it is, and a label is read from it"
+            chosen.append(f"labels: none, for {how} with --labels {','.join(labels)}")
+        return []
     if not labels and (reason := why_no_labels(targets)):
         chosen.append(f"labels: none ({reason}); --labels A,B names them")
     if labels:
