@@ -262,6 +262,77 @@ def test_langfuse_rows() -> None:
     assert task.prompt.slots == {"q"} and str(task.train[0].target).startswith("b ")
 
 
+def started(rows: list[dict[str, Any]], *options: str) -> tuple[whet.Task, list[str]]:
+    Path("rows.json").write_text(json.dumps(rows))
+    chosen = init("--from", "rows.json", *options)["chosen"]
+    return whet.Task.load("mytask"), chosen
+
+
+def test_an_object_that_lists_spellings_holds_accepted_answers() -> None:
+    rows = [
+        {
+            "question": f"Who is {i}?",
+            "answer": {
+                "aliases": [f"O {i}", f"Ann {i}"],
+                "type": "Entity",
+                "value": f"Ann {i}",
+                "normalized_aliases": [f"ann {i}"],
+            },
+        }
+        for i in range(12)
+    ]
+    task, _ = started(rows)
+    assert task.document["reward"] == {"exact_match": {"normalise": True}}
+    found = {e.values["input"]: e.target for e in (*task.train, *task.validation, *task.test)}
+    assert found["Who is 1?"] == ["Ann 1", "O 1"]
+    assert answers(task, lambda messages: "O " + messages[-1].content.split("is ")[-1].strip("?\n ")) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("row", "inputs"),
+    [
+        ({"instruction": "Do {}", "input": "with {}", "output": "done {} and five more words here"}, {"instruction", "input"}),
+        ({"sentence": "The _ {}", "option1": "cat", "option2": "dog {}", "answer": "cat {}"}, {"sentence", "option1", "option2"}),
+        ({"question": "why {}", "choice1": "a {}", "choice2": "b {}", "premise": "p {}", "target": "a {}"},
+         {"question", "choice1", "choice2", "premise"}),
+    ],
+)  # fmt: skip
+def test_what_a_question_cannot_be_answered_without_is_input(row: dict[str, str], inputs: set[str]) -> None:
+    task, _ = started([{key: text.format(i) for key, text in row.items()} for i in range(12)])
+    assert task.prompt.slots == inputs
+
+
+def test_an_input_that_does_not_tell_the_rows_apart_is_not_the_only_one() -> None:
+    rows = [
+        {
+            "text": ["cause", "effect"][i % 2],
+            "event": f"It rained {i} days",
+            "label": "wet" if i % 3 else "dry",
+        }
+        for i in range(30)
+    ]
+    task, _ = started(rows)
+    assert task.prompt.slots == {"text", "event"}
+
+
+def test_errors_of_a_spreadsheet_are_named() -> None:
+    Path("rows.csv").write_text(
+        "q,answer\n" + "".join(f"q{i},{'#VALUE!' if i == 4 else i * 7}\n" for i in range(12))
+    )
+    assert any("is the text #VALUE! here, in 1 row" in line for line in init("--from", "rows.csv")["chosen"])
+
+
+def test_a_table_of_markdown() -> None:
+    lines = ["| text | label |", "|:---|---:|", *(f"| t{i} | {'ab'[i % 2]} |" for i in range(12))]
+    Path("rows.csv").write_text("\n".join(lines))
+    init("--from", "rows.csv")
+    task = whet.Task.load("mytask")
+    rows = [*task.train, *task.validation, *task.test]
+    assert set(task.labels) == {"a", "b"} and {row.values["input"] for row in rows} == {
+        f"t{i}" for i in range(12)
+    }
+
+
 PROMPTFOO = {
     "prompts": ["file://prompt.txt", "Another {{text}}"],
     "providers": ["openai:gpt-4o-mini"],

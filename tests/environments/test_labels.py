@@ -129,6 +129,33 @@ def test_another_name_is_no_label(text: str, labels: list[str]) -> None:
     assert find_label(text, dict(zip(labels, labels, strict=True))) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "labels", "label"),
+    [
+        (
+            "label: unrelated, explanation: a more relevant one is near",
+            ["unrelated", "relevant"],
+            "unrelated",
+        ),
+        ("reason: x, label: spam, confidence: high", ["spam", "ham"], "spam"),
+        ("label: spam; confidence: low; other: high", ["spam", "low", "high"], None),
+        ("Options: A, B, C. Answer: unclear", ["A", "B", "C", "D"], None),
+        ("Options: A, B. Answer: unclear", ["A", "B", "C", "D"], None),
+        ("Rating: 3/5", ["1", "2", "3", "4", "5"], "3"),
+        ("I would say 4 / 5, for it is good", ["0", "1", "2", "3", "4", "5"], "4"),
+        ("2/3", ["1", "2", "3", "4", "5"], None),
+        ("1/2", ["1", "2"], None),
+        ("4/5/2024", ["1", "2", "3", "4", "5"], None),
+        ("4/5", ["2", "4", "5"], None),
+        ("4.0", ["1", "2", "3", "4"], "4"),
+        ("4.0", ["4", "4.0"], "4.0"),
+        ("4.05", ["4", "5"], None),
+    ],
+)
+def test_fields_of_one_line_and_numbers_of_a_scale(text: str, labels: list[str], label: str | None) -> None:
+    assert find_label(text, {one: one for one in labels}) == label
+
+
 def folder(path: Path, reward: str, answers: dict[str, str]) -> Path:
     path.mkdir()
     (path / "prompt.md").write_text("{{input}}")

@@ -96,6 +96,26 @@ def test_spellings(row: dict[str, Any], expected: dict[str, Any]) -> None:
     assert said(row) == expected
 
 
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        ({"dataType": "NUMERIC", "value": 4, "stringValue": None}, {"rating": 4.0}),
+        ({"dataType": "BOOLEAN", "value": 1, "stringValue": "True"}, {"rating": 1.0, "liked": True}),
+        ({"dataType": "BOOLEAN", "value": 0}, {"rating": 0.0, "liked": False}),
+        ({"dataType": "CATEGORICAL", "value": 0, "stringValue": "good"}, {"rating": None, "label": "good"}),
+        ({"dataType": "TEXT", "value": 0, "stringValue": "Say the price."}, {"comment": "Say the price."}),
+        (
+            {"dataType": "CATEGORICAL", "value": 0, "stringValue": "bad", "comment": "Too long."},
+            {"comment": "Too long."},
+        ),
+    ],
+)
+def test_scores_of_langfuse_say_what_their_type_says(score: dict[str, Any], expected: dict[str, Any]) -> None:
+    row = read_row({"id": "s1", "traceId": "t1", "name": "quality", "source": "ANNOTATION", **score})
+    assert {name: getattr(row, name) for name in expected} == expected
+    assert row.about == "t1" and row.metadata["metric_name"] == "quality"
+
+
 def test_unknown_columns_are_kept() -> None:
     assert read_row({"comment": "c", "Build Number": 7, "metadata": {"a": 1}}).metadata == {
         "build_number": 7,

@@ -124,6 +124,23 @@ async def test_options_of_numbers(reward: Any, answer: str, target: Any, value: 
     assert await grade(reward, answer, target) == value
 
 
+@pytest.mark.parametrize(
+    ("answer", "target", "value"),
+    [
+        ("true", True, 1.0),
+        ("```json\nfalse\n```", False, 1.0),
+        ("1", True, 0.0),
+        ("42.0", 42, 1.0),
+        ('"42"', 42, 0.0),
+        ("It is 42.", 42, 0.0),
+        ("NaN", 42, 0.0),
+        ('{"a": 42}', 42, 0.0),
+    ],
+)
+async def test_json_may_be_a_number_or_a_truth_value(answer: str, target: Any, value: float) -> None:
+    assert await grade(JsonFields(), answer, target) == value
+
+
 async def test_a_critique_says_how_a_multiplied_number_was_read() -> None:
     row = Example("row7", {"input": "q"}, 12)
     wrong = await Number(last=True).grade(MemoryRun(), row, Completion("Room 12B"))

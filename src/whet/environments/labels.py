@@ -25,6 +25,7 @@ _BEGINS = regex.compile(r"(?:\A|\n|[:\uff1a>{]|\*\*)[(\[*_ ]*\Z")
 _OPTION = regex.compile(r"[.):*_]{1,4}\s|\s-\s")
 _SEVERAL = "\x00"
 """In the place of a label, where there are several: no label holds a NUL character."""
+_POINT_ZERO = regex.compile(r"(?<=\A-?[0-9]{1,9})\.0{1,9}\Z")
 _BETWEEN_LETTERS = regex.compile(r"(?<=\p{L}) (?=\p{L})")
 
 
@@ -44,19 +45,21 @@ def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     the only label counts that is mentioned as a word of its own: in the whole answer, in quotes or bold, as an option
     (`C. A girl`), on the last line. In scripts without blanks between words it may stand anywhere. Parts of a label may be
     joined in another way (`not spam` for not_spam), and a label that is one capital letter is no small word in a sentence.
-    Fields beside each other that hold different labels (`Priority: high, confidence: low`) name several.
+    Fields beside each other that hold different labels (`Priority: high, confidence: low`) name several. Where the labels are the
+    numbers of a scale, 3/5 and 3.0 are 3.
 
     >>> labels = {"refund": "refund", "other": "other"}
     >>> read_label("**Refund**.", labels), read_label("It is not a refund.", labels)
     (LabelReading(label='refund', alone=True), LabelReading(label='refund', alone=False))
     """
-    folded, forms = fold(text), _forms(labels)
+    forms = _forms(labels)
+    folded = _without_scale(fold(text), forms)
     alone = _alone(folded, forms)
     if alone == _SEVERAL:
         return None
     if alone is not None:
         return LabelReading(alone, True)
-    mentioned = _find_mentioned_label(text, labels, forms)
+    mentioned = _find_mentioned_label(_without_scale(text, forms), labels, forms)
     return None if mentioned is None else LabelReading(mentioned, False)
 
 
@@ -68,6 +71,15 @@ def find_label(text: str, labels: Mapping[str, str]) -> str | None:
     """
     reading = read_label(text, labels)
     return None if reading is None else reading.label
+
+
+def _without_scale(folded: str, forms: Mapping[str, str]) -> str:
+    """A text with 3 in the place of 3/5, where the labels are all whole numbers from 0 or 1 to 5: the best one says the scale."""
+    numbers = sorted(int(form) for form in forms if form.isdecimal() and form.isascii() and len(form) < 4)
+    most = numbers[-1] if numbers else 0
+    if len(numbers) < len(forms) or most < 4 or numbers not in ([*range(most + 1)], [*range(1, most + 1)]):
+        return folded
+    return str(regex.sub(rf"(?<![0-9/.,])([0-9]{{1,3}})\s?/\s?{most}(?![0-9/]|[.,][0-9])", r"\1", folded))
 
 
 def _forms(labels: Mapping[str, str]) -> dict[str, str]:
@@ -92,7 +104,15 @@ def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
     if fields and _FIELD.search(lines[-1]) and fields[-1] is not None:
         return _SEVERAL if _is_record(lines, fields, forms) else fields[-1]
     named = {*(_match_label(line, forms) for line in lines), *fields} - {None}
+    named = named or {_match_label(value, forms) for line in lines for value in _inner_fields(line)} - {None}
     return named.pop() if len(named) == 1 else None
+
+
+def _inner_fields(line: str) -> list[str]:
+    """The values of the fields of a line before its last one (`label: spam, reason: ...`): what stands between a colon and what
+    ends it, where only the name of the next field follows."""
+    parts = [_FIELD_END.split(part.strip()) for part in _FIELD.split(line)[1:-1]]
+    return [part[0] for part in parts if len(part) == 2]
 
 
 def _is_record(lines: Sequence[str], fields: Sequence[str | None], forms: Mapping[str, str]) -> bool:
@@ -131,6 +151,7 @@ def _join(text: str) -> str:
 _KEYS: Sequence[Callable[[str], str]] = (
     trim,
     lambda text: trim(text).removeprefix("+"),
+    lambda text: _POINT_ZERO.sub("", trim(text)),
     lambda text: trim(text).rstrip("%\u00b0 "),
     _join,
     lambda text: _BETWEEN_LETTERS.sub("", _join(text)),

@@ -332,6 +332,8 @@ def _metric(left: dict[str, object], where: str) -> dict[str, Any]:
     name.
     """
     name = left.pop("metric_name", None)
+    if name is None and (score := _langfuse_score(left)) is not None:
+        return score
     if name is None:
         if "key" not in left or "score" in left or "value" not in left:
             return {}
@@ -344,6 +346,29 @@ def _metric(left: dict[str, object], where: str) -> dict[str, Any]:
         return {"comment" if name == "comment" else "corrected": value}
     left["metric_name"] = name
     return {"rating": value}
+
+
+_SCORES = {
+    "NUMERIC": "rating",
+    "BOOLEAN": "rating",
+    "CATEGORICAL": "label",
+    "TEXT": "comment",
+    "CORRECTION": "corrected",
+}
+"""What Langfuse's scores say, by their `dataType`."""
+
+
+def _langfuse_score(left: dict[str, object]) -> dict[str, Any] | None:
+    """A score as Langfuse exports it: what it says stands in `stringValue` beside a `value` that is a number also where it counts
+    nothing; None for any other row."""
+    role = _SCORES.get(str(left.get("data_type")).upper())
+    if role is None or "name" not in left or not {"value", "string_value"} & left.keys():
+        return None
+    left["metric_name"] = left.pop("name")
+    value, text = left.pop("value", None), left.pop("string_value", None)
+    if left["data_type"] == "BOOLEAN" and text is None:
+        text = str(value) in ("1", "1.0", "True")
+    return {role: value if text is None or left["data_type"] == "NUMERIC" else text}
 
 
 def _graders(left: Mapping[str, Any]) -> dict[str, object]:

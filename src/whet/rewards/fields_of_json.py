@@ -53,6 +53,19 @@ def _load_json(text: str) -> object:
     return value if isinstance(value, dict | list) and not _is_deep(value) else None
 
 
+def _load_scalar(text: str) -> list[object]:
+    """The number, truth value or null that an answer, or the last of its fenced blocks, is as JSON, in a list; else nothing."""
+    answer = without_thought(text)
+    for piece in (answer, *reversed(blocks_in(answer))):
+        try:
+            value = json.loads(piece, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(value, dict | list | str):
+            return [value]
+    return []
+
+
 def _is_deep(value: object) -> bool:
     """Whether objects and lists are nested more than 100 deep."""
     level = [value]
@@ -173,6 +186,8 @@ class JsonFields:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         values = [_load_json(completion.text)] if self.bare else json_in(completion.text)[:1]
+        if not isinstance(example.target, dict | list | str):
+            values = _load_scalar(completion.text)
         if not values or values[0] is None:
             return Reward(
                 0.0, critique=f"The answer {quote_target(completion.text)} holds no JSON that can be parsed."

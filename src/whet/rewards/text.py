@@ -28,6 +28,8 @@ _INNER_ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?=\s+\S)")
 _THOUSANDS = re.compile(r"(?<![0-9.,'])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:'[0-9]{3})+)(?![0-9,'])")
 _DIGITS = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 _SPACED_DASH = re.compile(r"(?<=[0-9]) - (?=[0-9])")
+_SPACED_SIGN = re.compile(r"(?<=[0-9])\s(?=[%\u2030\u00b0])")
+"""The blank before a percent or degree sign, which some languages write."""
 _KEPT = regex.compile(
     r"""
     (?<=[0-9])[.:,'"-](?=[0-9])          # 3.5, 3:30, 1,5, 5'10 and 10-20 are not 35, 330, 15, 510 and 1020
@@ -59,7 +61,7 @@ def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
     """
     folded = fold(text)
     plain = _THOUSANDS.sub(lambda match: re.sub("[,']", "", match.group()), folded)
-    plain = _SPACED_DASH.sub("-", plain)
+    plain = _SPACED_SIGN.sub("", _SPACED_DASH.sub("-", plain))
     plain = _KEPT.sub(lambda match: _HIDDEN[match.group()], plain)
     for mark in kept:
         plain = plain.replace(mark, _HIDDEN[mark])

@@ -18,9 +18,13 @@ _SAMPLE = 500
 """Records by which the delimiter is found."""
 _SEPARATOR_LINE = re.compile(r'\A"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)', re.IGNORECASE)
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
-MISSING = ("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A")
+MISSING = (
+    *("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A"),
+    *("#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NAME?", "#NULL!"),
+)
 """What programs write into a cell that has no value; JSON has no such text, and a label may be spelt so."""
 _OPENED = re.compile(r' +".*" *', re.DOTALL)
+_RULE = re.compile(r":?-+:?")
 _INDEX_NAME = re.compile(r"(?:Unnamed: [0-9]+)?")
 
 
@@ -65,6 +69,8 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
         for number, cells in _split_spaced(path, text, mark, line)
         if any(map(str.strip, cells))
     ]
+    if mark == "|":
+        records = _without_rule(records)
     if not records:
         return DelimitedTable((), 1, (), mark, notes)
     (header_line, names), *rows = records
@@ -96,6 +102,15 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
     ]
     made = [(number, [columns[n][at] for n in keep]) for at, (number, _) in enumerate(rows)]
     return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes, missing)
+
+
+def _without_rule(records: Sequence[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """The records of a Markdown table without the line of dashes below its header and without the blanks around its cells; of
+    another table the records as they are."""
+    rule = [cell.strip() for cell in records[1][1]] if len(records) > 1 else []
+    if not any(rule) or not all(not cell or _RULE.fullmatch(cell) for cell in rule):
+        return list(records)
+    return [(number, [cell.strip() for cell in cells]) for number, cells in (records[0], *records[2:])]
 
 
 def _split_spaced(path: Path, text: str, delimiter: str, before: int) -> list[tuple[int, list[str]]]:

@@ -37,7 +37,8 @@ INPUT_NAMES = (
     *("user_input", "content", "message", "document", "x"),
 )
 BESIDE_NAMES = (
-    *("context", "contexts", "retrieved_contexts", "retrieval_context", "passage", "choices", "options"),
+    *("context", "contexts", "retrieved_contexts", "retrieval_context", "passage", "premise", "instruction"),
+    *("choices", "options", "choice", "option", "endings"),
 )
 """Columns without which a question cannot be answered."""
 TARGET_NAMES = (

@@ -130,8 +130,30 @@ def _guess(
     telling = [
         name for name in rest if not is_number_of_rows(name, rows) and find_leak(name, target, rows) is None
     ]
-    beside = [by_rank[n] for n in map(_plain, BESIDE_NAMES) if known and by_rank.get(n) in rest]
-    return inputs or filled or [*known[:1], *beside] or telling or rest, targets
+    beside = [name for name in rest if known and name != known[0] and _stands_beside(name)]
+    by_name = [*known[:1], *beside]
+    if (
+        by_name
+        and target is not None
+        and _conflicts(by_name, target, rows) > _conflicts(telling, target, rows)
+    ):
+        by_name = []
+    return inputs or filled or by_name or telling or rest, targets
+
+
+def _stands_beside(name: str) -> bool:
+    """Whether a column is called like one without which a question cannot be answered, also with a number: `choice2`."""
+    return _plain(name).rstrip("0123456789") in map(_plain, BESIDE_NAMES)
+
+
+def _conflicts(inputs: Sequence[str], target: str, rows: Sequence[Mapping[str, object]]) -> int:
+    """How many rows have the same input as an earlier row and another target."""
+    first: dict[tuple[str, ...], str] = {}
+    keys = [tuple(_text_of(row.get(name)) for name in inputs) for row in rows]
+    return sum(
+        first.setdefault(key, _text_of(row.get(target))) != _text_of(row.get(target))
+        for key, row in zip(keys, rows, strict=True)
+    )
 
 
 def is_number_of_rows(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
@@ -463,10 +485,29 @@ def _row(
     rest = {k: v for k, v in row.items() if k not in (*inputs, target, "input", "target", "id")}
     known = {"id": str(row["id"])} if row.get("id") not in (None, "") else {}
     answer = row.get(target) if target else None
-    answer = _spans(answer, row) if isinstance(answer, Mapping) else answer
+    if isinstance(answer, Mapping):
+        answer = _spellings(answer) or _spans(answer, row)
     if isinstance(answer, Mapping) and len(answer) == 1:
         (answer,) = answer.values()
     return {**known, "input": value, **({} if answer is None else {"target": answer}), **rest}
+
+
+def _spellings(answer: Mapping[str, object]) -> list[str]:
+    """The texts of an object that holds a text and lists it among others, as the aliases of TriviaQA: accepted answers, that text
+    first; empty where the object is none such."""
+    texts = [value for value in answer.values() if isinstance(value, str) and value.strip()]
+    lists = [
+        value
+        for value in answer.values()
+        if isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+    ]
+    main = next((text for text in texts if any(text in listed for listed in lists)), None)
+    if main is None:
+        return []
+    kept: dict[str, str] = {}
+    for one in (main, *(one for listed in lists for one in listed)):
+        kept.setdefault(fold(one).strip(), one)
+    return list(kept.values())
 
 
 def _spans(answer: Mapping[str, object], row: Mapping[str, object]) -> Any:
