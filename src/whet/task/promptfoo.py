@@ -282,7 +282,7 @@ def _files(text: str, path: Path) -> list[str]:
     pattern = text.removeprefix("file://")
     if pattern == text or "*" not in pattern or Path(pattern).is_absolute():
         return []
-    return [f"file://{found.relative_to(path.parent)}" for found in sorted(path.parent.glob(pattern))]
+    return [f"file://{file.relative_to(path.parent)}" for file in sorted(path.parent.glob(pattern))]
 
 
 def _tests(node: Node, path: Path, depth: int = 0) -> Iterator[Node]:

@@ -38,23 +38,24 @@ def split_worked_answers(targets: Sequence[object]) -> WorkedAnswers | None:
     texts = [target for target in targets if isinstance(target, str)]
     if not texts or len(texts) < len(targets):
         return None
-    found = _boxed(texts) or _behind_mark(texts)
-    if found is None or any(count_words(result) > SHORT_TARGET for result in found.results):
+    worked = _split_at_boxes(texts) or _split_at_mark(texts)
+    if worked is None or any(count_words(result) > SHORT_TARGET for result in worked.results):
         return None
     longer = sum(
-        count_words(text) > count_words(result) + 1 for text, result in zip(texts, found.results, strict=True)
+        count_words(text) > count_words(result) + 1
+        for text, result in zip(texts, worked.results, strict=True)
     )
-    return found if 2 * longer > len(texts) else None
+    return worked if 2 * longer > len(texts) else None
 
 
-def _boxed(texts: Sequence[str]) -> WorkedAnswers | None:
+def _split_at_boxes(texts: Sequence[str]) -> WorkedAnswers | None:
     if not all("\\boxed" in text for text in texts):
         return None
     results = [marked_results(text) for text in texts]
     return WorkedAnswers([one[0] for one in results], BOX) if all(one and one[0] for one in results) else None
 
 
-def _behind_mark(texts: Sequence[str]) -> WorkedAnswers | None:
+def _split_at_mark(texts: Sequence[str]) -> WorkedAnswers | None:
     lines = [_MARKED_LINE.search(text) for text in texts]
     marks = {line[1] for line in lines if line is not None}
     if None in lines or len(marks) != 1:
