@@ -10,6 +10,7 @@ from whet_client.version import __version__
 if TYPE_CHECKING:
     from whet import methods
     from whet.api.advising import aadvise, advise
+    from whet.api.aligning import aligned_rubric, judge_task
     from whet.api.functions import (
         acompare,
         aevaluate,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "whet": "api methods",
     "whet.api.advising": "aadvise advise",
+    "whet.api.aligning": "aligned_rubric judge_task",
     "whet.api.functions": "acompare aevaluate alearn aoptimize compare evaluate learn optimize report runs",
     "whet.engine.progress": "Progress",
     "whet.environments.environment": "Environment",
@@ -89,6 +91,7 @@ __all__ = [
     "aevaluate",
     "alearn",
     "alearn_preferences",
+    "aligned_rubric",
     "amigrate",
     "aoptimize",
     "astudy_components",
@@ -97,6 +100,7 @@ __all__ = [
     "atransfer_matrix",
     "compare",
     "evaluate",
+    "judge_task",
     "learn",
     "learn_preferences",
     "methods",

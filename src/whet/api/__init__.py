@@ -11,6 +11,7 @@ from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.api.advising import aadvise
+    from whet.api.aligning import aligned_rubric, judge_task
     from whet.api.functions import (
         acompare,
         aevaluate,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "whet.api.advising": "aadvise",
+    "whet.api.aligning": "aligned_rubric judge_task",
     "whet.api.functions": (
         "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
     ),
@@ -68,6 +70,7 @@ __all__ = [
     "aevaluate",
     "alearn",
     "alearn_preferences",
+    "aligned_rubric",
     "amigrate",
     "aoptimize",
     "atransfer",
@@ -75,6 +78,7 @@ __all__ = [
     "compare",
     "evaluate",
     "find_run",
+    "judge_task",
     "learn",
     "optimize",
     "plan_lines",

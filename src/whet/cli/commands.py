@@ -15,6 +15,7 @@ LIVE = ("access", "feedback", WATCH, "prompts", "serve", "tasks")
 """The commands that whet-live brings."""
 _LATER: Mapping[str, tuple[str, str]] = {
     "init": ("whet.cli.start", "A task folder from rows: CSV, JSONL, promptfoo, Hugging Face, DSPy."),
+    "align": ("whet.cli.align", "A judge's rubric as the prompt of a task, people's scores as targets."),
     "doctor": ("whet.cli.doctor", "Examine packages, keys, endpoints, local servers and a task's reward."),
     "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
     "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),

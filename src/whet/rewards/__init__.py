@@ -21,8 +21,9 @@ from whet.rewards.choose import RewardChoice, choose_reward
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
+from whet.rewards.human_score import build_human_score
 from whet.rewards.item_list import ItemList
-from whet.rewards.judge import build_judge
+from whet.rewards.judge import Judge, build_judge
 from whet.rewards.listwise import build_listwise
 from whet.rewards.numbers import Number
 from whet.rewards.objectives import Objective, Objectives
@@ -51,6 +52,7 @@ __all__ = [
     "TARGET",
     "TARGET_SCORE",
     "AlarmedReward",
+    "Judge",
     "LabelReward",
     "Objective",
     "Objectives",
@@ -84,6 +86,7 @@ READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     "judge": build_judge,
     "checklist": build_checklist,
     "yes_no": build_yes_no,
+    "human_score": build_human_score,
     "listwise": build_listwise,
     "preference": build_preference,
     **VERIFIERS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -25,7 +25,7 @@ from whet.rewards.asking import (
 from whet.rewards.reward import JUDGE
 from whet.rewards.text import targets_of
 from whet.run import Run
-from whet.types import Completion, Example, Reward
+from whet.types import Completion, Example, Message, Reward
 
 COMPARE, SHOW, IGNORE = "compare", "show", "ignore"
 
@@ -91,7 +91,6 @@ class Judge:
     def _question(
         self, example: Example, answer: str, target: str | None, place: int | None
     ) -> JudgeQuestion:
-        low, high = (f"{end:g}" for end in self.scale)
         shown = [enclose_in_markers("The task's input", example.user_text)]
         if place is None:
             shown += [] if target is None else [enclose_in_markers("A known good answer", target)]
@@ -101,9 +100,23 @@ class Judge:
             first, second = (answer, target) if place == 0 else (target, answer)
             shown += [enclose_in_markers("Answer 1", str(first)), enclose_in_markers("Answer 2", str(second))]
             form, schema = _TWO, closed_object(answer_1=_VERDICT, answer_2=_VERDICT)
+        return JudgeQuestion(self._rules(self.rubric.strip(), form), "\n\n".join(shown), schema)
+
+    def _rules(self, rubric: str, form: str) -> str:
+        low, high = (f"{end:g}" for end in self.scale)
         scale = f"The scale goes from {low} (fails the rubric) to {high} (fulfils it completely)."
-        rules = "\n\n".join((_TASK, f"The rubric:\n{self.rubric.strip()}", scale, RULES, form))
-        return JudgeQuestion(rules, "\n\n".join(shown), schema)
+        return "\n\n".join((_TASK, f"The rubric:\n{rubric}", scale, RULES, form))
+
+    def as_messages(self, fenced: Callable[[str], str], shown: str) -> list[Message]:
+        """The question about an answer alone as the messages of a prompt, the rubric as `fenced` writes it, `shown` as the user's
+        part; what `shows` gives for a row goes there."""
+        return [Message("system", self._rules(fenced(self.rubric.strip()), _ONE)), Message("user", shown)]
+
+    @staticmethod
+    def shows(example: Example, answer: str) -> str:
+        """An input and an answer as the judge sees them."""
+        parts = ("The task's input", example.user_text), ("The answer to judge", answer)
+        return "\n\n".join(enclose_in_markers(name, text) for name, text in parts)
 
     def read(self, reply: str, place: int | None = None, *, whole: bool = True) -> Verdict | None:
         """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it holds none, a score
@@ -152,7 +165,7 @@ def build_judge(options: RewardOptions) -> Judge:
     rubric, files = options.file_or_text("rubric")
     return Judge(
         rubric,
-        _scale(options),
+        read_scale(options),
         options.whole("samples", 1),
         options.choice("reference", (COMPARE, SHOW, IGNORE)),
         files=files,
@@ -160,7 +173,8 @@ def build_judge(options: RewardOptions) -> Judge:
     )
 
 
-def _scale(options: RewardOptions) -> tuple[float, float]:
+def read_scale(options: RewardOptions) -> tuple[float, float]:
+    """The lowest and the highest score. Raises UsageError with the place."""
     scale = options.values.get("scale", [1, 5])
     ends = scale if isinstance(scale, list) else []
     if len(ends) != 2 or any(isinstance(e, bool) or not isinstance(e, int | float) for e in ends):
