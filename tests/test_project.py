@@ -299,11 +299,11 @@ def test_no_rule_forbids_what_is_fine(rule: Rule, name: str, source: str) -> Non
 
 
 PUBLIC = {
-    "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Progress Prompt ProviderError "
-    "Reward Rollout Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn "
-    "alearn_preferences aligned_rubric amigrate aoptimize astudy_components astudy_sensitivity atransfer "
-    "atransfer_matrix compare evaluate judge_task learn learn_preferences methods migrate optimize "
-    "preference_questions report runs study_components study_sensitivity transfer transfer_matrix",
+    "whet": "Budget Candidate Completion Environment Example LanguageModel Message Method Progress Prompt ProviderError Reward "
+    "Rollout Run RunResult Session Task UsageError __version__ aadvise acompare advise aevaluate alearn alearn_preferences "
+    "aligned_rubric amigrate aoptimize astudy_components astudy_sensitivity atransfer atransfer_matrix compare evaluate "
+    "judge_task learn learn_preferences merge methods migrate optimize preference_questions report runs study_components "
+    "study_sensitivity transfer transfer_matrix",
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",

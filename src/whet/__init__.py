@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from whet.api.preferences import alearn_preferences, learn_preferences, preference_questions
     from whet.api.results import RunResult
     from whet.api.session import Session
+    from whet.api.shards import merge
     from whet.api.study import astudy_components, astudy_sensitivity, study_components, study_sensitivity
     from whet.api.transfer_matrix import atransfer_matrix, transfer_matrix
     from whet.api.transferring import atransfer, transfer
@@ -54,6 +55,7 @@ _HOMES = {
     "whet.prompt": "Prompt",
     "whet.api.migrating": "amigrate migrate",
     "whet.api.preferences": "alearn_preferences learn_preferences preference_questions",
+    "whet.api.shards": "merge",
     "whet.api.results": "RunResult",
     "whet.run": "Budget Run",
     "whet.search.archive": "Candidate",
@@ -103,6 +105,7 @@ __all__ = [
     "judge_task",
     "learn",
     "learn_preferences",
+    "merge",
     "methods",
     "migrate",
     "optimize",

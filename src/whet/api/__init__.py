@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from whet.api.requirements import requirement_questions
     from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
     from whet.api.running import find_run, read_result
+    from whet.api.shards import merge
     from whet.api.transfer_matrix import atransfer_matrix
     from whet.api.transferring import atransfer
     from whet.engine.forecast import plan_lines
@@ -48,6 +49,7 @@ _HOMES = {
     "whet.api.requirements": "requirement_questions",
     "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
     "whet.api.running": "find_run read_result",
+    "whet.api.shards": "merge",
     "whet.api.transfer_matrix": "atransfer_matrix",
     "whet.api.transferring": "atransfer",
     "whet.engine.forecast": "plan_lines",
@@ -80,6 +82,7 @@ __all__ = [
     "find_run",
     "judge_task",
     "learn",
+    "merge",
     "optimize",
     "plan_lines",
     "preference_questions",

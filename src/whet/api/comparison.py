@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import orjson
 
@@ -62,6 +62,20 @@ from whet.types import content_hash
 NONE = "none"
 RunTask: TypeAlias = "Callable[[Task, Options, Progress, RunMeasurements], Awaitable[RunJSON]]"
 """How one run is made: `whet.api.running.run_task`."""
+
+
+class PartOfRuns(Protocol):
+    """A part of the runs of a comparison (`whet.api.shards`). `family` names all parts for the ledger of openings."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def of(self) -> int: ...
+    @property
+    def family(self) -> str: ...
+    def pick(self, items: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The runs of this part."""
+        ...
 
 
 @dataclass
@@ -219,16 +233,20 @@ async def compare_runs(
     run_task: RunTask,
     progress: Progress,
     configs: Mapping[str, object] = MappingProxyType({}),
+    part: PartOfRuns | None = None,
 ) -> ComparisonJSON:
-    """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method.
+    """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method; with `part` those of its runs.
 
     `configs` are the settings of methods that come with all of them. `progress` gets the plan of all runs together, before
     anything is paid, and follows one run after the other."""
     task, opts, rows = measurements.task, measurements.options, list[RunJSON]()
     names = list(dict.fromkeys(methods))
     tests, what = seeds * len(names), content_hash([names, seeds, opts.seed])
-    measurements.family = Family(measurements.root / f"{names[0]}-{opts.seed}", what, tests)
     jobs = [(name, seed) for seed in range(opts.seed, opts.seed + seeds) for name in names]
+    measurements.family = Family(measurements.root / f"{names[0]}-{opts.seed}", what, tests)
+    if part is not None:
+        jobs = part.pick(jobs)
+        measurements.family = replace(measurements.family, key=part.family)
     each = [_own_options(measurements, name, seed, configs) for name, seed in jobs]
     try:
         measurements.open()
@@ -255,22 +273,45 @@ async def compare_runs(
             rows.append(row if row.get("tested", True) else measurements.mark_untested(row))
     finally:
         await measurements.close()
-    summaries = [method_summary(name, rows) for name in names]
+    alpha = with_gate(task, opts.alpha, None).alpha
+    compared = compare_rows(task.name, names, rows, alpha, measurements.as_written())
+    if part is not None:
+        compared["shard"] = {
+            "number": part.number,
+            "of": part.of,
+            "methods": names,
+            "seeds": seeds,
+            "seed": opts.seed,
+            "fingerprint": task.fingerprint,
+            "limits": asdict(opts.limits(task)),
+            "alpha": alpha,
+        }
+    return compared
+
+
+def compare_rows(
+    task: str,
+    names: Sequence[str],
+    rows: Sequence[RunJSON],
+    alpha: float,
+    written: WrittenOfComparisonJSON,
+) -> ComparisonJSON:
+    """The comparison of finished runs of a task: a summary of each method that has one, and the paired tests."""
     tested = [row for row in rows if _tests([row])]
     places = {name: own for name in names if (own := [Path(r["run"]) for r in tested if r["method"] == name])}
     answers = {name: [sealed_answers(place) for place in own] for name, own in places.items()}
     starts = {name: [sealed_answers(place, "baseline") for place in own] for name, own in places.items()}
-    alpha = with_gate(task, opts.alpha, None).alpha
     known: OptionalComparisonJSON = {}
-    if (whole := _whole_plan(rows)) is not None:
+    if rows and (whole := _whole_plan(rows)) is not None:
         known["plan"] = whole
+    made = {row["method"] for row in rows}
     return {
-        "task": task.name,
-        "runs": rows,
-        "methods": summaries,
+        "task": task,
+        "runs": list(rows),
+        "methods": [method_summary(name, rows) for name in names if name in made],
         "pairs": compare_pairs(answers, alpha),
         "beside_start": compare_with_start(answers, starts, alpha),
-        **measurements.as_written(),
+        **written,
         **known,
     }
 

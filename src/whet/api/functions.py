@@ -30,6 +30,7 @@ from whet.api.keywords import (
 )
 from whet.api.results import Evaluation, LearnResult, MethodComparison, RunResult
 from whet.api.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
+from whet.api.shards import Shard, write_shard
 from whet.api.study import STUDY, write_study
 from whet.engine.assemble import spread_over_models
 from whet.engine.comparison_json import RunRowJSON
@@ -133,6 +134,7 @@ async def acompare(
     transfer: RoleModel = None,
     reader: str = READER,
     on_run: Callable[[str, int, Progress], None] = lambda method, seed, progress: None,
+    shard: str | None = None,
     **keywords: Unpack[CompareKeywords],
 ) -> MethodComparison:
     """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.
@@ -142,7 +144,8 @@ async def acompare(
     `whet.optimize` raises.
 
     The plan of all runs together is said before anything is paid. The folder gets the comparison as comparison.html, .csv, .md
-    and .tex, and as comparison.json what this returns.
+    and .tex, and as comparison.json what this returns. With `shard`, such as "3/20", every twentieth run is made, from the third
+    on: `whet.merge` makes one comparison of the shards.
     """
     chosen = [choose_method(method) for method in methods]
     names = [method.entry.name for method, _ in chosen]
@@ -155,13 +158,18 @@ async def acompare(
         )
     if seeds < 1:
         raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
+    part = None if shard is None else Shard.parse(shard)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
         loaded = task_of(task, select(TaskKeywords, keywords))
         loaded, options = spread_over_models(loaded, build_from(Options, keywords))
         folder = comparison_folder(options, loaded)
         measurements = RunMeasurements(loaded, options, folder, transfer, reader)
-        compared = await compare_runs(measurements, names, seeds, on_run, run_task, shown, configs)
-        if not options.dry_run:
+        if part is not None:
+            part = part.of_family(folder, make=not options.dry_run)
+        compared = await compare_runs(measurements, names, seeds, on_run, run_task, shown, configs, part)
+        if part is not None and not options.dry_run:
+            write_shard(folder, part, compared)
+        elif not options.dry_run:
             write_comparison(folder, compared)
         return MethodComparison({**compared, "folder": str(folder)})
 

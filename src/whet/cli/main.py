@@ -212,6 +212,7 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 @click.argument("task")
 @click.option("--methods", required=True, metavar="A,B,C", help="Methods, separated by commas.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, metavar="K")
+@click.option("--shard", metavar="I/N", help="Make every N-th run from the I-th on; then `whet merge`.")
 @options_of_role(
     "transfer", "--transfer", "Another model: try each found prompt, unchanged, on the sealed rows."
 )

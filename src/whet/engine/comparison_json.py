@@ -90,6 +90,20 @@ class WrittenOfComparisonJSON(TypedDict, total=False):
     transfer: WrittenJSON
 
 
+class ShardJSON(TypedDict):
+    """Which part of which comparison a shard is: part `number` of `of`, counted from 1, of the runs of all methods with `seeds`
+    seeds from `seed` on; `fingerprint` is that of the task."""
+
+    number: int
+    of: int
+    methods: list[str]
+    seeds: int
+    seed: int
+    fingerprint: str
+    limits: dict[str, float | None]
+    alpha: float
+
+
 class OptionalComparisonJSON(WrittenOfComparisonJSON, total=False):
     """What a comparison says where there is something to say."""
 
@@ -99,6 +113,8 @@ class OptionalComparisonJSON(WrittenOfComparisonJSON, total=False):
     beside_start: list[PairJSON]
     plan: PlanJSON | None
     folder: str
+    shard: ShardJSON
+    missing: list[str]
 
 
 class ComparisonJSON(OptionalComparisonJSON):

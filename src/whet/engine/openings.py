@@ -86,12 +86,14 @@ class Family:
     """Runs that open the test together, as one opening: their number of tests shares its alpha.
 
     `first` is the folder of the first of them and `name` says what makes this family another one than one that
-    began with the same run. Runs beyond that number, which were made anew, are an opening of their own.
+    began with the same run; `key` stands in the place of the first run where that may be on another machine. Runs beyond that
+    number, which were made anew, are an opening of their own.
     """
 
     first: Path
     name: str
     tests: int
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ class SealedTestLedger:
     def _known_opening(self, db: sqlite3.Connection, folder: Path | None) -> str:
         """The opening that a run in a folder is part of or would be; an empty text for one that has not begun."""
         own = _id_in(folder)
-        first = own if self.family is None else _id_in(self.family.first)
+        first = own if self.family is None else self.family.key or _id_in(self.family.first)
         if self.family is None or not first:
             return first
         family = self._name(own)
@@ -278,7 +280,7 @@ class SealedTestLedger:
         """The run, or the family that opens the test together with it."""
         if self.family is None:
             return run
-        return content_hash([run_id(self.family.first), self.family.name])
+        return content_hash([self.family.key or run_id(self.family.first), self.family.name])
 
 
 def row_hashes(rows: Sequence[Example]) -> list[str]:

@@ -17,18 +17,25 @@ def sentences(result: ComparisonJSON) -> list[str]:
 
 
 def start_sentences(result: ComparisonJSON) -> list[str]:
-    """Which methods beat the start prompt; that it stays where none does, and which are worse. Nothing where no row says."""
+    """Runs that are missing; which methods beat the start prompt; that it stays where none does, and which are worse. Nothing of
+    the methods where no row says."""
+    absent = result.get("missing") or []
+    missing = [f"{number_format.plural(len(absent), 'run')} missing: {'; '.join(absent)}."] if absent else []
     pairs = [pair for pair in result.get("beside_start") or [] if pair["n"]]
     if not pairs:
-        return []
+        return missing
     better, worse = ([one for one in _beyond_chance(pairs) if (one[1] > 0) is sign] for sign in (True, False))
     kept = [] if better else ["No method beats the start prompt: keep it."]
-    return kept + [
-        f"{one['a']} is {word} than the start prompt by {number_format.difference(abs(difference), 3)} "
-        f"({_p_value(one, pairs, 'method')})."
-        for word, some in (("better", better), ("worse", worse))
-        for one, difference in some
-    ]
+    return (
+        missing
+        + kept
+        + [
+            f"{one['a']} is {word} than the start prompt by {number_format.difference(abs(difference), 3)} "
+            f"({_p_value(one, pairs, 'method')})."
+            for word, some in (("better", better), ("worse", worse))
+            for one, difference in some
+        ]
+    )
 
 
 def _pair_sentences(result: ComparisonJSON) -> list[str]:

@@ -1,0 +1,148 @@
+"""Parts of a comparison that run apart, on machines that do not know each other, and the one table that is made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+import orjson
+
+from whet._util.arguments import check_arguments, check_path
+from whet._util.storable import to_json
+from whet.api.comparison import compare_rows
+from whet.api.results import MethodComparison
+from whet.engine.comparison_json import ComparisonJSON, ShardJSON
+from whet.engine.run_folder import read_header, write_derived
+from whet.errors import UsageError, parameter, quantity
+from whet.reporting.comparison_page import write_comparison
+
+T = TypeVar("T")
+FILES = "comparison-*-of-*.json"
+_FAMILY = "family"
+_ALIKE = ("methods", "seeds", "seed", "of", "fingerprint", "limits", "alpha")
+"""What all shards of a comparison have in common."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every `of`-th run of a comparison, from number `number` on; both count from 1. `family` names the comparison for the ledger
+    of openings."""
+
+    number: int
+    of: int
+    family: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """`3/20` as a shard. Raises UsageError."""
+        first, _, last = text.partition("/")
+        if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+            raise UsageError(
+                f"{parameter('shard', text)} is no shard. Write 1/20 for the first of twenty parts, and so on to 20/20."
+            )
+        return cls(int(first), int(last))
+
+    def of_family(self, folder: Path, *, make: bool) -> Shard:
+        """The shard with the name of the family that writes into this folder: its shards share one opening of the test rows. The
+        name is made with `make`; else it is empty where it is not there yet."""
+        path = folder / _FAMILY
+        if make and not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+                file.write(secrets.token_hex(8))
+        return replace(self, family=path.read_text("utf-8").strip() if path.exists() else "")
+
+    def pick(self, items: Sequence[T]) -> list[T]:
+        """The items of this shard."""
+        return list(items[self.number - 1 :: self.of])
+
+    def file(self, folder: Path) -> Path:
+        """Where the comparison of this shard stands."""
+        return folder / f"comparison-{self.number}-of-{self.of}.json"
+
+
+def write_shard(folder: Path, shard: Shard, compared: ComparisonJSON) -> None:
+    """Write the comparison of a shard beside its runs. Raises StorageError."""
+    write_derived(shard.file(folder), to_json(dict(compared), orjson.OPT_INDENT_2))
+
+
+@check_arguments
+def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> MethodComparison:
+    """One comparison of the shards in these folders, as `whet.compare` returns it for all runs in one process.
+
+    `out` (default: the first folder) gets comparison.html, .csv, .md, .tex and .json. Runs that no shard has made are named under
+    `missing`. Raises UsageError for a folder without shards, shards of different comparisons, and a run that two shards made.
+    """
+    if not folders:
+        raise UsageError("Name at least one folder with shards of a comparison.")
+    read = [one for folder in folders for one in _read_shards(Path(folder))]
+    common = _common(read)
+    rows: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
+    for path, shard in read:
+        for row in shard["runs"]:
+            key = row["method"], row["seed"]
+            if key in rows and rows[key][1]["usage"] != row["usage"]:
+                raise UsageError(
+                    f"{path} and {rows[key][0]} both hold {row['method']} with seed {row['seed']}, and they are two runs. "
+                    "Name one of them."
+                )
+            rows.setdefault(key, (path, {**row, "run": str(path.parent / Path(row["run"]).name)}))
+    names = list(common["methods"])
+    wanted = [(name, common["seed"] + seed) for seed in range(common["seeds"]) for name in names]
+    made = [rows[key][1] for key in wanted if key in rows]
+    written = next((s["transfer"] for _, s in read if s.get("transfer")), None)
+    compared = compare_rows(
+        read[0][1]["task"],
+        names,
+        cast("Any", made),
+        common["alpha"],
+        {} if written is None else {"transfer": written},
+    )
+    compared["missing"] = [f"{name}, seed {seed}" for name, seed in wanted if (name, seed) not in rows]
+    folder = Path(folders[0] if out is None else out)
+    if read_header(folder) is not None:
+        raise UsageError(
+            f"{folder} is the folder of a run. Choose another one with {parameter('out', 'DIR')}."
+        )
+    write_comparison(folder, compared)
+    return MethodComparison({**compared, "folder": str(folder)})
+
+
+def _read_shards(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The shards in a folder with their files. Raises UsageError."""
+    check_path("the folder", folder)
+    paths = sorted(folder.glob(FILES))
+    if not paths:
+        raise UsageError(
+            f"{folder} holds no shard of a comparison ({FILES}). `whet compare TASK --methods A,B --shard 1/2 --out {folder}` "
+            "makes one."
+        )
+    return [(path, _read_shard(path)) for path in paths]
+
+
+def _read_shard(path: Path) -> dict[str, Any]:
+    try:
+        shard = orjson.loads(path.read_bytes())
+        msgspec.convert(shard["shard"], ShardJSON)
+        return dict(shard)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} cannot be read as a shard of a comparison: {error}") from None
+
+
+def _common(read: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
+    """What the shards have in common. Raises UsageError naming what they have not."""
+    first, known = read[0]
+    for path, shard in read[1:]:
+        for name in _ALIKE:
+            if shard["shard"][name] != known["shard"][name]:
+                raise UsageError(
+                    f"{path} belongs to another comparison than {first}: {name} is {shard['shard'][name]!r} there, and "
+                    f"{known['shard'][name]!r} here. {quantity(len(read), 'shard')} were named."
+                )
+    shared: dict[str, Any] = known["shard"]
+    return shared
