@@ -51,6 +51,7 @@ ROLES: dict[str, tuple[dict[str, str], ...]] = {
     WATCH: (TASK, OPTIMIZER, JUDGE),
     "serve": (TASK, OPTIMIZER, JUDGE),
     "doctor": (TASK, OPTIMIZER, JUDGE),
+    "check": (TASK, JUDGE),
 }
 GRADE = '{"explanation": "Fine.", "score": 5}'
 CANARY = "canary-51c07a"

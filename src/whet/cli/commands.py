@@ -21,6 +21,7 @@ _LATER: Mapping[str, tuple[str, str]] = {
     "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),
     "study": ("whet.cli.study", "Which part of a prompt, or which sentence of it, is worth how much."),
     "migrate": ("whet.cli.migrate", "A prompt that was found for one task model, for another one."),
+    "check": ("whet.cli.check", "Fail a build where a prompt is below a threshold."),
     "merge": ("whet.cli.merge", "One table of the shards of a comparison."),
     "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
 }

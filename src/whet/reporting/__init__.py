@@ -8,6 +8,7 @@ from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.reporting import number_format, svg
+    from whet.reporting.checks import check_score, write_junit
     from whet.reporting.comparison_page import best_first, write_comparison
     from whet.reporting.comparison_sentences import FAMILIES, all_pairs, start_sentences, warnings_of
     from whet.reporting.cost import parts_beside
@@ -31,6 +32,7 @@ _HOMES = {
     "whet.reporting.matrix_page": "write_matrix",
     "whet.reporting.next_steps": "is_limited",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
+    "whet.reporting.checks": "check_score write_junit",
     "whet.reporting.comparison_page": "best_first write_comparison",
     "whet.reporting.comparison_sentences": "FAMILIES all_pairs start_sentences warnings_of",
     "whet.reporting.page": "REPORT document sections write_page write_report",
@@ -51,6 +53,7 @@ __all__ = [
     "Section",
     "all_pairs",
     "best_first",
+    "check_score",
     "clip",
     "comparison_html",
     "details",
@@ -81,6 +84,7 @@ __all__ = [
     "table",
     "warnings_of",
     "write_comparison",
+    "write_junit",
     "write_matrix",
     "write_page",
     "write_report",

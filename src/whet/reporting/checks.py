@@ -1,0 +1,108 @@
+"""Whether a prompt meets a threshold, in a sentence and as a JUnit file that build servers read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree
+
+from whet._util.storable import write_whole
+from whet.engine.result_json import MeanJSON
+from whet.errors import StorageError, show_reward
+
+Outcome = Literal["passed", "failed", "undecided"]
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class Check:
+    """The check of one task: its outcome, and the sentence that says why."""
+
+    task: str
+    outcome: Outcome
+    sentence: str
+
+
+def check_score(task: str, score: MeanJSON, threshold: float, *, sure: bool = False) -> Check:
+    """Whether a mean reward is `threshold` or more; with `sure`, whether the lower end of its 95% interval is.
+
+    Rows without an answer of the provider leave no plain mean: then the check passes where the interval, which counts them at
+    their worst and at their best, lies at the threshold or above, fails where it lies below, and else it is undecided.
+    """
+    mean, low, high = score["mean"], score["low"], score["high"]
+    if mean is None or low is None or high is None or score.get("answered", 0) != score.get("of", 0):
+        return _check_partly_answered(task, score, threshold)
+    ends = f"[{_show_beside(low, threshold)}, {show_reward(high)}], n={score['n']}"
+    measured = low if sure else mean
+    outcome: Outcome = "passed" if measured >= threshold else "failed"
+    shown = _show_beside(mean, threshold)
+    what = f"the lower end of {shown} {ends}" if sure else f"the mean {shown} {ends}"
+    within = not sure and low < threshold <= high
+    doubt = "; other rows might decide otherwise" if within else ""
+    return Check(task, outcome, f"{what} is {_side(outcome)} {show_reward(threshold)}{doubt}")
+
+
+def _check_partly_answered(task: str, score: MeanJSON, threshold: float) -> Check:
+    low, high = score["low"], score["high"]
+    count = f"{score.get('answered', 0)} of {score.get('of', score['n'])} rows were answered"
+    if low is None or high is None:
+        return Check(task, "undecided", count)
+    outcome: Outcome = "passed" if low >= threshold else "failed" if high < threshold else "undecided"
+    ends = f"[{show_reward(low)}, {show_reward(high)}]"
+    if outcome == "undecided":
+        return Check(
+            task,
+            outcome,
+            f"{count}, and the others decide: the mean lies in {ends} around {show_reward(threshold)}",
+        )
+    return Check(
+        task,
+        outcome,
+        f"{count}; with the others the mean lies in {ends}, {_side(outcome)} {show_reward(threshold)}",
+    )
+
+
+def _show_beside(value: float, threshold: float) -> str:
+    """A value, with as many digits as tell it from the threshold."""
+    shown = show_reward(value)
+    return f"{value:.6f}" if value != threshold and shown == show_reward(threshold) else shown
+
+
+def _side(outcome: Outcome) -> str:
+    return "not below" if outcome == "passed" else "below"
+
+
+def junit(checks: Sequence[Check]) -> bytes:
+    """The checks as JUnit XML: one test case a task, a failure where it is below the threshold, an error where undecided."""
+    count = {kind: str(sum(one.outcome == kind for one in checks)) for kind in ("failed", "undecided")}
+    facts = {
+        "name": "whet check",
+        "tests": str(len(checks)),
+        "failures": count["failed"],
+        "errors": count["undecided"],
+    }
+    suite = ElementTree.Element("testsuite", facts)
+    for one in checks:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": "whet.check", "name": _xml(one.task)})
+        if one.outcome == "passed":
+            ElementTree.SubElement(case, "system-out").text = _xml(one.sentence)
+        else:
+            kind = "failure" if one.outcome == "failed" else "error"
+            ElementTree.SubElement(case, kind, {"message": _xml(one.sentence)})
+    return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+
+
+def write_junit(path: Path, checks: Sequence[Check]) -> None:
+    """Write `junit` into a file. Raises StorageError where the disk refuses it."""
+    try:
+        write_whole(path, junit(checks))
+    except OSError as error:
+        raise StorageError(f"{path}: the outcome could not be written: {error.strerror}.") from error
+
+
+def _xml(text: str) -> str:
+    """The text without characters that XML 1.0 does not allow."""
+    return _NOT_XML.sub("\ufffd", text)

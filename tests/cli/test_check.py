@@ -1,0 +1,106 @@
+"""`whet check`: outcomes, exit codes, the JUnit file, and the action that runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.command_line import whet_here
+from tests.distributions import ROOT
+from whet.reporting.checks import Check, check_score, junit
+
+
+def score(mean: float | None, low: float, high: float, answered: int = 20) -> Any:
+    return {"mean": mean, "low": low, "high": high, "n": answered, "answered": answered, "of": 20}
+
+
+@pytest.mark.parametrize(
+    ("given_score", "sure", "outcome", "words"),
+    [
+        (score(0.85, 0.7, 0.93), False, "passed", "other rows might decide otherwise"),
+        (score(0.85, 0.82, 0.9), False, "passed", "is not below 0.8"),
+        (score(0.8, 0.6, 0.9), False, "passed", "not below"),
+        (score(0.79996, 0.6, 0.9), False, "failed", "the mean 0.799960"),
+        (score(0.79, 0.6, 0.9), False, "failed", "is below 0.800; other rows might decide otherwise"),
+        (score(0.85, 0.7, 0.93), True, "failed", "the lower end of 0.85"),
+        (score(0.9, 0.81, 0.97), True, "passed", "the lower end"),
+        (score(None, 0.7, 0.9, 18), False, "undecided", "18 of 20 rows were answered, and the others decide"),
+        (score(None, 0.82, 0.95, 18), False, "passed", "18 of 20"),
+        (score(None, 0.5, 0.7, 18), False, "failed", "below 0.8"),
+    ],
+)
+def test_the_outcome_of_a_mean(given_score: Any, sure: bool, outcome: str, words: str) -> None:
+    check = check_score("t", given_score, 0.8, sure=sure)
+    assert check.outcome == outcome and words in check.sentence
+
+
+@given(st.lists(st.builds(Check, st.text(), st.sampled_from(["passed", "failed", "undecided"]), st.text())))
+def test_the_file_is_xml_for_any_text(checks: list[Check]) -> None:
+    suite = ElementTree.fromstring(junit(checks))
+    assert suite.attrib["tests"] == str(len(checks)) == str(len(suite.findall("testcase")))
+    assert suite.attrib["failures"] == str(len(suite.findall(".//failure")))
+    assert suite.attrib["errors"] == str(len(suite.findall(".//error")))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A task that a scripted model answers rightly on most rows."""
+    task = tmp_path / "words"
+    task.mkdir()
+    (task / "task.yaml").write_text(
+        "name: words\nprompt: prompt.md\ndata: rows.jsonl\nreward: reward.py\nmodels: {task: scripted/echo}\n"
+    )
+    (task / "prompt.md").write_text("Say {{input}}")
+    (task / "reward.py").write_text("def reward(example, output):\n    return float(example['good'])\n")
+    rows = [{"input": f"w{i}", "target": "x", "good": i % 4 != 0} for i in range(80)]
+    (task / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return task
+
+
+def test_the_exit_code_says_what_came_out(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "whet.xml"
+    for threshold, code, kind in (("0.2", 0, "system-out"), ("0.95", 1, "failure")):
+        done = whet_here(tmp_path, "check", str(folder), "--threshold", threshold, "--junit", str(file))
+        assert done.returncode == code, done.stderr
+        assert done.stdout.startswith("passed" if code == 0 else "failed")
+        (case,) = ElementTree.parse(file).getroot()
+        assert case.attrib["name"] == "words" and [child.tag for child in case] == [kind]
+
+
+def test_the_outcomes_as_json(folder: Path, tmp_path: Path) -> None:
+    done = whet_here(tmp_path, "check", str(folder), str(folder), "--threshold", "0.2", "--json")
+    printed = json.loads(done.stdout)
+    assert [one["outcome"] for one in printed["checks"]] == ["passed", "passed"]
+
+
+def test_a_file_that_has_no_folder_is_refused_before_anything_is_asked(folder: Path, tmp_path: Path) -> None:
+    done = whet_here(tmp_path, "check", str(folder), "--threshold", "0.2", "--junit", "no/x.xml")
+    assert done.returncode == 2 and "there is no folder no" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_action_runs_the_command_as_it_is(folder: Path, tmp_path: Path) -> None:
+    """The step of the action, in a shell, with this environment's command."""
+    steps = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))["runs"]["steps"]
+    given_values = {
+        "WHET_TASKS": str(folder),
+        "WHET_THRESHOLD": "0.95",
+        "WHET_OPTIONS": "--sure",
+        "WHET_JUNIT": str(tmp_path / "whet.xml"),
+    }
+    assert steps[1]["env"].keys() == given_values.keys()
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {"PATH": path, "HOME": str(tmp_path), "WHET_STATE": str(tmp_path / "state"), **given_values}
+    done = subprocess.run(
+        ["bash", "-c", steps[1]["run"]], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "failed  words: the lower end" in done.stdout, done.stderr
