@@ -233,6 +233,52 @@ def test_the_same_evaluation_asks_rows_again_that_had_no_answer_and_no_other(tmp
     assert (usage["calls"]["task"], usage["input_tokens"]) == (len(one.received), 1200)
 
 
+def test_a_call_that_times_out_counts_as_what_it_may_have_taken(tmp_path: Path) -> None:
+    """A provider bills what it computes for a client that has gone: an estimate, at its most."""
+    late = threading.Event()
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        if "Dish 3 was" in str(body) and index < 9:
+            late.wait(1.0)
+        return ok(chat(right(body)))
+
+    found = evaluate_at(answer, tmp_path, timeout=0.3, max_tokens=10)
+    usage, missed = found["usage"], found["usage"]["estimated"]["task"]
+    assert found["score"]["answered"] == 12 and missed
+    assert usage["calls"]["task"] == 12 + missed
+    assert usage["output_tokens"] == 120 + 10 * missed and usage["input_tokens"] >= 1200 + 100 * missed
+
+
+def test_messages_of_one_role_are_joined_where_roles_must_alternate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the words of Perplexity. Before, every such prompt was refused, and the system role was blamed."""
+    words = "After the (optional) system message(s), user and assistant roles should be alternating."
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        roles = [message["role"] for message in body["messages"]]
+        if roles != ["system", "user"]:
+            return 400, json.dumps(
+                {"error": {"message": words, "type": "invalid_message", "code": 400}}
+            ).encode()
+        return ok(chat(right(body)))
+
+    prompt: Any = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is it like?"},
+    ]
+    with endpoint(answer) as one:
+        found = whet.evaluate(
+            prompt, data=ROWS, reward="exact_match", root=tmp_path, progress=False,
+            lm={"address": "openai/m", "base_url": one.url, "concurrency": 1},
+        )  # fmt: skip
+    assert found.score is not None and found.score.mean == 1.0 and found["failed"] == 0
+    assert one.received[-1]["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert one.received[-1]["messages"][1]["content"].startswith("What is it like?\n\nDish")
+    assert [r.getMessage() for r in caplog.records if "joined from now on" in r.getMessage()]
+    assert len(one.received) == 13
+
+
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"score": {"type": "number"}}}
 
 

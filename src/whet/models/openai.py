@@ -32,6 +32,7 @@ from whet.models.openai_answers import (
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
+    ALTERNATE,
     PAGE,
     SYSTEM,
     Failure,
@@ -56,7 +57,10 @@ _PATH = ("chat", "completions")
 _VERSION = re.compile(r"/(?:v\d|openai\b|api\b|inference\b)")
 _NOTHING = Request(())
 _INTERRUPTED = "a web page came in the place of an answer"
-_WITHOUT = {SYSTEM: "the system role; its text stands at the head of the first user message from now on"}
+_WITHOUT = {
+    SYSTEM: "the system role; its text stands at the head of the first user message from now on",
+    ALTERNATE: "two messages of one role after each other; they are joined from now on",
+}
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "whet"}
 
 
@@ -331,8 +335,8 @@ class OpenAIModel(AnswersOnly):
         answer = await self._client(loop).post(url or self._target, body, self._timeout, more)
         self._last_answer = began, loop.time()
         if isinstance(answer, NoAnswer):
-            if answer.reason == LATE:
-                return self._no_answer(f"no answer within {self._timeout:g} s")
+            if answer.reason == LATE:  # a provider that has answered before has worked on it, and bills that
+                return self._no_answer(f"no answer within {self._timeout:g} s", billed=self._answered)
             if answer.status == 200:
                 return unreadable_reply(answer.reason)
             return self._no_answer(answer.reason, answer.final, answer.unreached)
@@ -340,7 +344,9 @@ class OpenAIModel(AnswersOnly):
             return Reply(answer.body, answer.headers.get(COST_HEADER, ""))
         return Failure(answer.status, answer.body, answer.headers)
 
-    def _no_answer(self, what: str, final: bool = False, unreached: bool = False) -> ProviderError:
+    def _no_answer(
+        self, what: str, final: bool = False, unreached: bool = False, billed: bool = False
+    ) -> ProviderError:
         if "refused" in what and "proxy" not in what and is_loopback(self._endpoint.host):
             what += f"; no server is listening there. Start it, or name another address with {parameter('base_url')}"
         return ProviderError(
@@ -348,6 +354,7 @@ class OpenAIModel(AnswersOnly):
             retryable=not final,
             fatal=final,
             refused=unreached,
+            billed=billed,
         )
 
     def _client(self, loop: asyncio.AbstractEventLoop) -> HttpClient:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -75,6 +76,9 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
 
 SYSTEM = "system"
 """The feature of messages that speak for the system or the developer."""
+ALTERNATE = "neighbours"
+"""The feature of two messages of one role that follow each other."""
+_ABOUT_TURNS = re.compile(r"\balternat", re.IGNORECASE)
 _SYSTEM_ROLES = ("system", "developer")
 _ABOUT_SYSTEM = re.compile(
     r"developer (?:instruction|message|role)|system (?:role|message|prompt|instruction)"
@@ -105,11 +109,12 @@ def request_body(
     """The JSON body of a request, without the features that this model has refused before, its schema in a form that
     this model takes.
     """
-    messages = [{"role": m.role, "content": m.content} for m in request.messages]
-    body: dict[str, object] = {
-        "model": model,
-        "messages": without_system(messages) if SYSTEM in disabled else messages,
-    }
+    messages: list[dict[str, object]] = [{"role": m.role, "content": m.content} for m in request.messages]
+    if SYSTEM in disabled:
+        messages = without_system(messages)
+    if ALTERNATE in disabled:
+        messages = join_neighbours(messages)
+    body: dict[str, object] = {"model": model, "messages": messages}
     if request.max_tokens is not None:
         body["max_completion_tokens" if "max_tokens" in disabled else "max_tokens"] = request.max_tokens
     if "temperature" not in disabled:
@@ -143,6 +148,21 @@ def without_system(messages: Sequence[Mapping[str, object]]) -> list[dict[str, o
     texts = [*system_texts, str(others[0]["content"])]
     others[0]["content"] = "\n\n".join(text for text in texts if text)
     return others
+
+
+def join_neighbours(messages: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """The messages with those of one role that follow each other as one.
+
+    >>> join_neighbours([{"role": "user", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
+    [{'role': 'user', 'content': 'Be brief.\\n\\nHello'}]
+    """
+    joined: list[dict[str, object]] = []
+    for message in messages:
+        if joined and joined[-1]["role"] == message["role"]:
+            joined[-1]["content"] = f"{joined[-1]['content']}\n\n{message['content']}"
+        else:
+            joined.append(dict(message))
+    return joined
 
 
 def encode_body(body: Mapping[str, object]) -> bytes:
@@ -257,6 +277,13 @@ def _has_system(body: Mapping[str, object]) -> bool:
     return isinstance(messages, list) and any(message["role"] in _SYSTEM_ROLES for message in messages)
 
 
+def _has_neighbours(body: Mapping[str, object]) -> bool:
+    """Whether two messages of one role follow each other in a body."""
+    messages = body.get("messages")
+    roles = [message["role"] for message in messages] if isinstance(messages, list) else []
+    return any(one == other for one, other in pairwise(roles))
+
+
 def refused_features(failure: Failure, body: Mapping[str, object]) -> set[str]:
     """Features that were sent in `body` and that a 400 or 422 complains about; of the schema, a 404, 500 or 501 too."""
     if failure.status not in (400, 422, *_ABOUT_SCHEMA):
@@ -264,6 +291,8 @@ def refused_features(failure: Failure, body: Mapping[str, object]) -> set[str]:
     message, codes = _message(failure.body)
     text = " ".join((_without_quote(message), *sorted(codes)))
     unsupported = _REFUSES.search(text) is not None
+    if failure.status in _ABOUT_ROLES and _has_neighbours(body) and _ABOUT_TURNS.search(text):
+        return {ALTERNATE}
     if (
         failure.status in _ABOUT_ROLES
         and _has_system(body)
