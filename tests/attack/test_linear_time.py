@@ -362,8 +362,10 @@ def parsers() -> dict[str, Callable[[str], object]]:
     )  # fmt: skip
     from whet.rewards.numbers import numbers_in
     from whet.rewards.preference import features
+    from whet.rewards.verifiers import linear_model
     from whet.rewards.verifiers.math_equal import formula_in
     from whet.rewards.verifiers.math_reading import read_formula
+    from whet.rewards.verifiers.tool_calls import calls_in
     from whet.search import copies, edits
     from whet.task import rows as task_rows
     from whet.task import save
@@ -428,6 +430,8 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "rewards.f1": lambda t: text.f1_score(t, "a b"),
         "rewards.numbers": lambda t: list(numbers_in(t)),
         "rewards.math_equal": lambda t: read_formula(formula_in(t)),
+        "rewards.tool_calls": calls_in,
+        "rewards.solver": lambda t: linear_model.read_model("max " + t),
         "rewards.dates": lambda t: dates._last(t, ""),
         "rewards.json": fields_of_json.json_in,
         "rewards.list": lambda t: item_list.ItemList()._items(t),

@@ -10,12 +10,16 @@ from whet.rewards.verifiers.compiles import build_compiles
 from whet.rewards.verifiers.json_schema import build_json_schema
 from whet.rewards.verifiers.math_equal import build_math_equal
 from whet.rewards.verifiers.python_tests import build_python_tests
+from whet.rewards.verifiers.solver import build_solver
 from whet.rewards.verifiers.sql import build_sql
+from whet.rewards.verifiers.tool_calls import build_tool_calls
 
 VERIFIERS: Mapping[str, Callable[[RewardOptions], RewardFunction]] = {
     "json_schema": build_json_schema,
     "math_equal": build_math_equal,
+    "solver": build_solver,
     "sql": build_sql,
+    "tool_calls": build_tool_calls,
     "python_tests": build_python_tests,
     "compiles": build_compiles,
 }
