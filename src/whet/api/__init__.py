@@ -12,6 +12,7 @@ from whet_client.lazy import lazy
 if TYPE_CHECKING:
     from whet.api.advising import aadvise
     from whet.api.aligning import aligned_rubric, judge_task
+    from whet.api.exporting import export_policy
     from whet.api.functions import (
         acompare,
         aevaluate,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "whet.api.advising": "aadvise",
     "whet.api.aligning": "aligned_rubric judge_task",
+    "whet.api.exporting": "export_policy",
     "whet.api.functions": (
         "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
     ),
@@ -79,6 +81,7 @@ __all__ = [
     "atransfer_matrix",
     "compare",
     "evaluate",
+    "export_policy",
     "find_run",
     "judge_task",
     "learn",

@@ -19,6 +19,7 @@ _LATER: Mapping[str, tuple[str, str]] = {
     "doctor": ("whet.cli.doctor", "Examine packages, keys, endpoints, local servers and a task's reward."),
     "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
     "advise": ("whet.cli.advise", "Whether a search pays for a task, and what to do first."),
+    "policy": ("whet.cli.policy", "The policy that a run has trained, for other programs."),
     "study": ("whet.cli.study", "Which part of a prompt, or which sentence of it, is worth how much."),
     "migrate": ("whet.cli.migrate", "A prompt that was found for one task model, for another one."),
     "check": ("whet.cli.check", "Fail a build where a prompt is below a threshold."),
