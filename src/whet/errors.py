@@ -119,6 +119,17 @@ def show_reward(value: float, digits: int = 3, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''},.{digits}f}"
 
 
+def show_duration(seconds: float) -> str:
+    """Whole seconds below two minutes, then minutes, then hours.
+
+    >>> show_duration(42.2), show_duration(150), show_duration(9000)
+    ('42 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
 def show_size(value: float, digits: int = 4, sign: bool = False) -> str:
     """A value of any size in so many significant digits, or in more where it would look like a whole number near it.
 

@@ -7,10 +7,12 @@ import time
 import pytest
 
 from whet.api import Progress
+from whet.engine.progress import training_forecast
 from whet.reporting.progress_display import curve, line, training
 
 FIGURES = {
-    "step": 56, "best": 0.9, "distinct": 8.0, "loss": -0.1, "entropy": 1.2, "clip_fraction": 0.0, "tokens": 320.0,
+    "step": 56, "best": 0.9, "distinct": 8.0, "loss": -0.1, "entropy": 1.2, "clip_fraction": 0.034, "tokens": 320.0,
+    "length": 40.0,
     "kl": 0.8512, "grad_norm": 0.3, "seconds": 0.4, "memory": 0.612, "reward": 0.425, "equal_groups": 0.0,
 }  # fmt: skip
 
@@ -25,7 +27,8 @@ def told(*steps: dict[str, float]) -> Progress:
 def test_a_line_says_of_training_what_a_person_wants_and_no_more() -> None:
     shown = line(told(FIGURES), 42.0)
     assert shown == (
-        "search · best 0.500 (baseline 0.000) · step 57 · training reward 0.42 · kl 0.85 · 0.6 GiB · 42 s"
+        "search · best 0.500 (baseline 0.000) · step 57 · training reward 0.42 · kl 0.85 · entropy 1.2 · length 40 · "
+        "3% clipped · 0.6 GiB · 42 s"
     )
 
 
@@ -36,7 +39,10 @@ def test_pace_is_the_mean_over_the_last_steps_and_the_curve_has_all_rewards() ->
     assert training(progress, 200) == [
         "step 3 of 200",
         "training reward 0.20 ▁▅█",
-        "kl 0.85",
+        "kl 0.85 ▁▁▁",
+        "entropy 1.2 ▁▁▁",
+        "length 40 ▁▁▁",
+        "3% clipped",
         "1 s a step",
         "about 3.28 min of training left",
         "0.6 GiB",
@@ -53,6 +59,18 @@ def test_a_method_without_weights_shows_its_steps_and_what_it_calls_its_answer()
     progress = told({"step": 0, "answer": 0.25, "programs": 2}, {"step": 1, "answer": 0.75, "programs": 3})
     progress.times.clear()
     assert training(progress, 0) == ["step 2", "training reward 0.75 ▁█"]
+
+
+def test_the_first_step_foretells_time_and_dollars_of_the_training() -> None:
+    """90 s a step, 30 of them of the policy, at $1.20 an hour: 60 steps are 1.5 h and $0.60."""
+    first = {"steps": 60, "left": 59, "step": 90.0, "trained": 30.0, "price": 1.2}
+    assert training_forecast(first, 0.61) == (
+        "training: by the first step, which took 90 s, 60 steps of training take about 90 min and $0.6 for the policy ($1.2 an "
+        "hour); 0.6 GiB so far"
+    )
+    said: list[str] = []
+    Progress(say=said.append).on_event("training_forecast", {**first, "price": 0.0})
+    assert said == ["training: by the first step, which took 90 s, 60 steps of training take about 90 min"]
 
 
 def test_after_the_search_the_line_is_about_the_proof() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine.durable import DurableRun
+from whet.engine.journal import read_events
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged
 from whet.run import Budget
 
@@ -163,6 +164,39 @@ async def test_training_resumes_from_the_newest_checkpoint(tmp_path: Path) -> No
     assert resumed.loads == 1
     assert resumed.value == whole.value
     assert model.calls == 20
+    await close(core)
+
+
+async def test_an_alarm_ends_the_training_for_good(tmp_path: Path) -> None:
+    """Asked only when something was validated since; a resumed run trains no further, and later effects are at their places."""
+    asked: list[int] = []
+
+    async def session(core: Any, state: Counter) -> int:
+        run, ran = run_of(core), 0
+
+        def alarm() -> str:
+            asked.append(ran)
+            return "exploited" if len(asked) == 2 else ""
+
+        async def body(run: Any, step: int) -> None:
+            nonlocal ran
+            ran, state.value = ran + 1, state.value + 1
+            if step % 3 == 2:
+                run.log("validated", {"validation": 0.5, "n": 4})
+
+        core.alarm = alarm
+        await run.train(20, body, state)
+        await run.generate("task", ask("after"))
+        return ran
+
+    model, state, resumed = Model(), Counter(), Counter()
+    core = open_core(tmp_path, model)
+    assert await session(core, state) == 6 and asked == [3, 6]
+    assert [event.value for event in read_events(core.journal.path, ["alarm"])] == ["exploited"]
+    await close(core)
+    core = open_core(tmp_path, model)
+    assert await session(core, resumed) == 0 and resumed.value == state.value == 6
+    assert model.calls == 1
     await close(core)
 
 

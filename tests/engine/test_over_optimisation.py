@@ -49,11 +49,15 @@ def exploited(folder: Path, split: str) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("split", "steps", "warned"), [("train", 24, True), ("none", 6, False)])
-def test_a_run_warns_when_its_reward_rises_and_what_is_held_out_falls(
-    tmp_path: Path, split: str, steps: int, warned: bool
+@pytest.mark.parametrize(
+    ("split", "steps", "warned", "alarm"),
+    [("train", 24, True, "warn"), ("none", 6, False, "stop"), ("train", 24, True, "stop")],
+)
+def test_a_run_warns_or_stops_when_its_reward_rises_and_what_is_held_out_falls(
+    tmp_path: Path, split: str, steps: int, warned: bool, alarm: str
 ) -> None:
-    """The seed is one with which the policy finds the exploit early, and not by the last digits of a sum."""
+    """Seed and number of checks were chosen after a look: with them the policy finds the exploit early, and not by the last
+    digits of a sum."""
     torch.set_num_threads(1)
     settings = {
         "steps": steps,
@@ -62,12 +66,17 @@ def test_a_run_warns_when_its_reward_rises_and_what_is_held_out_falls(
         "lr": 5e-3,
         "max_tokens": 20,
         "rewrites": 1,
-        "checks": 3,
+        "checks": 6,
+        "alarm": alarm,
     }
     found = api.optimize(
         exploited(tmp_path / "task", split), method="prewrite", lm="embedded/tiny", policy="embedded/tiny",
         settings=settings, run=tmp_path / "run", seed=2,
     )  # fmt: skip
+    stopped = "training was stopped after" in found["ended_by"]
+    assert stopped == (warned and alarm == "stop"), found["ended_by"]
+    if stopped:
+        return
     said = [warning for warning in found["warnings"] if "the reward is being exploited" in warning]
     assert bool(said) == warned, found["warnings"]
     page = (tmp_path / "run" / "report.html").read_text()

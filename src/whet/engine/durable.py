@@ -40,6 +40,10 @@ _FORGET_EFFECT, _FORGET_EVENT = "DELETE FROM effects WHERE key = ?", "DELETE FRO
 _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
 
 
+ALARM, FORECAST = "alarm", "training_forecast"
+"""Events: why a training was stopped; what its first step took (for people, not recorded)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """One effect as the journal holds it; `value` is None when the completions lie in `results`."""
@@ -53,6 +57,7 @@ class Recorded:
 class RunState:
     """What all branches of a run share. `on_event` receives every logged event, also on replay.
 
+    `alarm`: says why the training must end, or '' while it need not; asked when something was validated since (`validations`).
     `steps`: of the training that is under way, 0 before the first one; `rounds`: of the search, paid for and wanted.
     """
 
@@ -69,6 +74,8 @@ class RunState:
     training_price: float = 0.0  # US dollars an hour
     training_seconds: float = 0.0
     longest_step: float = 0.0  # seconds
+    alarm: Callable[[], str] | None = None
+    validations: int = 0
     steps: int = 0
     rounds: tuple[int, int] = (0, 0)
     known_events: set[str] = field(default_factory=set)
@@ -173,6 +180,13 @@ class RunState:
         self.budget.spent.cost += spent / 3600 * self.training_price
         row = ("INSERT OR REPLACE INTO meta VALUES ('training', ?)", (f"{self.training_seconds:.3f}",))
         self.journal.append([row])
+
+    async def reason_to_stop(self, seen: int) -> str:
+        """Why the training must end: what `alarm` says, where something was validated since there were `seen` validations."""
+        if self.alarm is None or self.validations == seen:
+            return ""
+        await self.journal.commit()
+        return self.alarm()
 
     def afford_step(self) -> None:
         """Raise BudgetExceeded when another step of training, as long as the longest so far, might pass the limit on cost."""
@@ -350,14 +364,21 @@ class DurableRun:
             start, saved_at = self._restore(key, state), time.monotonic()
             for step in range(start, steps):
                 core.afford_step()
-                before = core.training_seconds
+                before, began, seen = core.training_seconds, time.monotonic(), core.validations
                 await body(self._child(f"{key}:{step}"), step)
                 core.count_training(state)
                 core.longest_step = max(core.longest_step, core.training_seconds - before)
-                last = step + 1 == steps
+                if step == start and step + 1 < steps:
+                    core.on_event(FORECAST, _forecast(core, steps, step, before, time.monotonic() - began))
+                why = await core.reason_to_stop(seen)
+                if why:
+                    self._child(f"{key}:{ALARM}").log(ALARM, why)
+                last = step + 1 == steps or bool(why)
                 if last or time.monotonic() - saved_at >= core.segment_seconds:
-                    await self._checkpoint(key, step + 1, state)
+                    await self._checkpoint(key, steps if last else step + 1, state)
                     saved_at = time.monotonic()
+                if last:
+                    return
 
     def _restore(self, key: str, state: Trainable) -> int:
         """Load the newest checkpoint of this training; its step, or 0."""
@@ -409,6 +430,7 @@ class DurableRun:
         key = f"{self.path}/{self._position}"
         core = self._core
         core.on_event(name, value)
+        core.validations += name == "validated"
         if name == "validated" and isinstance(value, dict) and value.get("incumbent"):
             core.incumbent_system = value.get("system")  # type: ignore[assignment]
         if key in core.known_events:
@@ -417,6 +439,18 @@ class DurableRun:
         core._logged[key] = len(core.effects)
         row = event_row(key, name, to_json(value), core.budget.spent.total_calls)
         core.journal.append([(NEW_EVENT, row)])
+
+
+def _forecast(core: RunState, steps: int, step: int, before: float, seconds: float) -> dict[str, float]:
+    """What the first step of a session took, and how many there are."""
+    trained = core.training_seconds - before
+    return {
+        "steps": steps,
+        "left": steps - step - 1,
+        "step": seconds,
+        "trained": trained,
+        "price": core.training_price,
+    }
 
 
 def rows_used(core: RunState, path: str) -> list[tuple[float, float, int]]:

@@ -12,8 +12,8 @@ from typing import Any, TypedDict, cast
 
 from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, task_clients, warn_of_few_rows
 from whet.engine.calls import INTERRUPT_SECONDS
-from whet.engine.diagnostics import cut_warnings
-from whet.engine.durable import DurableRun, RunState, rows_used
+from whet.engine.diagnostics import cut_warnings, search_warnings
+from whet.engine.durable import ALARM, DurableRun, RunState, rows_used
 from whet.engine.final_evaluation import (
     SEARCH_END,
     SearchResult,
@@ -70,7 +70,7 @@ async def execute(
     ticker = asyncio.create_task(_save_elapsed(core))
     policy = None
     try:
-        _charge_training(plan, core)
+        _watch_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
         used = replace(env, validation=sizes.validation)
         async with core.draining():
@@ -360,11 +360,14 @@ def _kept_calls(core: RunState, calls: int) -> Iterator[None]:
     core.budget.held = held
 
 
-def _charge_training(plan: RunPlan, core: RunState) -> None:
-    """Price the training, that of the run before a resume included."""
+def _watch_training(plan: RunPlan, core: RunState) -> None:
+    """Price the training, that of the run before a resume included; and say when it must end, where its settings want that."""
     if plan.policy is not None:
         core.training_price = plan.policy.price_per_hour
         core.budget.spent.cost += core.training_seconds / 3600 * core.training_price
+    if getattr(plan.config, ALARM, "warn") == "stop":
+        low, high = plan.task.reward.low, plan.task.reward.high
+        core.alarm = lambda: next(iter(search_warnings(core, low, high)), "")
 
 
 def _policy(plan: RunPlan) -> Any:

@@ -14,13 +14,15 @@ from statistics import fmean
 from typing import Any
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.durable import RunState
+from whet.engine.durable import ALARM, FORECAST, RunState
 from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
-from whet.errors import show_reward
+from whet.errors import quantity, show_duration, show_reward
 from whet.types import Rollout, mean_score
 
 STEPS_TIMED = 10
+COURSES = ("kl", "entropy", "length")
+"""Figures of training whose course is drawn."""
 LATEST = 50
 """Rollouts whose mean reward is shown as that of the latest."""
 PROMPTS_KEPT = 2_000
@@ -49,6 +51,7 @@ class Progress:
     `best_is_start`: no other prompt was validated and better yet. `done` of `due` rollouts
     of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
     rollouts, `latest_prompts` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step,
+    `courses` its other figures that are drawn,
     `signal` what that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the
     monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
     `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
@@ -71,6 +74,7 @@ class Progress:
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     figures: Mapping[str, float] = field(default_factory=dict)
     rewards: list[float] = field(default_factory=list)
+    courses: dict[str, list[float]] = field(default_factory=dict)
     signal: str = ""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     warn: Callable[[str], None] = lambda warning: None
@@ -95,7 +99,7 @@ class Progress:
             self.earlier_cost += self.core.budget.spent.cost
         self.begin("starting")
         self.title, self.core, self.baseline, self.best, self.rows = title, None, None, None, None
-        self.figures, self.rewards, self.signal = {}, [], ""
+        self.figures, self.rewards, self.courses, self.signal = {}, [], {}, ""
         self.times.clear()
         self._start, self._start_id, self.best_is_start = {}, "", False
         self._seen.clear()
@@ -133,6 +137,13 @@ class Progress:
             self.times.append(time.monotonic())
             reward = self.figures.get("reward", self.figures.get("answer"))
             self.rewards += [] if reward is None else [reward]
+            for figure in COURSES:
+                if figure in self.figures:
+                    self.courses.setdefault(figure, []).append(self.figures[figure])
+        elif name == FORECAST:
+            self.say(training_forecast(value, self.figures.get("memory")))
+        elif name == ALARM:
+            self.say(f"training: stopped. {value}")
 
     def newest(self) -> str:
         """The mean reward of the newest rollouts: of the prompt that is tried now, or of the several that are."""
@@ -152,6 +163,21 @@ class Progress:
             return fmean(self._start.values())
         rewards = self._seen.get(prompt, {})
         return fmean(self._start[row] for row in rewards) if len(rewards) == self.rows else None
+
+
+def training_forecast(forecast: Mapping[str, float], memory: float | None) -> str:
+    """What a whole training will take, by its first step: time, dollars where the policy has a price, memory in GiB where known.
+
+    `forecast`: `step` and `trained` are the seconds of the first step and those of them in which the policy worked, `steps` how
+    many there are in all, `left` after it, `price` US dollars for an hour of the policy's work.
+    """
+    left, each = forecast["left"], forecast["step"]
+    whole = f"{quantity(int(forecast['steps']), 'step')} of training"
+    text = f"training: by the first step, which took {show_duration(each)}, {whole} take about {show_duration(each * (left + 1))}"
+    if forecast["price"]:
+        dollars = forecast["trained"] * (left + 1) / 3600 * forecast["price"]
+        text += f" and ${dollars:.2g} for the policy (${forecast['price']:g} an hour)"
+    return text + (f"; {memory:.1f} GiB so far" if memory is not None else "")
 
 
 @dataclass

@@ -34,7 +34,7 @@ PANEL = (400, 190)
 MOST_PANELS = 10
 FEW_DOTS = 200
 NO_TEST = "none"
-FIRST_PANELS = ("reward", "answer", "kl", "entropy", "seconds", "memory")
+FIRST_PANELS = ("reward", "answer", "kl", "entropy", "length", "clip_fraction", "seconds", "memory")
 MOST_ROWS = 200
 FIGURES = {
     "reward": ("Training reward", "Mean of what the method is trained for, over the prompts or answers of a step. It may have "
@@ -45,6 +45,8 @@ FIGURES = {
     "distinct": ("Different prompts", "How many different prompts were sampled in a step. With one the policy has settled."),
     "entropy": ("Entropy", "How undecided the policy is, in nats: high at first, near 0 where it always writes the same."),
     "kl": ("KL divergence", "How far the trained policy has moved from the one it began with, in nats a token."),
+    "length": ("Length", "Tokens that the policy wrote in a text of a step, on average."),
+    "clip_fraction": ("Clipped", "Share of the tokens whose change was cut by the bound of the update."),
     "loss": ("Loss", "What the update made smaller in a step."),
     "clipped": ("Clipped", "Share of the choices whose change was cut by the bound of the update."),
     "value_loss": ("Error of the critic", "How far the critic's forecast of the rewards was off, squared."),

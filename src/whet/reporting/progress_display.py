@@ -19,7 +19,7 @@ from whet._util.user_code import under_way
 from whet.engine.forecast import plan_lines
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import STALLED, Progress, Speed, waits
-from whet.errors import quantity, show_reward
+from whet.errors import quantity, show_duration, show_reward
 from whet.instructions import visible
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
@@ -28,7 +28,7 @@ LIVE_SECONDS, TICK_SECONDS = 0.25, 1.0
 COMPUTING = 3.0
 """Seconds from which on code of the user that is under way is named."""
 MOST_LINES = 6
-BLOCKS, CURVE, BAR = "▁▂▃▄▅▆▇█", 16, 16
+BLOCKS, CURVE, NARROW, BAR = "▁▂▃▄▅▆▇█", 16, 8, 16
 _STYLE = "white-space: pre-wrap; color: inherit; background: transparent"
 
 
@@ -331,19 +331,9 @@ def _rate(calls: float) -> str:
     return f"a call every {1 / calls:.0f} s"
 
 
-def show_duration(seconds: float) -> str:
-    """Whole seconds below two minutes, then minutes, then hours.
-
-    >>> show_duration(42.2), show_duration(150), show_duration(9000)
-    ('42 s', '2.5 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
-
-
 def training(progress: Progress, steps: int) -> list[str]:
-    """The newest of `steps` steps (0: unknown), its reward with the curve so far, divergence, pace, time left and memory."""
+    """The newest of `steps` steps (0: unknown), its reward, divergence, entropy and length with the curves so far, the share that
+    was clipped, pace, time left and memory."""
     figures, rewards, times = progress.figures, progress.rewards, progress.times
     parts = []
     if "step" in figures:
@@ -351,8 +341,12 @@ def training(progress: Progress, steps: int) -> list[str]:
     if rewards:
         name = f"training reward ({progress.signal})" if progress.signal else "training reward"
         parts.append(f"{name} {show_reward(rewards[-1], 2)} {curve(rewards)}".rstrip())
-    if "kl" in figures:
-        parts.append(f"kl {figures['kl']:.2g}")
+    courses = progress.courses
+    for name, form in (("kl", ".2g"), ("entropy", ".2g"), ("length", ".0f")):
+        if name in figures:
+            parts.append(f"{name} {figures[name]:{form}} {curve(courses.get(name, ()), NARROW)}".rstrip())
+    if figures.get("clip_fraction"):
+        parts.append(f"{figures['clip_fraction']:.0%} clipped")
     if len(times) > 1:
         each = (times[-1] - times[0]) / (len(times) - 1)
         parts.append(f"{each:.2g} s a step")

@@ -90,6 +90,9 @@ class Training:
     """Estimate of the divergence in the loss; in the reward it is k1."""
     kl_power: NonNegativeFloat = 0.0
     """The divergence counts less where the reference policy is unsure (critical tokens), by this power; 0: everywhere alike."""
+    alarm: Literal["warn", "stop"] = "warn"
+    """What follows when the training reward rises and what is validated on the way falls, both by more than chance: a warning
+    at the end, or the end of the training too."""
     rows: RowChoice = "uniform"
     """Which training rows a step asks about."""
     resamples: NonNegativeInt = 2
@@ -426,6 +429,7 @@ class Trainer:
             "reward": sum(map(sum, totals)) / max(1, len(every)),
             "equal_groups": sum(estimators.equal(group) for group in totals) / len(totals),
             "truncated": sum(not sample.ended for sample in every) / max(1, len(every)),
+            "length": sum(sum(sample.own) for sample in every) / max(1, len(every)),
         }
         greedy: list[float] = []
         if config.advantage == "remax":
