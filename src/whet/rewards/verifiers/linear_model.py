@@ -227,13 +227,13 @@ class _LpReader:
                 name = self.take()
                 terms[name] = terms.get(name, 0.0) + (1.0 if factor is None else factor)
             else:
-                constant += self._known(factor)
+                constant += self._require(factor)
         return terms, constant
 
     def _starts_name(self) -> bool:
         return (self.next[:1].isalpha() or self.next[:1] == "_") and not self.section and self.after != ":"
 
-    def _known(self, factor: float | None) -> float:
+    def _require(self, factor: float | None) -> float:
         if factor is None:
             raise NoModel(f'"{self.next}" is not expected there' if self.next else "it ends too early")
         return factor
@@ -261,7 +261,7 @@ class _LpReader:
         while self.next in _SIGNS:
             sign = _SIGNS[self.take()]
             if any(side.terms for side in sides):
-                sides.append(_Side(sign, {}, self._known(self._coefficient())))
+                sides.append(_Side(sign, {}, self._require(self._coefficient())))
             else:
                 sides.append(_Side(sign, *self._sum()))
         if len(sides) == 1 or not any(side.terms for side in sides):

@@ -70,12 +70,12 @@ class Solver:
             self._model_of(example)
             return
         for target in accepted_answers(example):
-            if _wanted(target) is None:
+            if _read_target(target) is None:
                 raise UsageError(
                     f"the target {show_target(target)} of {example.place} is neither a number, the optimum, nor one of "
                     f"{', '.join(_STATES)}. Correct the row."
                 )
-            if _wanted(target) in _SATISFIABLE and importlib.util.find_spec("z3") is None:
+            if _read_target(target) in _SATISFIABLE and importlib.util.find_spec("z3") is None:
                 raise UsageError(
                     f"the target {show_target(target)} of {example.place} needs Z3. Install it with: pip install 'whet[solver]'"
                 )
@@ -117,7 +117,7 @@ class Solver:
             return _grade(0, 0, 0, f"The model {quote_target(code)} cannot be read: {cut(str(error))}.")
         if "fault" in solved:
             return _grade(1, 0, 0, f"The model was refused: {cut(solved['fault'])}.")
-        wanted = [_wanted(target) for target in accepted_answers(example)]
+        wanted = [_read_target(target) for target in accepted_answers(example)]
         if any(_agrees(solved, one) for one in wanted):
             return _grade(1, 1, 1, "")
         return _grade(
@@ -176,7 +176,7 @@ def _grade(read: float, ran: float, right: float, critique: str) -> dict[str, An
     return {"format": float(read), "ran": float(ran), "right": float(right), "critique": critique}
 
 
-def _wanted(target: object) -> float | str | None:
+def _read_target(target: object) -> float | str | None:
     """The optimum or the status that a target is."""
     if is_number(target):
         return float(target)  # type: ignore[arg-type]

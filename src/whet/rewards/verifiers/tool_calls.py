@@ -261,9 +261,9 @@ class ToolCalls:
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a row whose expected calls cannot be read."""
-        self._expected(example)
+        self._read_expected(example)
 
-    def _expected(self, example: Example) -> list[ToolCall]:
+    def _read_expected(self, example: Example) -> list[ToolCall]:
         value: Any = example.row.get(self.calls)
         try:
             if isinstance(value, str):
@@ -278,9 +278,9 @@ class ToolCalls:
             ) from None
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        expected = self._expected(example)
+        expected = self._read_expected(example)
         try:
-            made = self._made(completion)
+            made = self._read_made(completion)
         except Unreadable as error:
             parts = dict.fromkeys(("format", "name", "parameter", "value", "order", "complete"), 0.0)
             return Reward(0.0, parts, f"The tool calls cannot be read: {error}.")
@@ -301,7 +301,7 @@ class ToolCalls:
         return Reward(value, parts, None if value == 1.0 else self._critique(matched))
 
     @staticmethod
-    def _made(completion: Completion) -> list[ToolCall]:
+    def _read_made(completion: Completion) -> list[ToolCall]:
         if len(completion.text) > LONGEST_ANSWER:
             raise Unreadable(f"the answer has more than {LONGEST_ANSWER:,} characters")
         steps = [step for step in completion.steps if step.get("role") == "tool"]
@@ -312,7 +312,7 @@ class ToolCalls:
     def _critique(self, matched: Matched) -> str:
         paired = [(matched.expected[i], matched.made[j]) for i, j in sorted(matched.pairs.items())]
         sentences = [
-            f"{one} was expected, and {other} was called{_returned(one, other)}."
+            f"{one} was expected, and {other} was called{_describe_output(one, other)}."
             for one, other in paired
             if _equal_values(one, other) < one.size - 1 or one.arguments.keys() != other.arguments.keys()
         ]
@@ -328,7 +328,7 @@ class ToolCalls:
         )
 
 
-def _returned(expected: ToolCall, made: ToolCall) -> str:
+def _describe_output(expected: ToolCall, made: ToolCall) -> str:
     if expected.output is None or same_value(_plain(expected.output), _plain(made.output)):
         return ""
     return f" and returned {quote_target(str(made.output))} instead of {quote_target(str(expected.output))}"
