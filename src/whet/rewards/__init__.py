@@ -19,6 +19,7 @@ from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import Checklist, build_checklist
 from whet.rewards.choose import RewardChoice, choose_reward
 from whet.rewards.composite import Weighted, isinstance_label_reward
+from whet.rewards.concise import Concise
 from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.human_score import build_human_score
@@ -91,7 +92,7 @@ READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     "preference": build_preference,
     **VERIFIERS,
 }
-NAMES = (*BUILT_IN, *READ, "program", "return")
+NAMES = (*BUILT_IN, *READ, "concise", "program", "return")
 """What a task file may call a reward without a package of somebody else."""
 FIXED = ("name", "low", "high", "needs")
 """Fields of a reward that a task file does not set."""
@@ -120,15 +121,36 @@ def build_reward(spec: object, folder: Path, where: str) -> RewardFunction:
         return Weighted([_read_weighted(spec, folder, where)])
     if name.endswith(".py") or name == "program":
         return _program(name, options, folder, where)
+    if name == "concise":
+        return _build_concise(options, folder, where)
     if name in READ:
         return READ[name](RewardOptions(name, options, folder, where))
     if name in BUILT_IN:
         return _construct(BUILT_IN[name], name, options, where)
     plugin = plugins.find_plugin(plugins.REWARDS, name, NAMES)
     if plugin is None:
-        known = plugins.plugin_names(plugins.REWARDS, (*BUILT_IN, *READ, "reward.py"))
+        known = plugins.plugin_names(plugins.REWARDS, (*BUILT_IN, *READ, "concise", "reward.py"))
         raise UsageError(f'{where}: there is no reward "{name}".{did_you_mean(name, known)}')
     return _load(plugin, options, where)
+
+
+def _build_concise(options: dict[str, Any], folder: Path, where: str) -> Concise:
+    """`reward: {concise: {reward: ..., share: 0.2, characters: 2000}}`. Raises UsageError with the place."""
+    settings = {key: value for key, value in options.items() if key != "reward"}
+    if "reward" not in options:
+        raise UsageError(
+            f"{where}: the option `reward` of concise is missing: the reward that says what is right."
+        )
+    for key, value in settings.items():
+        if key not in ("share", "characters"):
+            known = ["reward", "share", "characters"]
+            raise UsageError(f'{where}: the reward concise has no option "{key}".{did_you_mean(key, known)}')
+        if not is_number(value):
+            raise UsageError(f"{where}: the option {key} of concise must be a number; this is {value!r}.")
+    try:
+        return Concise([(1.0, build_reward(options["reward"], folder, where))], **settings)
+    except UsageError as error:
+        raise UsageError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
 
 
 def check_targets(reward: RewardFunction, examples: Iterable[Example]) -> None:
