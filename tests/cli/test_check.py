@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.command_line import whet_here
 from tests.distributions import ROOT
-from whet.reporting.checks import Check, check_score, junit
+from whet.reporting.thresholds import ThresholdCheck, check_score, junit
 
 
 def score(mean: float | None, low: float, high: float, answered: int = 20) -> Any:
@@ -43,8 +43,12 @@ def test_the_outcome_of_a_mean(given_score: Any, sure: bool, outcome: str, words
     assert check.outcome == outcome and words in check.sentence
 
 
-@given(st.lists(st.builds(Check, st.text(), st.sampled_from(["passed", "failed", "undecided"]), st.text())))
-def test_the_file_is_xml_for_any_text(checks: list[Check]) -> None:
+@given(
+    st.lists(
+        st.builds(ThresholdCheck, st.text(), st.sampled_from(["passed", "failed", "undecided"]), st.text())
+    )
+)
+def test_the_file_is_xml_for_any_text(checks: list[ThresholdCheck]) -> None:
     suite = ElementTree.fromstring(junit(checks))
     assert suite.attrib["tests"] == str(len(checks)) == str(len(suite.findall("testcase")))
     assert suite.attrib["failures"] == str(len(suite.findall(".//failure")))

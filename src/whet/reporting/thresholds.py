@@ -18,7 +18,7 @@ _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
-class Check:
+class ThresholdCheck:
     """The check of one task: its outcome, and the sentence that says why."""
 
     task: str
@@ -26,7 +26,7 @@ class Check:
     sentence: str
 
 
-def check_score(task: str, score: MeanJSON, threshold: float, *, sure: bool = False) -> Check:
+def check_score(task: str, score: MeanJSON, threshold: float, *, sure: bool = False) -> ThresholdCheck:
     """Whether a mean reward is `threshold` or more; with `sure`, whether the lower end of its 95% interval is.
 
     Rows without an answer of the provider leave no plain mean: then the check passes where the interval, which counts them at
@@ -42,23 +42,23 @@ def check_score(task: str, score: MeanJSON, threshold: float, *, sure: bool = Fa
     what = f"the lower end of {shown} {ends}" if sure else f"the mean {shown} {ends}"
     within = not sure and low < threshold <= high
     doubt = "; other rows might decide otherwise" if within else ""
-    return Check(task, outcome, f"{what} is {_side(outcome)} {show_reward(threshold)}{doubt}")
+    return ThresholdCheck(task, outcome, f"{what} is {_side(outcome)} {show_reward(threshold)}{doubt}")
 
 
-def _check_partly_answered(task: str, score: MeanJSON, threshold: float) -> Check:
+def _check_partly_answered(task: str, score: MeanJSON, threshold: float) -> ThresholdCheck:
     low, high = score["low"], score["high"]
     count = f"{score.get('answered', 0)} of {score.get('of', score['n'])} rows were answered"
     if low is None or high is None:
-        return Check(task, "undecided", count)
+        return ThresholdCheck(task, "undecided", count)
     outcome: Outcome = "passed" if low >= threshold else "failed" if high < threshold else "undecided"
     ends = f"[{show_reward(low)}, {show_reward(high)}]"
     if outcome == "undecided":
-        return Check(
+        return ThresholdCheck(
             task,
             outcome,
             f"{count}, and the others decide: the mean lies in {ends} around {show_reward(threshold)}",
         )
-    return Check(
+    return ThresholdCheck(
         task,
         outcome,
         f"{count}; with the others the mean lies in {ends}, {_side(outcome)} {show_reward(threshold)}",
@@ -75,7 +75,7 @@ def _side(outcome: Outcome) -> str:
     return "not below" if outcome == "passed" else "below"
 
 
-def junit(checks: Sequence[Check]) -> bytes:
+def junit(checks: Sequence[ThresholdCheck]) -> bytes:
     """The checks as JUnit XML: one test case a task, a failure where it is below the threshold, an error where undecided."""
     count = {kind: str(sum(one.outcome == kind for one in checks)) for kind in ("failed", "undecided")}
     facts = {
@@ -95,7 +95,7 @@ def junit(checks: Sequence[Check]) -> bytes:
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 
-def write_junit(path: Path, checks: Sequence[Check]) -> None:
+def write_junit(path: Path, checks: Sequence[ThresholdCheck]) -> None:
     """Write `junit` into a file. Raises StorageError where the disk refuses it."""
     try:
         write_whole(path, junit(checks))
