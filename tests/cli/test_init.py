@@ -315,6 +315,26 @@ def test_an_input_that_does_not_tell_the_rows_apart_is_not_the_only_one() -> Non
     assert task.prompt.slots == {"text", "event"}
 
 
+def test_rows_in_the_only_list_of_an_object() -> None:
+    rows = [{"input": f"q{i}", "target": f"t{i}"} for i in range(6)]
+    Path("rows.json").write_text(
+        json.dumps({"canary": "x", "tags": ["a"], "none": [], "examples": rows, "n": 6}, indent=1)
+    )
+    init("--from", "rows.json")
+    task = whet.Task.load("mytask")
+    assert {e.target for e in (*task.train, *task.validation, *task.test)} == {f"t{i}" for i in range(6)}
+    Path("rows.json").write_text(json.dumps({"examples": [*rows, 5], "n": 6}))
+    with pytest.raises(UsageError, match="an object with one such list"):
+        CliRunner().invoke(cli, ["init", "other", "--from", "rows.json"], catch_exceptions=False)
+    Path("rows.json").write_text(
+        '{"examples": [\n{"input": "a", "target": "b"},\n{"input": 7, "target": "c"}]}'
+    )
+    Path("task.yaml").write_text("name: t\nprompt: p.md\ndata: rows.json\nreward: exact_match\n")
+    Path("p.md").write_text("{{input}}")
+    with pytest.raises(UsageError, match=r"rows.json:3: .*must be a text or an object"):
+        whet.Task.load(".")
+
+
 def test_errors_of_a_spreadsheet_are_named() -> None:
     Path("rows.csv").write_text(
         "q,answer\n" + "".join(f"q{i},{'#VALUE!' if i == 4 else i * 7}\n" for i in range(12))

@@ -214,14 +214,32 @@ class _Lines:
         return self.number
 
 
+def _find_wrapped_list(text: str, at: int) -> int:
+    """Where the list of rows begins in the valid object at `at`, as {"examples": [{...}, ...]} has it: the only value that is a
+    list of objects; `at` itself where there is none, or several."""
+    read, places, here = json.JSONDecoder().raw_decode, list[int](), _skip_space(text, at + 1)
+    while text[here] != "}":
+        here = _skip_space(text, _skip_space(text, read(text, here)[1]) + 1)
+        value, stop = read(text, here)
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            places.append(here)
+        here = _skip_space(text, stop)
+        here = _skip_space(text, here + 1) if text[here] == "," else here
+    return places[0] if len(places) == 1 else at
+
+
 def _json(path: Path, named_by: str) -> Iterator[SourceRow]:
     text = read_text(path, named_by).removeprefix("\ufeff")
     lines, at = _Lines(text), _skip_space(text, 0)
     if at == len(text):
         return
-    if text[at] != "[":
+    end: int | None = None
+    if text[at] == "{":
+        end = _skip_space(text, _decode(text, at, f"{path}:{lines.at(at)}")[1])
+        at = _find_wrapped_list(text, at)
+    if text[at] != "[" or (end is not None and end < len(text)):
         raise UsageError(
-            f"{path}:{lines.at(at)}: the file must hold a list of rows: [{_EXAMPLE}, ...]. "
+            f"{path}:{lines.at(at)}: the file must hold a list of rows: [{_EXAMPLE}, ...], or an object with one such list. "
             "A file with one object on each line is named .jsonl."
         )
     at = _skip_space(text, at + 1)
@@ -238,7 +256,7 @@ def _json(path: Path, named_by: str) -> Iterator[SourceRow]:
             raise UsageError(
                 f"{path}:{lines.at(at)}: a comma or the closing bracket is missing after a row. Add it."
             )
-    if _skip_space(text, at + 1) < len(text):
+    if end is None and _skip_space(text, at + 1) < len(text):
         raise UsageError(
             f"{path}:{lines.at(at)}: text follows the list. Remove everything after its bracket."
         )

@@ -20,6 +20,12 @@ _SLEEPS = [sys.executable, "-c", "import time; time.sleep(60)"]
     [
         ({}, "x = 1", ""),
         ({}, "```python\nwhile True: pass\n```", ""),
+        ({}, "x = 1\n```", ""),
+        ({}, "x = 1\n```\nThis sets x.", ""),
+        ({}, "```python\nx = 1", ""),
+        ({}, "Here it is:\n```python\nx = 1", ""),
+        ({}, "````markdown\n```python\nx = 1\n```\n````", ""),
+        ({}, "Here it is:\n```\nx =", "SyntaxError"),
         ({}, "x =", "SyntaxError"),
         ({}, "(" * 100_000, "SyntaxError"),
         ({"memory": 256}, "-" * 900_000 + "1", "refused"),

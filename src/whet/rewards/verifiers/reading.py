@@ -6,7 +6,7 @@ from pathlib import Path
 
 from whet._util.storable import is_number
 from whet.replies import without_thought
-from whet.replies.blocks import blocks_in
+from whet.replies.blocks import blocks_in, stretches_of
 from whet.rewards.asking import RewardOptions
 
 LONGEST = 200
@@ -18,12 +18,24 @@ LONGEST_ANSWER = 1_000_000
 def code_in(answer: str) -> str:
     """The last closed fenced block of an answer, else the whole answer; without what the model thought.
 
+    Of a single fence, what stands before it where it closes what the prompt opened, and what follows it where it opens a block
+    that never ends; of a block in a block the inner one.
+
     >>> code_in("Here it is:\\n```python\\nx = 1\\n```\\nDone.")
     'x = 1\\n'
+    >>> code_in("x = 1\\n```\\nDone."), code_in("Here it is:\\n```python\\nx = 1")
+    ('x = 1\\n', 'x = 1')
     """
     text = without_thought(answer)
     blocks = blocks_in(text)
-    return blocks[-1] if blocks else text
+    if blocks:
+        return code_in(blocks[-1]) if blocks[-1].lstrip().startswith(("```", "~~~")) else blocks[-1]
+    open_block = next((stretch for stretch in stretches_of(text) if stretch.fenced), None)
+    if open_block is None:
+        return text
+    *before, fence = text[: open_block.begin].splitlines(keepends=True)
+    closes = "".join(before).strip() and not fence.strip(" \t\r\n`~")
+    return "".join(before) if closes else text[open_block.begin :]
 
 
 def cut(text: str) -> str:
