@@ -171,6 +171,29 @@ def test_the_command_says_what_the_reward_model_is_worth(place: Path) -> None:
     assert not (place / "runs").exists()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("loss", ["ppo", "rebel"])
+def test_a_policy_is_trained_with_the_reward_model(place: Path, loss: str) -> None:
+    for package in ("torch", "transformers", "peft"):
+        pytest.importorskip(package)
+    done = learn(
+        place, "prompt.md", "--from", "thumbs.jsonl", "--lm", "scripted/echo", "--policy", "embedded/tiny",
+        "--method", "prl", "--set", f"loss={loss}", "--set", "steps=1", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)["run"]
+    assert (run["method"], run["models"]["policy"]) == ("prl", "embedded/tiny")
+
+
+def test_without_a_model_a_dry_run_measures_the_reward_model_of_one_person(place: Path) -> None:
+    write_rows(place / "one.jsonl", [row | {"user": "ann"} for row in thumbs(0)])
+    done = learn(place, "prompt.md", "--from", "one.jsonl", "--person", "ann", "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["status"], said["people"], "run" in said) == ("planned", 1, False)
+    assert [one["person"] for one in said["by_person"]] == ["ann"] and not said["opposed"]
+
+
 def test_the_command_ends_without_a_proposal_where_nothing_is_better(place: Path) -> None:
     done = learn(
         place, "prompt.md", "--from", "thumbs.jsonl", "--lm", "scripted/echo", "--optimizer-lm", "none",
@@ -178,6 +201,7 @@ def test_the_command_ends_without_a_proposal_where_nothing_is_better(place: Path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "By the reward model, which stands in for people" in done.stdout
+    assert "The start prompt is beyond what the reward model was tested on" in done.stdout
     assert (place / "prompt.md").read_text() == PROMPT
 
 
@@ -277,6 +301,8 @@ def test_the_alarm_of_a_reward_by_hand(tmp_path: Path) -> None:
     assert reward.alarm({"doubt": 0.4, "length": 20.0}, start) == ""
     assert "disagree by 0.6 nats" in reward.alarm({"doubt": 0.6, "length": 20.0}, start)
     assert "101 characters" in reward.alarm({"doubt": 0.4, "length": 101.0}, start)
+    assert reward.alarm({"doubt": 0.4, "length": 50.0}, {}) == ""
+    assert "disagree" in reward.alarm({"doubt": 0.6, "length": 50.0}, {})
     assert "9 characters" in reward.alarm({"doubt": 0.4, "length": 9.0}, start)
     far = {"doubt": 3.0, "length": 500.0}
     assert reward.alarm({"doubt": 2.9, "length": 400.0}, far) == "", "no farther out than the start prompt"

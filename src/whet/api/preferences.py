@@ -49,6 +49,7 @@ from whet_client.storable import show_value
 CHEAP, TRAINED = "opro", "prewrite"
 """The method without another choice: one that needs rewards alone, and the one that trains a rewriter."""
 MODEL, PROPOSAL, FIGURES = "preference.safetensors", "proposal.md", "preferences.json"
+NO_MODEL = "A dry run without a task model: the reward model was measured, and no search was planned."
 _TRAIN = 0.6
 """Share of the inputs that are not sealed of which prompts are searched on; the rest validates them."""
 _DEFAULT_FEATURES = "surface"
@@ -119,6 +120,8 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
         shown.say(" ".join(sentences(figures)))
         if not fitted.held_out.beats_chance and not anyway:
             raise UnclearPreferences(_refusal(fitted.held_out), {**figures, "status": "refused"})
+        if keywords.get("dry_run") and not any(keywords.get(name) for name in ("lm", "task_lms")):
+            return PreferencesResult({**figures, "status": "planned", "reason": NO_MODEL, "warnings": []})
         start = path.read_bytes()
         folder = _folder(keywords, path, _content(start, read.judged, features, brake, alarm))
         dry = bool(keywords.get("dry_run"))

@@ -16,6 +16,7 @@ from whet.replies import split_thought
 from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
 from whet.rewards.text import targets_of
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
+from whet.search.archive import BEYOND
 from whet.search.copies import comparable, longest_copy
 from whet.search.from_zero import DEMONSTRATED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
@@ -39,7 +40,8 @@ _FAULTS = {
 
 
 def search_warnings(core: RunState, low: float, high: float) -> list[str]:
-    """A warning when the reward of the training steps rose while what was validated on the way fell.
+    """A warning when the reward of the training steps rose while what was validated on the way fell, and one where the reward
+    does not hold for the start prompt already.
 
     Of what was validated between two steps, the best counts.
     """
@@ -55,7 +57,11 @@ def search_warnings(core: RunState, low: float, high: float) -> list[str]:
             metrics.append(Figure(event.calls, max([event.value["validation"], *before])))
             stepped, n = False, min(n or event.value["n"], event.value["n"])
     divergence = over_optimisation(rewards, metrics, n, low, high)
-    return [] if divergence is None else [divergence.warning]
+    beyond = [
+        f"The start prompt is beyond what the reward model was tested on: {event.value['why']}. The alarm rings farther out only."
+        for event in read_events(core.journal.path, [BEYOND])
+    ]
+    return [*beyond[:1], *([] if divergence is None else [divergence.warning])]
 
 
 MORE = "a larger limit allows more"

@@ -40,8 +40,10 @@ class AlarmedReward(Protocol):
     """A reward that knows where it cannot be trusted: a search stops there and keeps its best prompt from before."""
 
     def alarm(self, parts: Mapping[str, float], start: Mapping[str, float]) -> str:
-        """Why the reward does not hold for a prompt with these mean parts on validation rows, beside those of the start prompt;
-        empty where it does."""
+        """Why the reward does not hold for a prompt with these mean parts on validation rows; empty where it does.
+
+        `start`: those of the start prompt, beyond which alone it may ring; {} for the start prompt itself.
+        """
         ...
 
 

@@ -14,6 +14,8 @@ from whet.rewards import AlarmedReward, Objectives
 from whet.run import Run
 from whet.types import JSON, Message, Rollout, Score, mean_score
 
+BEYOND = "start_beyond"
+"""The event of a start prompt with which the reward does not hold already."""
 INCUMBENTS = "validated", "best_so_far"
 """Events that name what a run falls back on when its budget ends."""
 
@@ -161,7 +163,7 @@ class Archive:
         if score.rewards is not None:
             self.rewards[candidate.id] = score.rewards
         better = self._is_better(candidate)
-        why = self._alarm(env, score) if better else ""
+        why = self._alarm(run, env, score) if better else ""
         better = better and not why
         if better:
             self.incumbent = candidate
@@ -179,12 +181,14 @@ class Archive:
             run.log("alarm", {"id": candidate.id, "why": why, "validation": score.mean})
             raise SearchStopped(f"a prompt would be the best one by the reward ({score.mean:.3g}), and {why}")
 
-    def _alarm(self, env: Environment, score: Score) -> str:
+    def _alarm(self, run: Run, env: Environment, score: Score) -> str:
         """Why the reward does not hold for a candidate that it calls the best; the first one, the start, sets what is usual."""
         if not isinstance(env.reward, AlarmedReward):
             return ""
         if self.start_parts is None:
             self.start_parts = score.parts
+            if why := env.reward.alarm(score.parts, {}):
+                run.log(BEYOND, {"why": why})
             return ""
         return env.reward.alarm(score.parts, self.start_parts)
 

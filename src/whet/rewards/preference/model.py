@@ -248,22 +248,22 @@ class Preference:
 
     def alarm(self, parts: Mapping[str, float], start: Mapping[str, float]) -> str:
         """Why a prompt with these mean parts is beyond what people judged; empty where it is not, or is no farther out than the
-        start prompt."""
+        start prompt, whose parts are {} where it is the one in question."""
         if self.seen is None:
             return ""
         doubt, length = parts["doubt"], parts["length"]
-        if doubt > max(self.seen.doubt, start["doubt"]):
+        if doubt > max(self.seen.doubt, start.get("doubt", 0.0)):
             return (
                 f"the members of the reward model disagree by {doubt:.3g} nats on its answers, and by at most "
                 f"{self.seen.doubt:.3g} on "
                 "19 of 20 answers that people judged"
             )
-        if length > max(self.seen.longest, start["length"]):
+        if length > max(self.seen.longest, start.get("length", 0.0)):
             return (
                 f"its answers have {length:.0f} characters on average, and those that people judged at most "
                 f"{self.seen.longest:.0f}"
             )
-        if length < min(self.seen.shortest, start["length"]):
+        if length < min(self.seen.shortest, start.get("length", length + 1)):
             return (
                 f"its answers have {length:.0f} characters on average, and those that people judged at least "
                 f"{self.seen.shortest:.0f}"
