@@ -192,7 +192,7 @@ async def test_an_alarm_ends_the_training_for_good(tmp_path: Path) -> None:
     model, state, resumed = Model(), Counter(), Counter()
     core = open_core(tmp_path, model)
     assert await session(core, state) == 6 and asked == [3, 6]
-    assert [event.value for event in read_events(core.journal.path, ["alarm"])] == ["exploited"]
+    assert [event.value for event in read_events(core.journal.path, ["training_stopped"])] == ["exploited"]
     await close(core)
     core = open_core(tmp_path, model)
     assert await session(core, resumed) == 0 and resumed.value == state.value == 6

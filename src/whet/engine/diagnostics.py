@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.engine.durable import ALARM, RunState
+from whet.engine.durable import STOPPED, RunState
 from whet.engine.journal import read_events
 from whet.engine.perfect_start import EVENT, sentence
 from whet.errors import quantity, show_reward
@@ -74,12 +74,12 @@ def end_of_method(
     """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt;
     `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model; `fell_short`: whether the
     start prompt earned less than the full reward on a validation row."""
-    events = read_events(core.journal.path, [EVENT, ALARM, "replies", "candidate", "step"])
+    events = read_events(core.journal.path, [EVENT, STOPPED, "replies", "candidate", "step"])
     requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
     kept = sum(int(e.value["kept"]) for e in events if e.name == "replies")
     steps = len({e.value["step"] for e in events if e.name == "step"})
     tried = len({e.value["id"] for e in events if e.name == "candidate"} - {start})
-    stopped = next((str(e.value) for e in events if e.name == ALARM), "")
+    stopped = next((str(e.value) for e in events if e.name == STOPPED), "")
     if stopped:
         why = f"training was stopped after {quantity(steps, 'step')}. {stopped.rstrip('.')}"
     elif any(e.name == EVENT for e in events):

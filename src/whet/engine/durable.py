@@ -40,7 +40,7 @@ _FORGET_EFFECT, _FORGET_EVENT = "DELETE FROM effects WHERE key = ?", "DELETE FRO
 _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
 
 
-ALARM, FORECAST = "alarm", "training_forecast"
+STOPPED, FORECAST = "training_stopped", "training_forecast"
 """Events: why a training was stopped; what its first step took (for people, not recorded)."""
 
 
@@ -372,7 +372,7 @@ class DurableRun:
                     core.on_event(FORECAST, _forecast(core, steps, step, before, time.monotonic() - began))
                 why = await core.reason_to_stop(seen)
                 if why:
-                    self._child(f"{key}:{ALARM}").log(ALARM, why)
+                    self._child(f"{key}:{STOPPED}").log(STOPPED, why)
                 last = step + 1 == steps or bool(why)
                 if last or time.monotonic() - saved_at >= core.segment_seconds:
                     await self._checkpoint(key, steps if last else step + 1, state)

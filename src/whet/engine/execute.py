@@ -13,7 +13,7 @@ from typing import Any, TypedDict, cast
 from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, task_clients, warn_of_few_rows
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.diagnostics import cut_warnings, search_warnings
-from whet.engine.durable import ALARM, DurableRun, RunState, rows_used
+from whet.engine.durable import DurableRun, RunState, rows_used
 from whet.engine.final_evaluation import (
     SEARCH_END,
     SearchResult,
@@ -365,7 +365,7 @@ def _watch_training(plan: RunPlan, core: RunState) -> None:
     if plan.policy is not None:
         core.training_price = plan.policy.price_per_hour
         core.budget.spent.cost += core.training_seconds / 3600 * core.training_price
-    if getattr(plan.config, ALARM, "warn") == "stop":
+    if getattr(plan.config, "alarm", "warn") == "stop":
         low, high = plan.task.reward.low, plan.task.reward.high
         core.alarm = lambda: next(iter(search_warnings(core, low, high)), "")
 

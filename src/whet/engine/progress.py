@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.durable import ALARM, FORECAST, RunState
+from whet.engine.durable import FORECAST, STOPPED, RunState
 from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
 from whet.errors import quantity, show_duration, show_reward
@@ -142,7 +142,7 @@ class Progress:
                     self.courses.setdefault(figure, []).append(self.figures[figure])
         elif name == FORECAST:
             self.say(training_forecast(value, self.figures.get("memory")))
-        elif name == ALARM:
+        elif name == STOPPED:
             self.say(f"training: stopped. {value}")
 
     def newest(self) -> str:
