@@ -39,6 +39,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "prompting_policies": {"examples": 2, "rewrites": 1, "distil": 1},
     "multiprompter": {"examples": 2, "rewrites": 1},
     "align_pro": {"requests": 2},
+    "p2o": {"problems": 2, "every": 1, "hard": 2, "new": 1},
+    "fst": {"problems": 2, "every": 1, "measured": 2, "new": 1},
 }
 OPTIONS: list[dict[str, Any]] = [
     *({"advantage": name} for name in ("rloo", "reinforce++", "reinforce++-baseline", "remax", "gae")),
@@ -135,6 +137,16 @@ def test_unusable_settings_are_refused_before_anything_is_paid(name: str, option
     ((setting, value),) = options.items()
     with pytest.raises(UsageError, match=f"{setting} must be .* this is {value}"):
         configure(get_method(name), options)
+
+
+@pytest.mark.parametrize("name", ["prompting_policies", "multiprompter", "align_pro", "p2o", "fst"])
+def test_a_choice_of_rows_is_refused_by_methods_that_do_not_heed_it(
+    name: str, world: tuple[Environment, Prompt, Any]
+) -> None:
+    method = get_method(name)
+    assert method.check is not None
+    with pytest.raises(UsageError, match="rows=mopps does nothing here"):
+        method.check(world[0], configure(method, {"rows": "mopps"}))
 
 
 async def test_no_texts_are_sampled_where_none_are_asked_for(world: tuple[Environment, Prompt, Any]) -> None:

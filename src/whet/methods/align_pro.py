@@ -40,6 +40,7 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
+from whet.rl.row_selection import CHOSEN, refuse_selectors
 from whet.rl.score_book import TrainedCandidates, written_text
 from whet.rl.training import Advantage, Groups, Trainer, Training
 from whet.rl.written_prompts import AskingReworded, WrittenPrompts, reword, with_writer
@@ -169,7 +170,8 @@ def question(example: Example) -> Conversation:
 
 
 def check(env: Environment, config: Config) -> None:
-    """Raises UsageError for a task of several turns."""
+    """Raises UsageError for a task of several turns and for a choice of rows."""
+    refuse_selectors(config.rows, CHOSEN, "align_pro draws requests uniformly.")
     if type(env) is not Environment:
         raise UsageError(
             "align_pro rewords one question with one answer; this task is made of several turns."

@@ -41,6 +41,7 @@ from whet.replies import unwrap, without_thought
 from whet.rl.language import TAG, show_instruction
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
+from whet.rl.row_selection import CHOSEN, refuse_selectors
 from whet.rl.score_book import Leaders, plan_without_training, rewrite_of, score_rewrites
 from whet.rl.training import Trainer, Training
 from whet.run import Run
@@ -92,6 +93,7 @@ async def multiprompter(
     run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config
 ) -> Candidate:
     """Policy gradient on pieces of a prompt that are written in turn; see the module."""
+    check(env, config)
     width, least = (config.group, 2) if config.steps else (config.rewrites, 1)
     plan = fit(
         run, env, config.steps + 1, width, config.examples, finalists=config.rewrites, asks=0, least=least
@@ -131,6 +133,11 @@ async def multiprompter(
     first = await greedy(run)
     rewrites = [rewrite_of(start, chain.finished) for chain in await write(run, plan.finalists)]
     return await leaders.best_of(run, env, plan, archive, rewrites, first)
+
+
+def check(env: Environment, config: Config) -> None:
+    """Raises UsageError for a choice of rows."""
+    refuse_selectors(config.rows, CHOSEN, "a prompt is about all rows, not about one.")
 
 
 @dataclass(frozen=True)

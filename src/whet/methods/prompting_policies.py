@@ -48,6 +48,7 @@ from whet.rl.experience import Experience, ExperienceBuffer, Shown
 from whet.rl.language import LanguagePolicy, show_instruction
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
+from whet.rl.row_selection import CHOSEN, refuse_selectors
 from whet.rl.score_book import Leaders, TrainedCandidates, plan_without_training, rewrite_of, written_text
 from whet.rl.training import Advantage, Trainer, Training
 from whet.rl.written_prompts import WrittenPrompts, with_writer
@@ -288,7 +289,8 @@ def by_context(examples: Sequence[Example], column: str) -> dict[str, list[Examp
 
 
 def check(env: Environment, config: Config) -> None:
-    """Refuse a column that rows lack, and a column where the task is more than one question and one answer."""
+    """Refuse a column that rows lack, and one where the task is more than one question and one answer; and a choice of rows."""
+    refuse_selectors(config.rows, CHOSEN, "a text is about all rows of its context, not about one.")
     if not config.column:
         return
     lacking = [e for e in (*env.train, *env.validation) if config.column not in e.row]

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 RowChoice = Literal["uniform", "dynamic", "mopps", "pcl", "erpo", "easy-first"]
 """Selectors by name."""
+CHOSEN: tuple[RowChoice, ...] = ("dynamic", "mopps", "pcl", "erpo", "easy-first")
+"""All selectors that do not draw uniformly."""
 NOTE, ASKED = "rows", "rows asked"
 TARGET = 0.5
 """The rate of success at which a row teaches most."""
