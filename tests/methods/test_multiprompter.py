@@ -107,7 +107,7 @@ async def test_without_steps_it_is_the_best_of_untrained_chains() -> None:
 def test_few_pieces_in_turn_learn_faster_than_all_of_them_at_once() -> None:
     """Simulated pieces; docs/figures.md has all arms and more seeds. The critic is no part of the claim."""
     names = ("own lists, shared", "all lists for each, shared", "one writer of all three")
-    figures = {name: [arm(name, seed) for seed in range(12)] for name in names}
+    figures = {name: [arm(name, seed) for seed in range(8)] for name in names}
     for name in names[1:]:
         assert compare_pairs(figures[names[0]], figures[name]).low > 0.0, name
 

@@ -40,6 +40,7 @@ from whet.methods.retroformer import (
     with_reflections,
 )
 from whet.prompt import Prompt
+from whet.rl.gain_model import GainModel
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
@@ -172,6 +173,36 @@ async def test_it_learns_which_reflection_helps(writer: Callable[[], PolicyModel
     assert sum(gains[:3]) / 3 < 0.35 and sum(gains[-3:]) / 3 > 0.7, gains
     assert found.system is None and found.prompt.region_text() == f"so\n{GOOD}"
     assert found.prompt.edit("so") == START
+
+
+@pytest.mark.parametrize("believed", [False, True])
+async def test_untried_reflections_cost_no_call_and_count_while_the_model_of_gains_is_believed(
+    writer: Callable[[], PolicyModel], monkeypatch: pytest.MonkeyPatch, believed: bool
+) -> None:
+    monkeypatch.setattr(GainModel, "is_believed", believed)
+    made = small(obeys, 12)
+    run = MeteredRun({"task": made.model})
+    policy, sizes_seen = writer(), list[int]()
+    update = policy.update
+    monkeypatch.setattr(policy, "update", lambda s, a, c: (sizes_seen.append(len(s)), update(s, a, c))[1])
+    await retroformer(run, made.env, policy, START, dataclasses.replace(SMALL, steps=2, untried=3))
+    failed = [size // (4 + 3 * believed) for size in sizes_seen]
+    assert sizes_seen == [n * (4 + 3 * believed) for n in failed] and 0 < max(failed) <= 2
+    assert [step["untried"] for step in steps(run)] == [3.0 * n * believed for n in failed]
+    assert all(0 <= step["model"] <= 1 for step in steps(run))
+
+
+@pytest.mark.long
+async def test_untried_reflections_are_no_gain_in_this_world(writer: Callable[[], PolicyModel]) -> None:
+    """The table of docs/figures.md, which says that the reward model makes learning slower here."""
+    ends: dict[int, list[float]] = {}
+    for untried in (0, 12):
+        config = dataclasses.replace(SMALL, steps=20, group=4, tasks=2, untried=untried)
+        for seed in range(5):
+            _, run = await train(writer(), config, seed)
+            ends.setdefault(untried, []).append(sum(step["gain"] for step in steps(run)[-5:]) / 5)
+            print(untried, seed, ends[untried][-1], steps(run)[-1].get("model"))
+    assert sum(ends[12]) < sum(ends[0]), "it helps now: measure it anew and say so"
 
 
 @pytest.mark.long

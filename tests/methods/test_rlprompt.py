@@ -248,6 +248,27 @@ async def test_a_task_without_labels_is_trained_for_its_own_reward(tmp_path: Pat
         check(env, dataclasses.replace(config, reward="gap"))
 
 
+async def test_text_style_transfer_compares_the_best_samples_input_by_input(tmp_path: Path) -> None:
+    """A small random model, the settings of the paper's style transfer in small; what they are worth is not tested."""
+    model = open_model("llama", tmp_path)
+    env = word_task(model, scores=False, train=4, validation=4)
+    warm = dataclasses.replace(env.generation, max_tokens=3, temperature=1.0)
+    env = dataclasses.replace(env, reward=Says(frozenset(WORDS[::2])), generation=warm)
+    config = Config(
+        k=4, length=2, steps=3, vocabulary=40, finalists=2, samples=4, parts=2, compare="inputs", replay=2
+    )
+    check(env, config)
+    run = MeteredRun({"task": model})
+    best = await rlprompt(run, env, None, Prompt.parse(WRITES), config)
+    steps = [value for name, value in run.logged if name == "step"]
+    assert len(steps) == 3 and best.prompt.slots == Prompt.parse(WRITES).slots
+    assert run.spent["task"] <= 4 * (1 + 4) + 4 * 4 * (3 * 4 + 1), (
+        "validations of one answer, texts of four samples an input"
+    )
+    with pytest.raises(UsageError, match="compare=inputs is for a model that writes"):
+        check(words_world().env, dataclasses.replace(SMALL, compare="inputs"))
+
+
 async def test_a_model_without_a_body_is_refused() -> None:
     env = review_world(scores=True)
     with pytest.raises(UsageError, match="embedded/encoder"):

@@ -36,11 +36,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "espl": {"problems": 2, "programs": 2, "explain": False},
     "prompt_r1": {"questions": 2, "turns": 2},
     "retroformer": {},
-    "prompting_policies": {"examples": 2, "rewrites": 1, "distil": 1},
     "multiprompter": {"examples": 2, "rewrites": 1},
     "align_pro": {"requests": 2},
     "p2o": {"problems": 2, "every": 1, "hard": 2, "new": 1},
-    "fst": {"problems": 2, "every": 1, "measured": 2, "new": 1},
 }
 OPTIONS: list[dict[str, Any]] = [
     *({"advantage": name} for name in ("rloo", "reinforce++", "reinforce++-baseline", "remax", "gae")),

@@ -16,8 +16,9 @@ An episode is whatever the task is made of: a game, a question with tools, or a 
 
 Differences from the paper:
 1. One loop instead of three stages on stored data: the first `warmup` steps imitate the sampled reflections that raised
-   the return (the paper's supervised stage), and the weights after them become the reference. There is no reward
-   model: each reflection is tried, and the difference itself is the reward.
+   the return (the paper's supervised stage), and the weights after them become the reference. By default each reflection is
+   tried, and the difference itself is the reward. With `untried` further ones are rewarded by a reward model alone, as in the
+   paper; it is linear, learns beside the policy from pairs of what was tried, and counts while it is right above chance.
 2. A group of reflections of the same episode is compared with itself (GRPO); a learned baseline is `advantage=gae`. The
    divergence has a fixed weight.
 3. The reflection is appended to the editable text of the prompt; the actor has no other memory.
@@ -45,6 +46,7 @@ from whet.environments.multiturn import MultiTurn, attempts
 from whet.errors import UsageError, named_fields, parameter
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
+from whet.rl.gain_model import GainModel
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.row_selection import RowChoice, refuse_selectors
@@ -60,7 +62,7 @@ from whet.types import Example, Message, Rollout, Usage
 ENTRY = MethodEntry(
     "retroformer",
     "Retroformer: a model learns to write reflections",
-    version=1,
+    version=2,
     rank=250,
     when="the model gets a second attempt after a failure",
     paper="Yao et al., ICLR 2024",
@@ -86,6 +88,8 @@ class Config(Training):
     """Further attempts at an example that is not solved."""
     warmup: NonNegativeInt = 0
     """Steps at the beginning that imitate the reflections that helped."""
+    untried: NonNegativeInt = 0
+    """Further reflections on each failed episode that cost no call: a model of the gains rewards them."""
     examples: PositiveInt | None = None
     """Training examples that a reflection is scored on at the end; none means all of them."""
     finalists: PositiveInt = 3
@@ -137,6 +141,7 @@ async def retroformer(
     await archive.validate(run, share.env, [Candidate(start)])
     book = ScoreBook(policy, start, (), minibatch(run.rng, env.train, scored))
     policy.notes["reflections"] = {}
+    model = GainModel(policy)
 
     async def step(run: Run, number: int) -> None:
         batch = minibatch(run.rng, env.train, tasks)
@@ -149,7 +154,11 @@ async def retroformer(
         if number < config.warmup:
             figures = policy.imitate(helped, config.update())
         else:
-            figures = trainer.learn(rounds.groups, rounds.gains)
+            groups, gains = await imagine(run, trainer, config.untried, model, rounds)
+            figures = trainer.learn([*rounds.groups, *groups], [*rounds.gains, *gains])
+            figures |= (
+                {"model": model.accuracy, "untried": float(sum(map(len, groups)))} if config.untried else {}
+            )
         if number + 1 == config.warmup:
             policy.set_reference_policy()
         gain = mean([gain for _, _, gain in rounds.reflections])
@@ -193,6 +202,32 @@ async def retry(
         note(trainer.policy, useful)
         best.append(max((one for one, _ in useful), key=lambda one: one.rollout.reward, default=before))
     return best
+
+
+async def imagine(
+    run: Run, trainer: Trainer, n: int, model: GainModel, rounds: Retries
+) -> tuple[list[list[Sample]], list[list[float]]]:
+    """What was tried teaches the model of the gains; then `n` more reflections on each episode and the rewards that it gives
+    them. None while the model is not right above chance."""
+    if not n:
+        return [], []
+    by_question: dict[int, tuple[list[Message], list[str], list[float]]] = {}
+    for query, text, gain in rounds.reflections:
+        _, texts, gains = by_question.setdefault(id(query), (query, [], []))
+        texts.append(text)
+        gains.append(gain)
+    for query, texts, gains in by_question.values():
+        model.learn(query, texts, gains)
+    if not model.is_believed:
+        return [], []
+    queries = [query for query, _, _ in by_question.values()]
+    groups = await trainer.sample(run, queries, n=n)
+    rewards = []
+    for query, group in zip(queries, groups, strict=True):
+        drawn = [written_text(sample) for sample in group]
+        scores = model.rewards(query, [text or "" for text in drawn])
+        rewards.append([min(scores) if text is None else r for text, r in zip(drawn, scores, strict=True)])
+    return groups, rewards
 
 
 def note(policy: PolicyModel, tried: Sequence[tuple[Attempt, float]]) -> None:

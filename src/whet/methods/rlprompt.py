@@ -32,9 +32,10 @@ Differences from the paper:
    the start; the paper takes the greedy prompt.
 10. `replay` earlier prompts join each update (off-policy, as in Guo et al. 2021, arXiv:2106.07704); the published code of
    RLPrompt learns from the prompts just sampled alone, which is the default.
-11. A task without labels is trained for its own reward on what the model writes, one answer an input as the task asks for it. The
-   paper's style transfer takes the mean of maxima of 128 samples and compares prompts sentence by sentence; its prompts that
-   depend on the input are left out: one prompt serves all inputs.
+11. A task without labels is trained for its own reward on what the model writes, by default one answer an input. The paper's text
+   style transfer is `samples=128`, `parts=4`, `compare=inputs`: the mean of the maxima of four parts of the samples, compared
+   input by input (whet.rl.best_samples). The paper standardises the maxima of all parts together, here their mean is. Validation
+   and use ask for one answer. Its prompts that depend on the input are left out: one prompt serves all inputs.
 12. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
@@ -44,7 +45,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -54,10 +55,12 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError, named_fields, parameter
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
+from whet.rl.best_samples import NOTE, check_samples, compare_by_input, with_samples
 from whet.rl.score_book import ScoreBook
 from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
+from whet.search.edits import replace_region
 from whet.search.label_signal import Signal, label_signal
 from whet.search.minibatch import minibatch
 from whet.search.plan import fit
@@ -105,6 +108,12 @@ class Config:
     """steered: centred values, a temperature that follows the entropy; sql: the paper's, values as they are, temperature 1."""
     replay: NonNegativeInt = 0
     """Earlier prompts that each update learns from as well."""
+    samples: PositiveInt = 1
+    """Answers to each input that a prompt is scored on, where the model writes (the paper's style transfer: 128)."""
+    parts: PositiveInt = 1
+    """Parts of the samples: the reward is the mean of the best of each (the paper's style transfer: 4)."""
+    compare: Literal["prompts", "inputs"] = "prompts"
+    """What is standardised over the prompts of a step: their mean rewards, or their rewards on each input."""
     reward: Signal = "auto"
     """What a prompt is trained for; auto: accuracy+likelihood if the task counts right labels, else its reward."""
     examples: PositiveInt | None = None
@@ -127,7 +136,10 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
     if len(learner.words) < config.vocabulary:
         run.log("vocabulary", {"words": len(learner.words), "asked": config.vocabulary})
     signal = label_signal(env, config.reward, "accuracy+likelihood")
-    plan = fit(run, env, config.steps, config.k, config.examples, finalists=config.finalists, asks=0)
+    sampled = config.samples > 1 or config.compare == "inputs"
+    scoring = with_samples(env, config.samples, config.parts, learner) if sampled else env
+    plan = fit(run, scoring, config.steps, config.k, config.examples, finalists=config.finalists, asks=0)
+    plan = replace(plan, env=replace(env, validation=plan.env.validation))
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     examples = minibatch(run.rng, env.train, plan.examples, balanced=bool(env.labels))
@@ -141,9 +153,14 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
         texts = [learner.text(words) for words in prompts]
         known = book.notes["scores"]
         earlier = run.rng.sample(list(known), min(config.replay, len(known))) if config.replay else []
-        rewards = await book.grade(run, env, texts)
+        rewards = await book.grade(run, scoring, texts)
         temperature, before = learner.notes["temperature"], learner.notes["entropy"]
-        shaped = [SHAPE * z for z in z_scores([*rewards, *map(book.reward, earlier)])]
+        if config.compare == "inputs":
+            shaped = [
+                SHAPE * z for z in compare_by_input(input_rewards(learner, env, start, [*texts, *earlier]))
+            ]
+        else:
+            shaped = [SHAPE * z for z in z_scores([*rewards, *map(book.reward, earlier)])]
         entropy = learner.update([*prompts, *map(learner.places, earlier)], shaped, temperature)
         if config.update == "steered":
             goal = entropy_goal(number / plan.rounds, config.entropy, len(learner.words))
@@ -155,7 +172,18 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
 
     await run.train(plan.rounds, step, learner)
     words = convert_record(await run.effect("greedy", lambda: _greedy(learner)), list[int])
-    return await book.finish(run, env, plan, archive, learner.text(words), config.finalists)
+    return await book.finish(run, scoring, plan, archive, learner.text(words), config.finalists)
+
+
+def input_rewards(
+    learner: TokenPolicy, env: Environment, start: Prompt, texts: Sequence[str]
+) -> list[list[float]]:
+    """The rewards of texts on each input; the lowest for a text that the prompt refuses."""
+    known: dict[str, list[float]] = learner.notes.get(NOTE, {})
+    prompts = [replace_region(start, text) for text in texts]
+    size = len(next(iter(known.values()), []))
+    lowest = [env.reward.low] * size
+    return [lowest if prompt is None else known[prompt.id] for prompt in prompts]
 
 
 def z_scores(rewards: Sequence[float]) -> list[float]:
@@ -178,6 +206,9 @@ def warmer(temperature: float, entropy: float, before: float, goal: float, words
 def check(env: Environment, config: Config) -> None:
     """Raise UsageError for a model without layers to lend, and for a signal that the task does not have."""
     _lender(env)
+    check_samples(env, config.samples, config.parts)
+    if config.compare == "inputs" and (env.scores or type(env) is not Environment):
+        raise UsageError("compare=inputs is for a model that writes one answer to one question.")
     label_signal(env, config.reward, "accuracy+likelihood")
 
 
