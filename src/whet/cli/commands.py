@@ -22,6 +22,7 @@ _LATER: Mapping[str, tuple[str, str]] = {
     "policy": ("whet.cli.policy", "The policy that a run has trained, for other programs."),
     "study": ("whet.cli.study", "Which part of a prompt, or which sentence of it, is worth how much."),
     "migrate": ("whet.cli.migrate", "A prompt that was found for one task model, for another one."),
+    "skill": ("whet.cli.skill", "What a coding agent should know of whet, as a SKILL.md."),
     "check": ("whet.cli.check", "Fail a build where a prompt is below a threshold."),
     "merge": ("whet.cli.merge", "One table of the shards of a comparison."),
     "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),

@@ -10,7 +10,7 @@ from whet.api import export_policy
 from whet.cli.common import examples, output, say
 
 
-@click.group()
+@click.group(epilog=examples("whet policy export runs/mytask-prewrite-0 adapter"))
 def policy() -> None:
     """The policy that a run has trained, for other programs."""
 
