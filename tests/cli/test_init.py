@@ -335,6 +335,14 @@ def test_rows_in_the_only_list_of_an_object() -> None:
         whet.Task.load(".")
 
 
+def test_of_two_columns_of_which_one_numbers_the_rows_none_is_guessed() -> None:
+    Path("rows.csv").write_text("col1, col2\n" + "".join(f"a{'b' * i}, {i}\n" for i in range(1, 13)))
+    with pytest.raises(UsageError, match="Two columns could be the target: col1, col2"):
+        CliRunner().invoke(cli, ["init", "mytask", "--from", "rows.csv"], catch_exceptions=False)
+    init("--from", "rows.csv", "--target", "col2")
+    assert whet.Task.load("mytask").train[0].values["input"].startswith("ab")
+
+
 def test_errors_of_a_spreadsheet_are_named() -> None:
     Path("rows.csv").write_text(
         "q,answer\n" + "".join(f"q{i},{'#VALUE!' if i == 4 else i * 7}\n" for i in range(12))

@@ -45,8 +45,18 @@ _LATEX = regex.compile(
 )
 _RAISED = regex.compile(r"(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _VULGAR = regex.compile(r"(?<=([0-9])?)[ ]?([\p{DT=Fraction}])")
+_NEAR = 60
+_BOUND = regex.compile(r"(?:[<>\u2264\u2265\u2a7d\u2a7e]=?|\\[lg](?:eqslant|eq?|t))[ ]?\p{Sc}?[ ]?\Z")
+_NO_BOUND = regex.compile(r"(?m)(?:<[^<>\n]+>|[-=~<>]>|^[ \t]*>)[ ]?\p{Sc}?[ ]?\Z")
 _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
+
+
+def _is_bound(text: str, at: int) -> bool:
+    """Whether the number at a place is a bound, such as that of <42 or x \\geq 42: no value. The sign that ends a tag, an arrow
+    and the mark of a quotation bound nothing."""
+    before = max(0, at - _NEAR)
+    return _BOUND.search(text, before, at) is not None and _NO_BOUND.search(text, before, at) is None
 
 
 def _fold_number(text: str, unit: str = "") -> str:
@@ -250,10 +260,10 @@ class Number:
     """1 when the answer is the target as a number, else 0.
 
     The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the number in its last
-    `\\boxed{}` or its only one in tags counts, else the last number in it. A dash before a blank at the start of a line marks an
-    item of a list and is no sign, unless a target is written so. Two numbers are equal when they differ by at most `absolute`,
-    or by the share `relative` of the target; unless a share is given, a whole target is exact, and another one may differ by
-    rounding (1e-9).
+    `\\boxed{}` or its only one in tags counts, else the last number in it that is no bound (<42). A dash before a blank at the
+    start of a line marks an item of a list and is no sign, unless a target is written so. Two numbers are equal when they differ
+    by at most `absolute`, or by the share `relative` of the target; unless a share is given, a whole target is exact, and another
+    one may differ by rounding (1e-9).
     `decimal` (`.` or `,`) says which sign is decimal in a number such as 1,234. With `percent`, 18% is 0.18; without, the
     sign is left aside. A k, K, M or B directly behind a number multiplies it ($1.5M is 1500000) unless it is the `unit`;
     `multiples` names other words that do, such as {million: 1000000}, in the place of these.
@@ -318,7 +328,7 @@ class Number:
             texts = [match.group(), *([grouped.group()] if grouped is not None else [])]
             texts += [f"{part[1]} {match.group()}"] if part is not None else []
             numbers = [n for one in texts if (n := parse_number(one, self.decimal)) is not None]
-            if numbers:
+            if numbers and not _is_bound(folded, match.start()):
                 hundredths = self.percent and folded[match.end() :].lstrip(" ").startswith("%")
                 return [n / 100 for n in numbers] if hundredths else numbers
         return []
@@ -337,6 +347,6 @@ class Number:
             return Reward(1.0)
         shown = f"The answer {quote_target(completion.text)}{self._explain_reading(completion.text, numbers)}"
         if not numbers:
-            shown += " holds no number" if self.last else " is no number"
+            shown += " holds no number that is no bound" if self.last else " is no number"
             return Reward(0.0, critique=f"{shown}; it should be {show_target(targets[0])}.")
         return Reward(0.0, critique=f"{shown} should be {show_target(targets[0])}.")

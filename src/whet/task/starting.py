@@ -125,6 +125,16 @@ def _guess(
         closed = {*(inputs or filled or known[:1]), *taken}
         open_names = [name for name in rest if name not in closed and not is_number_of_rows(name, rows)]
         targets = _target_candidates(open_names, material)
+        others = [name for name in rest if name not in targets]
+        if (
+            not closed
+            and len(targets) == 1
+            and others
+            and all(is_number_of_rows(name, rows) for name in others)
+        ):
+            targets = [
+                name for name in rest if name in (*targets, *others)
+            ]  # two columns, and one numbers the rows
         target = targets[0] if len(targets) == 1 else None
         rest = [name for name in rest if name != target]
     telling = [
