@@ -343,6 +343,15 @@ def test_of_two_columns_of_which_one_numbers_the_rows_none_is_guessed() -> None:
     assert whet.Task.load("mytask").train[0].values["input"].startswith("ab")
 
 
+@pytest.mark.parametrize("cell", ["", "    ", "\u00a0", '" \n "'])
+def test_a_target_of_blanks_is_none(cell: str) -> None:
+    Path("rows.csv").write_text(
+        "q,answer\n" + "".join(f"q{i},{cell if i == 3 else f'a{i}'}\n" for i in range(12))
+    )
+    with pytest.raises(UsageError, match=r"rows.csv:5: the target is empty \(1 of 12 rows"):
+        CliRunner().invoke(cli, ["init", "mytask", "--from", "rows.csv"], catch_exceptions=False)
+
+
 def test_errors_of_a_spreadsheet_are_named() -> None:
     Path("rows.csv").write_text(
         "q,answer\n" + "".join(f"q{i},{'#VALUE!' if i == 4 else i * 7}\n" for i in range(12))

@@ -244,12 +244,14 @@ class Regex:
 
 
 def equals_no_text(reward: RewardFunction, target: object) -> bool:
-    """Whether a reward, or a part of it, compares texts, and the target is one that no answer equals: an empty text, an empty
-    list, an object."""
+    """Whether a reward, or a part of it, compares texts, and the target is one that no answer equals: a text without any
+    letter or sign, an empty list, an object."""
     if isinstance(reward, Weighted):
         return any(equals_no_text(part, target) for _, part in reward.parts)
     compares = isinstance(reward, ExactMatch | F1) or (isinstance(reward, Contains) and reward.text is None)
-    return compares and (target in ("", []) or isinstance(target, Mapping))
+    return compares and (
+        target == [] or isinstance(target, Mapping) or (isinstance(target, str) and not target.strip())
+    )
 
 
 def _is_equal(answer: str, target: object) -> bool:

@@ -572,8 +572,8 @@ def _reward(
     if choice is not None or material.reward is not None:
         return choice or material.reward
     targets = [row.get("target") for row in rows]
-    if any(target in (None, "") for target in targets):
-        missing = [at for at, target in enumerate(targets) if target in (None, "")]
+    missing = [at for at, target in enumerate(targets) if target is None or not str(target).strip()]
+    if missing:
         places = [place for split in material.rows for place in material.places.get(split, ())]
         first = places[missing[0]] if len(places) == len(rows) else f"row {missing[0] + 1}"
         if len(missing) < len(rows):
