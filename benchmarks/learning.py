@@ -100,12 +100,22 @@ BOTH = {**ESPL, "group": 3, "problems": 2, "programs": 4, "temperature": 1.2, "l
 RETRO = {**LEARN, "steps": 400, "group": 8, "tasks": 1, "finalists": 6}
 TALK = {"steps": 400, "group": 16, "questions": 1, "turns": 2, "max_tokens": 56, "checks": 3, "rank": 0,
         "lr": 0.0005, "kl": 0.02}  # fmt: skip
+EXPERT = {
+    "rounds": 5,
+    "samples": 150,
+    "examples": 1,
+    "imitations": 20,
+    "rewrites": 6,
+    "lr": 0.003,
+    "max_tokens": 40,
+}
 RANDOM = {"space": "phrases", "n": 3000, "examples": 1}
 ROWS = {
     "random": Row("random_search", RANDOM, share=1.15),
     "best-of-n": Row("prewrite", {**PREWRITE, "steps": 0, "rewrites": 3000}, share=1.1),
     "prewrite": Row("prewrite", PREWRITE, against=("best-of-n", "random")),
     "prewrite, advantage=gae": Row("prewrite", {**PREWRITE, "advantage": "gae"}, against=("prewrite",)),
+    "expert_iteration": Row("expert_iteration", EXPERT, against=("best-of-n", "prewrite", "random")),
     "prl, best-of-n": Row("prl", {**PRL, "steps": 0, "prompts": 3000}, share=1.1),
     "prl": Row("prl", PRL, against=("prl, best-of-n", "random")),
     "random, hints": Row("random_search", RANDOM, "hints", share=1.1),

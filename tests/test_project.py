@@ -377,6 +377,7 @@ NEEDS_EXTRAS = (
     "whet.methods.fst",
     "whet.methods.p2o",
     "whet.rl.prompt_front",
+    "whet.methods.expert_iteration",
     "whet.methods.prl",
     "whet.methods.prompting_policies",
     "whet.methods.multiprompter",

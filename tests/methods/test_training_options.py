@@ -109,11 +109,13 @@ def test_problems_that_no_answer_solves_are_asked_again_with_their_hints(
     world: tuple[Environment, Prompt, Any],
 ) -> None:
     env, start, model = world
-    hinted = [dataclasses.replace(row, row={**row.row, "hint": str(row.target)}) for row in env.train]
-    env = dataclasses.replace(env, train=tuple(hinted), reward=ExactMatch())
-    options = {"hint": "hint", "mode": "rl", "temperature": 1.5, "group": 4}
-    steps = trained("espl", (env, start, model), options)
-    assert all("guided" in step and step["rows"] > 2 * (step["step"] + 1) for step in steps)
+    rows = [
+        dataclasses.replace(row, target="nobody says this", row={**row.row, "hint": "1"}) for row in env.train
+    ]
+    env = dataclasses.replace(env, train=tuple(rows), reward=ExactMatch())
+    steps = trained("espl", (env, start, model), {"hint": "hint", "mode": "rl"})
+    assert [step["rows"] for step in steps] == [4, 8], "two problems a step, each of them twice"
+    assert [step["guided"] for step in steps] == [0, 0], "hinted answers that are all wrong are left out"
 
 
 UNUSABLE: list[tuple[str, dict[str, Any]]] = [
