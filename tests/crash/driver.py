@@ -64,9 +64,9 @@ def run(
     install(fuse)
     os.environ["WHET_STATE"] = str(out.with_name(f"{out.name}-state"))
     settings = dict(settings)
-    budget = Budget(calls=settings.pop("calls", None))
+    budget, workers = Budget(calls=settings.pop("calls", None)), settings.pop("workers", 0)
     options = {"method": method, "settings": settings, "base_url": base_url, "run": out, "budget": budget}
-    result = api.optimize(task, concurrency=3, seed=5, **options)
+    result = api.optimize(task, concurrency=3, seed=5, workers=workers, **options)
     return {"result": dict(result), "seen": fuse.seen}
 
 

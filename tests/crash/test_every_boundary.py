@@ -26,10 +26,19 @@ CONCURRENCY = 3
 SETTINGS = settings_of_tests("SWEEP")
 
 
-def write_task(folder: Path) -> None:
+REWARD = """
+def reward(example, output):
+    right = output.strip() == example["target"]
+    return {"reward": float(right), "critique": None if right else "wrong"}
+"""
+
+
+def write_task(folder: Path, reward: str = "exact_match") -> None:
     folder.mkdir(parents=True)
+    if reward == "reward.py":
+        (folder / reward).write_text(REWARD)
     (folder / "task.yaml").write_text(
-        "name: crash\nprompt: prompt.md\nreward: exact_match\nmodels: {task: openai/test}\n"
+        f"name: crash\nprompt: prompt.md\nreward: {reward}\nmodels: {{task: openai/test}}\n"
         "data: {train: train.jsonl, validation: validation.jsonl, test: test.jsonl}\n"
     )
     (folder / "prompt.md").write_text(
@@ -59,7 +68,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 def sweep(
     tmp_path: Path, served: tuple[str, Path], method: str, settings: dict[str, Any], every: int
 ) -> None:
-    write_task(tmp_path / "task")
+    write_task(tmp_path / "task", "reward.py" if "workers" in settings else "exact_match")
     base_url, ledger = served
     before = len(ledger.read_text().splitlines())
     command = [sys.executable, "-m", "tests.crash.driver", method, base_url, str(tmp_path), str(every)]
@@ -98,6 +107,12 @@ def test_a_kill_at_any_boundary_changes_nothing(
 ) -> None:
     """`make test` kills two methods at each seventeenth boundary, `make test-long` all of them at each one."""
     sweep(tmp_path, served, method, SETTINGS[method], every)
+
+
+@pytest.mark.long
+def test_a_kill_of_a_run_with_workers_changes_nothing(tmp_path: Path, served: tuple[str, Path]) -> None:
+    """Workers end with the process that is killed, and the next session grades with workers of its own."""
+    sweep(tmp_path, served, "random_search", {**SETTINGS["random_search"], "workers": 2}, 9)
 
 
 def test_every_method_that_only_calls_models_is_killed() -> None:
