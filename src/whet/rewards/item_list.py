@@ -27,6 +27,8 @@ _LIKE = str.maketrans(
 )
 _LEAD = regex.compile(r"\A[^\n]*?[:\uff1a](?=[\s\p{Han}\p{Hiragana}\p{Katakana}\p{LB=SA}])")
 
+_ENUMERATION = regex.compile(r"(?<!\S)\(?([0-9]{1,3})[.)]\s++")
+
 
 def split_items(text: str, separator: str = "") -> list[str]:
     """The items of a list that is written as text: JSON, or divided by `separator` (else by lines, `;`, `|` or commas).
@@ -114,7 +116,21 @@ class ItemList:
         blocks = blocks_in(answer)
         answer = blocks[-1] if blocks else answer
         lines = list_items(answer)
+        if len(lines) < 2 and not self.separator:
+            lines = _enumerated_items(answer)
         return lines if len(lines) > 1 else split_items(_LEAD.sub("", answer), self.separator)
+
+
+def _enumerated_items(text: str) -> list[str]:
+    """What stands behind each number of a list on one line, such as "1. red 2. blue"; empty where no 2 follows a 1."""
+    marks: list[regex.Match[str]] = []
+    for mark in _ENUMERATION.finditer(text):
+        if int(mark[1]) == len(marks) + 1:
+            marks.append(mark)
+    if len(marks) < 2:
+        return []
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    return [text[mark.end() : end].strip(" ,;|\n") for mark, end in zip(marks, ends, strict=True)]
 
 
 def _split_last(items: Sequence[str], wanted: Sequence[object]) -> list[str]:
