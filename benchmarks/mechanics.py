@@ -74,6 +74,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "dro, kl=0.1": {"loss": "dro", "kl": 0.1},
     "dr_grpo ppo, aggregation=constant": {"advantage": "dr_grpo", "aggregation": "constant"},
     "grpo ppo, truncated=mask": {"truncated": "mask"},
+    "reinforce++ ppo, rto=0.1": {"advantage": "reinforce++", "rto": 0.1},
     "grpo ppo, kl=0.05 k3": {"kl": 0.05},
     "grpo ppo, kl=0.05 k2": {"kl": 0.05, "kl_estimator": "k2"},
     "grpo ppo, kl=0.05 in reward": {"kl": 0.05, "kl_in": "reward"},

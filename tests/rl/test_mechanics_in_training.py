@@ -290,10 +290,58 @@ def test_one_text_of_each_question_is_enough_for_reinforce_pp_and_with_a_greedy_
     assert Training(advantage="remax", group=1).smallest_group == 2
 
 
+def test_rto_rewards_better_texts_more_than_worse_ones_but_not_for_what_they_share(folder: Path) -> None:
+    learner = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=0), seed=1)
+    (first,) = learner.sample([ASK], 1, max_tokens=3, seed=3)[:1]
+    better, worse = (
+        dataclasses.replace(first[0], tokens=tokens, logprobs=(0.0,) * 3, own=(True,) * 3)
+        for tokens in ((30, 31, 32), (30, 33, 32))
+    )
+    assert learner.token_log_ratios([better]) == [[0.0] * 3], "nothing is known before the first pairs"
+    weights = learner.save()
+    found = [learner.fit_token_reward([(better, worse)], lr=0.003) for _ in range(12)]
+    assert found[0] == pytest.approx(0.693147, abs=1e-4) and found[-1] is not None and found[-1] < 0.6
+    good, bad = learner.token_log_ratios([better, worse])
+    assert sum(good) - sum(bad) > 1.0 and good[0] == pytest.approx(bad[0], abs=1e-4), (
+        "what both share is no credit"
+    )
+    other = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=0), seed=1)
+    other.load(weights)
+    assert [w.tolist() for w in other.body.trainable.values()] == [
+        w.tolist() for w in learner.body.trainable.values()
+    ], "the policy's own weights stay"
+    config = Training(advantage="reinforce++", rto=0.1)
+    rows, _ = batch_token_advantages(config, learner, [[better, worse]], [[0.0, 0.0]])
+    dense = [[0.1 * r for r in row] for row in (good, bad)]
+    assert flat(rows) == pytest.approx(flat(advantages.reinforce_pp(dense)), abs=1e-5)
+
+
+def test_a_resumed_training_with_rto_is_the_uninterrupted_one_bit_for_bit(folder: Path) -> None:
+    config = Training(advantage="gae", rto=0.1, lr=0.01, kl=0.05)
+
+    def train(learner: PolicyModel, numbers: range) -> None:
+        trainer = Trainer(learner, config)
+        for number in numbers:
+            group = learner.sample([ASK], 4, max_tokens=4, seed=number)
+            figures = trainer.learn(group, [[float(i == number) for i in range(4)]])
+            assert figures["dpo_loss"] > 0
+
+    straight, stopped, resumed = (
+        PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=1) for _ in range(3)
+    )
+    train(straight, range(4))
+    train(stopped, range(2))
+    Trainer(resumed, config)
+    resumed.load(stopped.save())
+    train(resumed, range(2, 4))
+    assert resumed.save() == straight.save()
+
+
 REFUSED: list[tuple[type[Training], dict[str, Any], str]] = [
     (Training, {"loss": "rebel", "advantage": "gae"}, "advantage must be grpo, dr_grpo, rloo"),
     (Training, {"loss": "rebel", "minibatch": 4}, "minibatch must be 0"),
     (Training, {"loss": "dro"}, "kl must be above 0"),
+    (Training, {"rto": 0.1}, "advantage must be one of gae, reinforce"),
     (Training, {"loss": "dro", "kl": 0.1, "kl_in": "reward"}, "kl_in auto or loss"),
     (MultiTurnTraining, {"loss": "rebel", "credit": "turn"}, "credit must be episode"),
     (MultiTurnTraining, {"advantage": "remax"}, "needs a greedy text"),

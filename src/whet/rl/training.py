@@ -30,6 +30,7 @@ from whet.rl.policy_model.critic import own_states
 from whet.rl.policy_model.model import Conversation
 from whet.rl.policy_model.optimizer import WHOLE, Aggregation
 from whet.rl.policy_model.optimizer import Loss as Loss
+from whet.rl.policy_model.token_reward import pairs_of
 from whet.rl.row_selection import RowChoice, RowSource, make_selector
 from whet.rl.zero_variance import ZeroVariance, with_pseudo_negative, zvp
 from whet.run import Run, convert_record
@@ -38,6 +39,8 @@ from whet.types import JSON, Example
 Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++-baseline", "remax", "gae"]
 IN_REWARD = ("gae", "reinforce++")
 """Advantages whose papers take the divergence off the reward."""
+BY_TOKEN = ("gae", "reinforce++", "remax")
+"""Advantages that see the rewards of single tokens."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Training:
     """Mean over all tokens of a minibatch, over texts of their means (sequence), or sum over texts x max_tokens (constant)."""
     eta: PositiveFloat = 1.0
     """What a unit of reward is worth in nats of a text's log-ratio (rebel)."""
+    rto: NonNegativeFloat = 0.0
+    """Weight of rewards of single tokens, from a model that DPO trains on each step's best and worst texts (RTO); 0: none."""
     truncated: Literal["learn", "mask"] = "learn"
     """What becomes of texts that max_tokens cut: learned from by their low reward, or left out of group and update (mask)."""
     epochs: PositiveInt = 1
@@ -121,6 +126,11 @@ class Training:
             )
         if self.loss in WHOLE:
             _check_whole(self)
+        if self.rto and self.advantage not in BY_TOKEN:
+            raise UsageError(
+                f"rto={self.rto:g} rewards single tokens: advantage must be one of {', '.join(BY_TOKEN)}; "
+                f"this is {self.advantage}."
+            )
 
     @property
     def kl_in_reward(self) -> bool:
@@ -238,9 +248,7 @@ def token_advantages(
     As in PPO for language models (Ziegler et al. 2019, arXiv:1909.08593, eq. 2) `kl` x (log pi_old - log reference) is taken off
     the reward of each token. Figures: `critic_loss`, `explained` (share of the returns' variance), `kl` where it has a weight.
     """
-    by_token = [
-        token_rewards(config, sample, reward) for sample, reward in zip(samples, rewards, strict=True)
-    ]
+    by_token = own_rewards(config, policy, samples, rewards)
     figures: dict[str, float] = {}
     if config.kl and config.kl_in_reward:
         gaps = credit.divergences(policy, samples, config.kl_power)
@@ -281,8 +289,7 @@ def batch_token_advantages(
         centred = replace(config, advantage="dr_grpo")
         rows = estimators.whiten(_own(samples, group_advantages(centred, groups, rewards)))
     else:
-        paid = zip(samples, [reward for group in rewards for reward in group], strict=True)
-        by_token = [token_rewards(config, sample, reward) for sample, reward in paid]
+        by_token = own_rewards(config, policy, samples, [reward for group in rewards for reward in group])
         if gaps:
             by_token, gaps = take_off(by_token, gaps, config.kl), []
         if kind == "remax":
@@ -295,6 +302,23 @@ def batch_token_advantages(
             rows, gaps, sizes, config.kl, CENTRED.get(kind, estimators.dr_grpo)
         )
     return spread(samples, rows), figures
+
+
+def own_rewards(
+    config: Training, policy: PolicyModel, samples: Sequence[Sample], rewards: Sequence[Reward]
+) -> Rows:
+    """Rewards of the own tokens of samples, those of RTO among them where `rto` has a weight."""
+    rows = [token_rewards(config, sample, reward) for sample, reward in zip(samples, rewards, strict=True)]
+    if not config.rto:
+        return rows
+    ratios = _own(samples, policy.token_log_ratios(samples))
+    return [
+        [
+            r + dense
+            for r, dense in zip(row, estimators.token_rewards_rto(ratio, 0.0, config.rto), strict=True)
+        ]
+        for row, ratio in zip(rows, ratios, strict=True)
+    ]
 
 
 def take_off(by_token: Rows, gaps: Rows, kl: float) -> Rows:
@@ -360,6 +384,8 @@ class Trainer:
         self.policy, self.config = policy, config
         if config.advantage == "gae":
             policy.with_critic()  # before a resume loads it
+        if config.rto:
+            policy.with_token_reward()
 
     async def draw_groups(
         self,
@@ -457,6 +483,10 @@ class Trainer:
             chosen = [weights[starts[i] + j] for i, places in kept for j in places]
             pairs = zip(advantages, chosen, strict=True)
             advantages = [[a * w for a, w in zip(row, by, strict=True)] for row, by in pairs]
+        if config.rto:
+            earned = [[total_reward(reward) for reward in group] for group in paid]
+            loss = self.policy.fit_token_reward(pairs_of(learned, earned), config.lr)
+            more |= {} if loss is None else {"dpo_loss": loss}
         return {**self.policy.update(samples, advantages, config.update()), **more, **figures}
 
     def _fill_equal_groups(self, groups: Groups, totals: Sequence[Sequence[float]], advantages: Rows) -> Rows:

@@ -21,6 +21,7 @@ from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import WHOLE, Optimizer, Update
 from whet.rl.policy_model.sampling import Sample, Sampling, between, join_turn, rows_for
+from whet.rl.policy_model.token_reward import TokenReward
 from whet.types import JSON, Message
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class PolicyModel:
     spent in `sampling` and `update`, times the number of processes (not saved). `batch_tokens`: most tokens, padding
     included, that one training pass holds; None takes what fits the memory. The reference policy is the same network with its
     adapters off (of a checkpoint: as it was exported), or as it was at the last `set_reference_policy()`. `critic`: None before
-    `with_critic()`.
+    `with_critic()`. `token_reward`: None before `with_token_reward()`.
     """
 
     def __init__(self, body: Backbone, seed: int, batch_tokens: int | None = None) -> None:
@@ -44,6 +45,7 @@ class PolicyModel:
         self.notes: dict[str, Any] = {}
         self.seconds = {"sampling": 0.0, "update": 0.0}
         self.critic: Critic | None = None
+        self.token_reward: TokenReward | None = None
         self._base, self._anchored = body.anchor, False
         self._optimizer = Optimizer(body, seed)
         self._here = PolicyPasses(body, batch_tokens or tokens_at_once(body))
@@ -215,6 +217,32 @@ class PolicyModel:
             self.critic = Critic(self.body.weights.model.get_input_embeddings().weight.shape[1])
         return self.critic
 
+    def with_token_reward(self) -> TokenReward:
+        """The model of token rewards that is trained, saved and loaded with this policy; a new one where there was none."""
+        if self.token_reward is None:
+            self.token_reward = TokenReward(self.body)
+        return self.token_reward
+
+    def token_log_ratios(self, samples: Sequence[Sample]) -> Rows:
+        """log pi_dpo - log reference of each token of each sample; 0 before the first `fit_token_reward`."""
+        model = self.with_token_reward()
+        if not model.steps:
+            return [[0.0] * len(sample.tokens) for sample in samples]
+        with self._measure_time("update"):
+            return model.log_ratios(self.body, samples, self._here.logprobs(samples, reference=True))
+
+    def fit_token_reward(self, pairs: Sequence[tuple[Sample, Sample]], lr: float) -> float | None:
+        """One step of DPO on pairs (better, worse) for `token_log_ratios`; the loss before it, None without pairs."""
+        if not pairs:
+            return None
+        with self._measure_time("update"):
+            both = [(self._reference_of(better), self._reference_of(worse)) for better, worse in pairs]
+            return self.with_token_reward().fit(self.body, pairs, both, lr)
+
+    def _reference_of(self, sample: Sample) -> float:
+        (row,) = self._here.logprobs([sample], reference=True)
+        return sum(p for p, own in zip(row, sample.own, strict=True) if own)
+
     def states(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
         """What a critic sees: the reference policy's last hidden state before each response token, (T, d) a sample."""
         with self._measure_time("update"):
@@ -285,7 +313,10 @@ class PolicyModel:
         critic: blobs.Parts = {}
         if self.critic is not None:
             facts["critic"], critic = self.critic.steps, self.critic.tensors()
-        return blobs.pack({**self._optimizer.tensors(), **anchor, **critic}, facts)
+        rto: blobs.Parts = {}
+        if self.token_reward is not None:
+            facts["token_reward"], rto = self.token_reward.steps, self.token_reward.tensors()
+        return blobs.pack({**self._optimizer.tensors(), **anchor, **critic, **rto}, facts)
 
     def load(self, blob: bytes) -> None:
         """Restore what `save` returned: on a CPU training goes on bit for bit as it would have.
@@ -297,6 +328,9 @@ class PolicyModel:
         if self.critic is not None:
             blobs.copy_tensors({**self._optimizer.tensors(), **self.critic.tensors()}, stored, "policy")
             self.critic.steps = facts["critic"]
+        if self.token_reward is not None:
+            blobs.copy_tensors(self.token_reward.tensors(), stored, "policy")
+            self.token_reward.steps = facts["token_reward"]
         self._optimizer.load(stored, facts["steps"])
         self.notes, self._anchored = facts["notes"], bool(facts["anchored"])
         self.body.anchor = self._base
