@@ -209,6 +209,79 @@ def test_what_a_router_relays_of_its_provider_is_read_and_shown(raw: Any, tmp_pa
     assert "the model holds 4,096 tokens" in warning
 
 
+AZURE = "The response was filtered due to the prompt triggering Azure OpenAI's content management policy."
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "billed"),
+    [
+        (400, {"message": AZURE, "code": "content_filter", "param": "prompt"}, True),
+        (400, {"message": "Gemini blocked the request: PROHIBITED_CONTENT", "code": 400}, True),
+        (400, {"message": "<400> Input data may be unsafe.", "code": "data_inspection_failed"}, True),
+        (400, {"message": "Content Exists Risk", "type": "invalid_request_error"}, True),
+        (
+            403,
+            {"message": 'x requires moderation. Your input was flagged for "hate". No credits were charged.'},
+            False,
+        ),
+    ],
+)
+def test_a_content_filter_is_the_same_answer_in_a_refusal_as_in_a_200(
+    status: int, error: Mapping[str, Any], billed: bool, tmp_path: Path
+) -> None:
+    """Azure refuses with a 400 what others answer with `finish_reason: content_filter`; no prompt must gain by that."""
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        if "Dish 3 was" in str(body):
+            return status, json.dumps({"error": error}).encode()
+        return ok(chat(right(body)))
+
+    def filtered(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        return ok(chat("", finish="content_filter") if "Dish 3 was" in str(body) else chat(right(body)))
+
+    found, other = evaluate_at(answer, tmp_path / "a"), evaluate_at(filtered, tmp_path / "b")
+    assert found["score"]["answered"] == other["score"]["answered"] == 12
+    assert found["score"]["mean"] == other["score"]["mean"] == pytest.approx(11 / 12)
+    assert found["usage"]["calls"]["task"] == 12
+    assert found["usage"].get("estimated", {}) == ({"task": 1} if billed else {})
+    assert any("stopped by a content filter" in text for text in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unsupported parameter: 'content_filter_level'.",
+        "Unknown field safety_settings.",
+        "messages: the text is too long.",
+    ],
+)
+def test_a_refusal_that_no_filter_made_is_no_answer(message: str, tmp_path: Path) -> None:
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        if "Dish 3 was" in str(body):
+            return 400, json.dumps({"error": {"message": message}}).encode()
+        return ok(chat(right(body)))
+
+    found = evaluate_at(answer, tmp_path)
+    assert (found["score"]["answered"], found["score"]["mean"]) == (11, 1.0)
+
+
+def test_a_request_that_never_fits_a_limit_a_minute_is_not_waited_for(tmp_path: Path) -> None:
+    """A 429 that says so stood in the way of its run for as long as an endpoint may turn a call away, an hour."""
+    words = "Request too large for m on tokens per min (TPM): Limit {}, Requested 40546."
+    asked = count()
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        if "Dish 3 was" in str(body):
+            return 429, json.dumps({"error": {"message": words.format("30,000"), "type": "tokens"}}).encode()
+        if next(asked) == 0:  # this one would fit a minute that is less full
+            return 429, json.dumps({"error": {"message": words.format(250000), "type": "tokens"}}).encode()
+        return ok(chat(right(body)))
+
+    found = evaluate_at(answer, tmp_path)
+    assert (found["score"]["answered"], found["score"]["mean"]) == (11, 1.0)
+    assert any("Requested 40546" in text and "shorten" in text for text in found["warnings"])
+
+
 def test_the_same_evaluation_asks_rows_again_that_had_no_answer_and_no_other(tmp_path: Path) -> None:
     """Before, such a result was printed as it was recorded, and to ask for the rest all had to be paid anew."""
     broken = [True]

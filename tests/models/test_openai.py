@@ -240,8 +240,6 @@ async def test_what_a_status_means(status: int) -> None:
 async def test_codes_overrule_statuses() -> None:
     assert (await failed(429, {"error": {"message": "x", "code": "insufficient_quota"}})).fatal
     assert (await failed(400, {"error": {"message": "x", "code": "model_not_found"}})).fatal
-    flagged = await failed(403, {"error": {"message": "Your input was flagged by moderation"}})
-    assert (flagged.fatal, flagged.retryable) == (False, False)
 
 
 async def test_retry_after_in_every_spelling() -> None:

@@ -25,6 +25,7 @@ from whet.models.openai_answers import (
     completions,
     decode_answer,
     embeddings,
+    filtered,
     find_neglected_options,
     reported_usage,
     with_cost,
@@ -37,6 +38,7 @@ from whet.models.openai_wire import (
     SYSTEM,
     Failure,
     encode_body,
+    filter_words,
     http_error,
     limits_of,
     loads,
@@ -168,7 +170,13 @@ class OpenAIModel(AnswersOnly):
                 return result
         else:
             result = answer
-        raise self._refusal(result, body, request, form) if isinstance(result, Failure) else result
+        if not isinstance(result, Failure):
+            raise result
+        error = self._refusal(result, body, request, form)
+        words = None if error.retryable or error.fatal else filter_words(result)
+        if words is None:
+            raise error
+        return [filtered(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
 
     def _decode(self, answer: bytes) -> dict[str, Any]:
         """What an HTTP 200 holds. A web page says that the address is wrong, unless the endpoint has answered there: then

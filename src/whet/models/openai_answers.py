@@ -54,6 +54,7 @@ _FILTERED = {
     *("prohibited_content", "spii", "sensitive", "refusal", "guardrail_intervened"),
 }
 """Words of providers (OpenAI, Anthropic, Google, Amazon, Zhipu) for an answer that a filter ended."""
+FILTERED = "model: refused (stopped by a content filter)"
 _BROKEN = {
     *("error", "network_error", "insufficient_system_resource", "server_error", "internal_error", "timeout"),
     *("abort", "aborted", "cancelled", "canceled"),
@@ -112,6 +113,16 @@ def completions(
     read = sum(count(m.content) for m in request.messages)
     estimate = Usage(read, sum(count(c.thought + c.text) for c in answers), estimated=True)
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
+
+
+def filtered(status: int, words: str, request: Request, count: Callable[[str], int]) -> Completion:
+    """The answer to a request that a content filter took with an HTTP `status` of its own: what an HTTP 200 says too.
+
+    Some bill the input of such a request; a 403 is not billed.
+    """
+    read = 0 if status == 403 else sum(count(m.content) for m in request.messages)
+    error = f"{FILTERED}: {words[:_SHOWN].rstrip()}"
+    return Completion("", "content_filter", Usage(read, estimated=read > 0), error)
 
 
 def _share_usage(usage: Usage, answers: int) -> list[Usage]:
@@ -236,7 +247,7 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     if isinstance(refusal, str) and refusal:
         finish, error = "refusal", f"model: refused: {refusal[:_SHOWN]}"
     elif finish == "content_filter":
-        error = "model: refused (stopped by a content filter)"
+        error = FILTERED
     elif (failed := _error_of(choice)) is not None:
         error = f"provider: {str(failed['error'])[:_SHOWN]}"
     elif not text.strip():

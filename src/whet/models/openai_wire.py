@@ -53,6 +53,20 @@ WEB_PAGE = (
     "http://localhost:8000/v1"
 )
 _MODERATED = re.compile(r"flagged|moderation", re.IGNORECASE)
+_FILTER_CODES = {
+    *("content_filter", "content_policy_violation", "moderation_blocked", "prohibited_content"),
+    *("data_inspection_failed", "DataInspectionFailed"),
+}
+_FILTER_WORDS = re.compile(
+    r"content management policy|PROHIBITED_CONTENT|content policy|content exists risk|data_inspection_failed"
+    r"|(?:prompt|input|content) (?:was|has been|is) (?:flagged|blocked)|rejected by (?:the|our|a) safety system",
+    re.IGNORECASE,
+)
+"""How providers (OpenAI, Azure, Google and OpenRouter, Alibaba, DeepSeek) say that a filter took a request."""
+_FILTER_STATUSES = (400, 403, 422, 451)
+_TOO_LARGE = re.compile(r"\blimit:? (\d[\d,]*)\b.*?\brequested:? (\d[\d,]*)", re.IGNORECASE | re.DOTALL)
+"""What a limit a minute allows, and what one request takes of it."""
+_SMALLER = "one request takes more than the endpoint allows in a minute: shorten the prompt or the row, or lower max_tokens"
 
 _MESSAGES = ("message", "detail", "msg", "error_msg")
 """Where an error says what went wrong."""
@@ -232,6 +246,8 @@ def http_error(
         return ProviderError(text, fatal=True, status=status)
     if failure.inside and status == 200:
         return ProviderError(text, retryable=True, status=status, billed=False)
+    if status == 429 and _never_fits(message):
+        return ProviderError(f"{text} ({_SMALLER})", status=status)
     if status in _RETRYABLE or status >= 500:
         return ProviderError(text, retryable=True, retry_after=_wait(failure, message), status=status)
     if status == 403 and _MODERATED.search(message):
@@ -242,6 +258,31 @@ def http_error(
     words = "; ".join(part for part in (words, not_found) if part)
     remedy = f" ({words})" if words else ""
     return ProviderError(text + remedy, fatal=status in _REMEDIES, status=status)
+
+
+def _never_fits(message: str) -> bool:
+    """Whether a refusal says that one request takes more than the endpoint allows at all, however long it waits.
+
+    >>> _never_fits("Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 1546.")
+    False
+    >>> _never_fits("Request too large on tokens per min (TPM): Limit 30,000, Requested 40,546.")
+    True
+    """
+    found = _TOO_LARGE.search(message)
+    if found is None:
+        return False
+    limit, requested = (int(number.replace(",", "")) for number in found.groups())
+    return requested > limit
+
+
+def filter_words(failure: Failure) -> str | None:
+    """What a content filter that took the request says, None where the failure is about something else."""
+    if failure.status not in _FILTER_STATUSES:
+        return None
+    message, codes = _message(failure.body)
+    text = _without_quote(message)
+    moderated = failure.status == 403 and _MODERATED.search(text)
+    return message if codes & _FILTER_CODES or moderated or _FILTER_WORDS.search(text) else None
 
 
 def _wait(failure: Failure, message: str) -> float | None:

@@ -10,8 +10,8 @@ from typing import Any
 from whet._util.variables import variable
 from whet.errors import ProviderError, UsageError
 from whet.models.language_model import AnswersOnly, LanguageModel
-from whet.models.openai_answers import completions, reported_usage
-from whet.models.openai_wire import Failure, http_error, request_body
+from whet.models.openai_answers import completions, filtered, reported_usage
+from whet.models.openai_wire import Failure, filter_words, http_error, request_body
 from whet.models.request_options import RequestOptions
 from whet.models.secret import Secret
 from whet.types import Completion, Request, content_hash
@@ -91,23 +91,33 @@ class LiteLLMModel(AnswersOnly):
                 f"{self.address}: no answer within {self._timeout:g} s", retryable=True
             ) from None
         except Exception as error:
-            raise self._error(error) from None
+            failure = self._failure(error)
+            words = None if failure is None else filter_words(failure)
+            if failure is None or words is None:
+                raise self._error(error, failure) from None
+            return [filtered(failure.status, words, request, self.count_tokens)]
         data = answer.model_dump()
         made = completions(data, request, self.count_tokens, reported_usage(data))
         if isinstance(made, Failure):
             raise http_error(made, self.address, self._key.scrub)
         return made
 
-    def _error(self, error: Exception) -> ProviderError:
-        """The failure that an exception of litellm stands for; one without a status is no answer."""
+    def _failure(self, error: Exception) -> Failure | None:
+        """What an exception of litellm says of the endpoint's answer, None where there was none."""
         status = getattr(error, "status_code", None)
-        words = self._key.scrub(str(error))
         if not isinstance(status, int) or status < 400:
-            return ProviderError(f"{self.address}: {type(error).__name__}: {words[:300]}", retryable=True)
+            return None
         response = getattr(error, "response", None)
         headers = {str(k).lower(): str(v) for k, v in dict(getattr(response, "headers", None) or {}).items()}
-        raw = json.dumps({"error": {"message": words}}).encode()
-        return http_error(Failure(status, raw, headers), self.address, self._key.scrub)
+        raw = json.dumps({"error": {"message": self._key.scrub(str(error))}}).encode()
+        return Failure(status, raw, headers)
+
+    def _error(self, error: Exception, failure: Failure | None) -> ProviderError:
+        """The error that an exception of litellm stands for; one without a status is no answer."""
+        if failure is not None:
+            return http_error(failure, self.address, self._key.scrub)
+        words = self._key.scrub(str(error))
+        return ProviderError(f"{self.address}: {type(error).__name__}: {words[:300]}", retryable=True)
 
     async def close(self) -> None:
         """Nothing to release: litellm keeps its connections."""
