@@ -27,6 +27,8 @@ _ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?!\S)")
 _INNER_ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?=\s+\S)")
 _THOUSANDS = re.compile(r"(?<![0-9.,'])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:'[0-9]{3})+)(?![0-9,'])")
 _DIGITS = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
+_NOT_LONGER = r"(?![0-9]|[.,](?!0{1,2}(?![0-9]))[0-9])"
+"""What does not follow digits that are no part of a longer number; 5.00 is 5."""
 _SPACED_DASH = re.compile(r"(?<=[0-9]) - (?=[0-9])")
 _SPACED_SIGN = re.compile(r"(?<=[0-9])\s(?=[%\u2030\u00b0])")
 """The blank before a percent or degree sign, which some languages write."""
@@ -194,9 +196,7 @@ class Contains:
         sought, folded = fold(text), fold(answer)
         if _DIGITS.fullmatch(sought) is None:
             return sought in folded
-        return (
-            re.search(rf"(?<![0-9])(?<![0-9][.,]){re.escape(sought)}(?![0-9]|[.,][0-9])", folded) is not None
-        )
+        return re.search(rf"(?<![0-9])(?<![0-9][.,]){re.escape(sought)}{_NOT_LONGER}", folded) is not None
 
 
 @dataclass(frozen=True)
