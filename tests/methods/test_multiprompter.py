@@ -20,6 +20,7 @@ from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
 from whet.environments.environment import Environment
+from whet.errors import UsageError
 from whet.methods.method import configure
 from whet.methods.multiprompter import Config, multiprompter, turn_advantages
 from whet.prompt import Prompt
@@ -101,6 +102,18 @@ async def test_without_steps_it_is_the_best_of_untrained_chains() -> None:
     policy = Scribe(by_turn)
     found, _ = await search(dataclasses.replace(SHARED, steps=0, rewrites=30), policy)
     assert not policy.seen and found.prompt.region_text() == "so\nred\nboat"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"advantage": "remax"}, "greedy text beside each piece"),
+        ({"loss": "rebel", "credit": "critic"}, "credit=critic gives each piece an advantage of its own"),
+    ],
+)
+async def test_settings_that_pieces_cannot_follow_are_refused(settings: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        await search(dataclasses.replace(SHARED, **settings), Scribe(by_turn))
 
 
 @pytest.mark.long

@@ -144,6 +144,7 @@ async def actadd(run: Run, env: Environment, policy: object, start: Prompt, conf
             break
         vector.steering = best
         key = await run.keep(vector)
+        archive.add(run, book.candidate(key))
         await book.validate(run, archive, environment_with(plan.env, vector.system(), key), key)
     return book.recall(archive)
 

@@ -103,7 +103,7 @@ async def align_pro(
 
     async def step(run: Run, number: int) -> None:
         batch = minibatch(run.rng, env.train, requests)
-        groups = await trainer.sample(run, [question(example) for example in batch])
+        groups = await trainer.draw_groups(run, [question(example) for example in batch])
         earned = await reward_rewordings(run, asking, start, batch, groups)
         paid = charge_divergence(policy, config.kl, groups, earned) if charged else earned
         figures = trainer.learn(groups, paid)

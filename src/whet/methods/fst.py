@@ -5,14 +5,14 @@ FST (blog of GEPA's authors, May 2026; there is no paper that could be read). T 
     every `every` steps: F <- a light round of GEPA on prompts, under the weights as they are now       (whet.rl.prompt_front)
     for each x of a batch: y_1..y_G, each under a prompt drawn from F
         A <- (r - mean) / std over all answers to x, whatever their prompt
-        update of pi: importance-weighted policy gradient on each answer under its own prompt
+        update of pi by CISPO: - sg(min(rho, tau)) A log pi on each answer under its own prompt
     in use: pi under the best prompt of F
 
 The advantage is taken once for a problem over all prompts, so that answers under a better prompt are made likelier as well.
 
 Differences from the source:
-1. The loss is the one of the settings (`loss`); with one pass over fresh samples, the default, the clipped weight of CISPO is 1,
-   and all of them have the same gradient.
+1. tau is 2 (`clip_high=1`). With one pass over fresh samples, the default, rho is 1, and other losses (`loss`) have the same
+   gradient.
 2. The round of evolution is smaller than GEPA: one generation, measured on `measured` rows. The policy writes the prompts itself
    (`writer=optimizer`: the run's optimizer model).
 3. Prompt and weights are chosen together on validation examples; the weights under the prompt as written are a candidate too, and
@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from whet._util.fields import NonNegativeInt, PositiveInt
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.environments import play
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
@@ -44,7 +44,7 @@ from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.prompt_front import PromptFront, Writer, evolve
 from whet.rl.row_selection import CHOSEN, refuse_selectors
 from whet.rl.score_book import ValidatedNotes, due
-from whet.rl.training import MultiTurnTraining, Reward, Trainer, rewards_by_turn
+from whet.rl.training import Loss, MultiTurnTraining, Reward, Trainer, rewards_by_turn
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
@@ -88,8 +88,12 @@ class Config(MultiTurnTraining):
     """What an answer is compared with: all answers to the problem, or those under the same prompt."""
     writer: Writer = "policy"
     """Who writes prompts."""
-    loss: Literal["ppo", "importance"] = "importance"
+    loss: Loss = "cispo"
     """Loss of a token."""
+    clip_low: Probability = 1.0
+    """The importance ratio is clipped below 1 minus this; 1 is no bound, as in CISPO."""
+    clip_high: NonNegativeFloat = 1.0
+    """The importance ratio is clipped above 1 plus this (tau = 2)."""
     checks: NonNegativeInt = 4
     """Times that weights and prompts are validated on the way."""
 

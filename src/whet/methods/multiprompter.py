@@ -34,13 +34,14 @@ from typing import Literal
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
-from whet.errors import named_fields
+from whet.errors import UsageError, named_fields, parameter
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.replies import unwrap, without_thought
 from whet.rl.language import TAG, show_instruction
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
+from whet.rl.policy_model.optimizer import WHOLE
 from whet.rl.row_selection import CHOSEN, refuse_selectors
 from whet.rl.score_book import Leaders, plan_without_training, rewrite_of, score_rewrites
 from whet.rl.training import Trainer, Training
@@ -136,8 +137,17 @@ async def multiprompter(
 
 
 def check(env: Environment, config: Config) -> None:
-    """Raises UsageError for a choice of rows."""
+    """Raises UsageError for a choice of rows, and for settings of training that pieces of a chain cannot follow."""
     refuse_selectors(config.rows, CHOSEN, "a prompt is about all rows, not about one.")
+    if config.advantage == "remax":
+        raise UsageError(
+            "advantage=remax needs a greedy text beside each piece; multiprompter has none. Take rloo."
+        )
+    if config.credit == "critic" and (config.loss in WHOLE or config.kl_in == "reward"):
+        raise UsageError(
+            f"credit=critic gives each piece an advantage of its own, which loss={config.loss} with kl_in={config.kl_in} "
+            f"does not take. Use {parameter('config.credit', 'shared')}."
+        )
 
 
 @dataclass(frozen=True)

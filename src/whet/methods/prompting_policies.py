@@ -144,7 +144,7 @@ async def prompting_policies(
         batch = run.rng.sample(sorted(rows), min(len(rows), max(1, plan.width // group)))
         shown = [buffer.contrast(run.rng, c, config.experiences, config.shown) for c in batch]
         questions = [writer.question(start, c, h) for c, h in zip(batch, shown, strict=True)]
-        groups = await writer.trainer.sample(run, questions, n=group)
+        groups = await writer.trainer.draw_groups(run, questions, n=group)
         drawn = [minibatch(run.rng, rows[c], plan.examples) for c in batch]
         tried = list(zip(batch, groups, drawn, strict=True))
         rewards = [await try_texts(run, env, start, config, buffer, *one) for one in tried]

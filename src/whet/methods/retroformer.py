@@ -221,7 +221,7 @@ async def imagine(
     if not model.is_believed:
         return [], []
     queries = [query for query, _, _ in by_question.values()]
-    groups = await trainer.sample(run, queries, n=n)
+    groups = await trainer.draw_groups(run, queries, n=n)
     rewards = []
     for query, group in zip(queries, groups, strict=True):
         drawn = [written_text(sample) for sample in group]
