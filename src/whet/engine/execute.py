@@ -26,7 +26,7 @@ from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.engine.openings import SealedTestLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
-from whet.engine.progress import Progress
+from whet.engine.progress import Progress, memory_forecast
 from whet.engine.regrading import noise_warnings
 from whet.engine.result_json import AblationOfRunJSON, RunJSON
 from whet.engine.run_folder import OpenRun, RunPlan, remember_task
@@ -72,6 +72,8 @@ async def execute(
     try:
         _watch_training(plan, core)
         policy = None if SEARCH_END in core.effects else _policy(plan)
+        if plan.policy is not None and policy is not None:
+            progress.say(memory_forecast(policy.memory, plan.policy.processes))
         used = replace(env, validation=sizes.validation)
         async with core.draining():
             with watching(progress.on_rollout):

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 from whet.engine.budget import BudgetAccount
 from whet.engine.durable import FORECAST, STOPPED, RunState
@@ -163,6 +163,31 @@ class Progress:
             return fmean(self._start.values())
         rewards = self._seen.get(prompt, {})
         return fmean(self._start[row] for row in rewards) if len(rewards) == self.rows else None
+
+
+class _Memory(Protocol):
+    """Bytes: `whet.rl.policy_model.backbone.MemoryForecast`."""
+
+    @property
+    def weights(self) -> int: ...
+    @property
+    def learning(self) -> int: ...
+    @property
+    def passes(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+
+
+def memory_forecast(memory: _Memory, processes: int) -> str:
+    """What a training takes at most, before it begins, in GiB."""
+    weights, learning, passes, total = (
+        f"{part / 2**30:.2g}" for part in (memory.weights, memory.learning, memory.passes, memory.total)
+    )
+    each = f" in each of {processes} processes" if processes > 1 else ""
+    return (
+        f"training: by a formula it takes at most {total} GiB{each}: {weights} for weights, {learning} for gradients and Adam, "
+        f"{passes} for the largest pass"
+    )
 
 
 def training_forecast(forecast: Mapping[str, float], memory: float | None) -> str:

@@ -93,11 +93,42 @@ class Backbone:
 
 def tokens_at_once(body: Backbone) -> int:
     """How many tokens one training pass may hold, padding included: 1,024 to 32,768, by the memory that they take."""
-    config = body.weights.model.config.get_text_config()
     cuda = body.device.startswith("cuda")
     memory = torch.cuda.get_device_properties(body.device).total_memory // 4 if cuda else MEMORY
-    each = _KEPT * config.num_hidden_layers * config.hidden_size * (2 if cuda else 4)
-    return int(min(_MOST_TOKENS, max(_LEAST_TOKENS, memory // each)))
+    return int(min(_MOST_TOKENS, max(_LEAST_TOKENS, memory // _activation_bytes(body))))
+
+
+def _activation_bytes(body: Backbone) -> int:
+    """Bytes that the layers keep of one token for the backward pass."""
+    config = body.weights.model.config.get_text_config()
+    each = 2 if body.device.startswith("cuda") else 4
+    return int(_KEPT * config.num_hidden_layers * config.hidden_size * each)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForecast:
+    """Bytes that a training takes by a formula.
+
+    `weights`: of the model. `learning`: 12 for each number that learns, its gradient and Adam's two moments in float32; 16 where a
+    copy is the reference policy. `passes`, at most: for each token of the largest training pass 17 numbers a layer and unit of
+    width, and one of float32 for each token of the vocabulary.
+    """
+
+    weights: int
+    learning: int
+    passes: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.learning + self.passes
+
+
+def forecast_memory(body: Backbone, tokens: int) -> MemoryForecast:
+    """What training takes whose passes hold at most so many tokens; nothing is measured."""
+    weights = sum(weight.numel() * weight.element_size() for weight in body.model.parameters())
+    learning = (12 if body.anchor is None else 16) * sum(weight.numel() for weight in body.trainable.values())
+    return MemoryForecast(weights, learning, tokens * (_activation_bytes(body) + 4 * body.vocabulary))
 
 
 def folder_of(address: str) -> str:

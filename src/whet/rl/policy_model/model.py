@@ -16,7 +16,14 @@ from whet.errors import UsageError
 from whet.rl import blob as blobs
 from whet.rl.advantages import Rows
 from whet.rl.losses import critical_weights
-from whet.rl.policy_model.backbone import Backbone, LoraSettings, open_body, tokens_at_once
+from whet.rl.policy_model.backbone import (
+    Backbone,
+    LoraSettings,
+    MemoryForecast,
+    forecast_memory,
+    open_body,
+    tokens_at_once,
+)
 from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import WHOLE, Optimizer, Update
@@ -48,7 +55,8 @@ class PolicyModel:
         self.token_reward: TokenReward | None = None
         self._base, self._anchored = body.anchor, False
         self._optimizer = Optimizer(body, seed)
-        self._here = PolicyPasses(body, batch_tokens or tokens_at_once(body))
+        self._batch_tokens = batch_tokens or tokens_at_once(body)
+        self._here = PolicyPasses(body, self._batch_tokens)
         self._all: PolicyPasses | WorkerGroup = self._here
 
     @classmethod
@@ -101,6 +109,11 @@ class PolicyModel:
     def settings(self) -> LoraSettings:
         """Which weights learn."""
         return self.body.settings
+
+    @property
+    def memory(self) -> MemoryForecast:
+        """What training takes in one process, by a formula, before anything is trained."""
+        return forecast_memory(self.body, self._batch_tokens)
 
     def read(self, conversation: Conversation) -> tuple[int, ...]:
         """The tokens of a conversation as this model reads them, ready for its answer."""

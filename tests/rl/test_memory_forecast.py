@@ -1,0 +1,35 @@
+"""What a training takes, by a formula worked by hand on a Llama of two layers of width 32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
+transformers = pytest.importorskip(
+    "transformers", reason="writers need transformers: pip install 'whet[train]'"
+)
+pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
+
+from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
+
+from whet.engine.progress import memory_forecast  # noqa: E402
+from whet.rl.policy_model import LoraSettings, PolicyModel  # noqa: E402
+
+
+@pytest.mark.parametrize("rank", [4, 0])
+def test_memory_is_that_of_weights_learning_and_the_largest_pass(tmp_path: Path, rank: int) -> None:
+    body = transformers.AutoModelForCausalLM.from_pretrained(save(tmp_path / "base"))
+    whole = sum(weight.numel() for weight in body.parameters())
+    linear = [m for n, m in body.named_modules() if hasattr(m, "in_features") and n != "lm_head"]
+    adapters = sum(rank * (layer.in_features + layer.out_features) for layer in linear)
+    policy = PolicyModel.open(f"hf/{tmp_path / 'base'}", LoraSettings(rank=rank))
+    memory = policy.memory
+    assert memory.weights == 4 * (whole + adapters)
+    assert memory.learning == (12 * adapters if rank else 16 * whole), "with rank 0 a copy is the reference"
+    tokens, rest = divmod(memory.passes, 17 * 2 * 32 * 4 + 4 * body.config.vocab_size)
+    assert (tokens, rest) == (32768, 0), "as many tokens as fit, at most 32,768"
+    assert memory.total == memory.weights + memory.learning + memory.passes
+    said = memory_forecast(memory, 2)
+    assert f"at most {memory.total / 2**30:.2g} GiB in each of 2 processes" in said
