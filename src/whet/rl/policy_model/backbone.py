@@ -109,7 +109,7 @@ def _activation_bytes(body: Backbone) -> int:
 class MemoryForecast:
     """Bytes that a training takes by a formula.
 
-    `weights`: of the model. `learning`: 12 for each number that learns, its gradient and Adam's two moments in float32; 16 where a
+    `weights`: the model. `learning`: 12 for each number that learns, its gradient and Adam's two moments in float32; 16 where a
     copy is the reference policy. `passes`, at most: for each token of the largest training pass 17 numbers a layer and unit of
     width, and one of float32 for each token of the vocabulary.
     """
