@@ -46,6 +46,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"kl_in": "reward", "kl_power": 5.0, "truncated": "mask"},
     {"kl_estimator": "k2", "kl_power": 5.0, "aggregation": "sequence"},
     {"advantage": "dr_grpo", "aggregation": "constant"},
+    {"advantage": "reinforce++", "rto": 0.1},
     {"epochs": 2, "minibatch": 1, "clip_high": 0.3},
 ]
 CHOICES = [

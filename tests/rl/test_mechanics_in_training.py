@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet.errors import UsageError  # noqa: E402
+from whet.methods import METHODS, configure, get_method  # noqa: E402
 from whet.rl import advantages, losses  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
 from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch, pad_rows, score_tokens  # noqa: E402
@@ -354,6 +356,27 @@ def test_settings_that_exclude_each_other_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         made(**settings)
+
+
+def test_a_method_that_takes_remax_draws_its_groups_with_the_greedy_text() -> None:
+    """The baseline is the last text of a group: a method that draws groups in another way would take any text for it."""
+    takes, refuses = set(), set()
+    for name in METHODS:
+        method = get_method(name)
+        if not issubclass(method.config, Training):
+            continue
+        try:
+            configure(method, {"advantage": "remax"})
+        except UsageError:
+            refuses.add(name)
+        else:
+            takes.add(name)
+            assert "draw_groups(" in inspect.getsource(inspect.getmodule(method.coroutine) or method), name
+    assert {"prewrite", "prl", "dsp", "retroformer"} <= takes and {
+        "espl",
+        "prompt_r1",
+        "multiprompter",
+    } <= refuses
 
 
 def test_the_place_of_the_divergence_is_that_of_the_papers_unless_it_is_set(policy: PolicyModel) -> None:

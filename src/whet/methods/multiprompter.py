@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar, Literal
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
@@ -70,6 +70,7 @@ ENTRY = MethodEntry(
 class Config(Training):
     """Settings of MultiPrompter; the others are those of every training."""
 
+    DRAWS_GREEDY: ClassVar[bool] = False
     steps: NonNegativeInt = 60
     """Updates of the prompters."""
     prompters: PositiveInt = 2

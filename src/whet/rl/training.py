@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -47,6 +47,8 @@ BY_TOKEN = ("gae", "reinforce++", "remax")
 class Training:
     """Settings that every method with trained weights shares; a method's config adds its own and other defaults."""
 
+    DRAWS_GREEDY: ClassVar[bool] = True
+    """Whether the method draws what it learns from by `Trainer.draw_groups`, which brings the greedy texts of remax."""
     steps: NonNegativeInt = 60
     """Updates of the policy."""
     group: PositiveInt = 8
@@ -126,6 +128,10 @@ class Training:
             )
         if self.loss in WHOLE:
             _check_whole(self)
+        if self.advantage == "remax" and not self.DRAWS_GREEDY:
+            raise UsageError(
+                "advantage=remax needs a greedy text beside each group, and this method draws none. Take rloo."
+            )
         if self.rto and self.advantage not in BY_TOKEN:
             raise UsageError(
                 f"rto={self.rto:g} rewards single tokens: advantage must be one of {', '.join(BY_TOKEN)}; "
@@ -193,16 +199,9 @@ def _check_whole(config: Training) -> None:
 class MultiTurnTraining(Training):
     """Settings of methods whose policy takes several turns in an episode."""
 
+    DRAWS_GREEDY: ClassVar[bool] = False
     credit: Literal["episode", "turn"] = "episode"
     """What an advantage belongs to: the whole conversation, or each turn with what followed it."""
-
-    def __post_init__(self) -> None:
-        """Refuse a number outside its bounds, and settings that exclude each other, by a UsageError."""
-        super().__post_init__()
-        if self.advantage == "remax":
-            raise UsageError(
-                "advantage=remax needs a greedy text beside each group; this method plays conversations. Take rloo."
-            )
 
     @property
     def by_turn(self) -> bool:
