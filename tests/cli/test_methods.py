@@ -25,7 +25,7 @@ SHOWN = {
     ),
     "prewrite": (
         "needs: a policy (default: embedded/tiny), the extra train: pip install 'whet[train]'",
-        "loss = ppo    ppo, importance",
+        "loss = ppo    ppo, cispo, importance",
         "top_p = 1.0    number, above 0, at most 1",
         "examples = 16    whole number or none, 1 or more",
         "Updates of the rewriter.",

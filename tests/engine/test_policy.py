@@ -31,6 +31,7 @@ REASON = {"steps": 2, "group": 2, "examples": 2, "max_tokens": 16, "prompts": 2,
 EVOLVE = {"steps": 2, "group": 2, "problems": 2, "programs": 2, "max_tokens": 8, "checks": 2, "lr": 3e-3,
           "temperature": 1.5, "explain": False}  # fmt: skip
 HINT = {"steps": 3, "group": 2, "questions": 2, "max_tokens": 6, "checks": 3, "lr": 3e-3}
+CHOOSE = {"rows": "pcl", "zero_variance": "zvp"}
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +52,7 @@ def task_in(folder: Path, hints: bool = False) -> Path:
     [
         pytest.param("prewrite", REWRITE, PLACES, marks=pytest.mark.long),
         pytest.param("dsp", HINT, PLACES, marks=pytest.mark.long),
+        pytest.param("dsp", HINT | CHOOSE, PLACES[1:3], marks=pytest.mark.long),
         pytest.param("prl", REASON, PLACES[1:3], marks=pytest.mark.long),
         pytest.param("espl", EVOLVE, PLACES[1:3], marks=pytest.mark.long),
     ],

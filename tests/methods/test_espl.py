@@ -76,6 +76,7 @@ async def test_the_weights_learn_and_are_deployed_as_they_were_validated(mode: A
     found, run, env = await search(dataclasses.replace(SMALL, mode=mode), policy)
     answers = [step["answer"] for step in logged(run, "step")]
     assert answers[-1] > 0.9 > 0.75 > answers[0], answers
+    assert all(step["pass_at_group"] >= step["reward"] for step in logged(run, "step"))
     assert found.system is not None and found.operator == "espl"
     validated = {v["id"]: v["validation"] for v in logged(run, "validated")}
     system = deploy(env, scribe(), run.kept[found.system], SMALL)

@@ -53,7 +53,7 @@ ENTRY = MethodEntry(
     "expert_iteration",
     "Expert iteration: the best rewrites of a writer are imitated",
     version=1,
-    rank=205,
+    rank=207,
     when="a trained writer of prompts needs a simple rule to beat",
     paper="ReST, Gulcehre et al., 2023",
     arxiv="2308.08998",

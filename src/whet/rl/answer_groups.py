@@ -168,10 +168,14 @@ async def learn_answers(
     played: Sequence[Played],
     problems: Sequence[Example],
 ) -> dict[str, float]:
-    """One update from the answers under all prompts, with hints from `column` where all failed; figures of `Trainer.learn`, and
-    with a column the groups that hints added (`guided`)."""
+    """One update from the answers under all prompts, with hints from `column` where all failed; figures of `Trainer.learn`, the
+    share of groups with an answer of the highest reward (`pass_at_group`: pass@k for k = `group`; Chen et al. 2021,
+    arXiv:2107.03374, eq. 1), and with a column the groups that hints added (`guided`). Training that makes pass@1 rise may make
+    pass@k fall: then answers lose their variety."""
     samples = [group for one in played for group in one.samples]
     rewards = [group for one in played for group in one.rewards]
     hinted = await guide(run, env, trainer, column, source, prompts, played, problems)
     figures = trainer.learn([*samples, *hinted.samples], [*rewards, *hinted.rewards], hinted.weigh(samples))
+    solved = [max(r.reward for r in group) >= env.reward.high for one in played for group in one.rollouts]
+    figures["pass_at_group"] = sum(solved) / len(solved)
     return figures | ({"guided": float(len(hinted.samples))} if column else {})
