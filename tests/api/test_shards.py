@@ -16,11 +16,12 @@ from whet.errors import UsageError
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
-    """The comparison in one process, and a folder with both shards of it, made with a ledger of their own."""
+    """The comparison in one process, and a folder with both shards of it, each with a ledger of its own."""
     root = tmp_path_factory.mktemp("shards")
-    whole = compare(root / "whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WHET_STATE", str(root / "state"))
+        patch.setenv("WHET_STATE", str(root / "one"))
+        whole = compare(root / "whole")
+        patch.setenv("WHET_STATE", str(root / "other"))
         for number in (2, 1):
             compare(root / "parts", run=root / "parts" / "all", shard=f"{number}/2")
     return whole, root / "parts" / "all"

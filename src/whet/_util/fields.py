@@ -23,6 +23,7 @@ NonNegativeInt: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 PositiveFloat: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 NonNegativeFloat: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+RewardValue: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 PositiveProbability: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 T = TypeVar("T")

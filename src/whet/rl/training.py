@@ -17,6 +17,7 @@ from whet._util.fields import (
     PositiveInt,
     PositiveProbability,
     Probability,
+    RewardValue,
     check_bounds,
 )
 from whet.environments.episodes import Trajectory
@@ -110,7 +111,7 @@ class Training:
     """Weight of the entropy (zero_variance=zvp; alpha)."""
     penalty: PositiveFloat = 0.1
     """How far below the others the imagined text of a group of equal right rewards is (zero_variance=erpo)."""
-    right: float = 0.5
+    right: RewardValue = 0.5
     """From which reward a group of equal rewards counts as right (zero_variance)."""
 
     def __post_init__(self) -> None:
