@@ -23,6 +23,11 @@ from whet.rewards.preference import PreferenceLabel, PreferencePair
         {"prompt": "q", "response_a": "good", "response_b": "bad", "preference": "A"},
         {"context": "q", "answer_1": "good", "answer_2": "bad", "winner": "answer_1"},
         {"input": "q", "output": "bad", "corrected": "good"},
+        {"input": "q", "output_1": "bad", "output_2": "good", "preferred": "2.0"},
+        {
+            "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
+            "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "bad"}],
+        },
     ],
 )
 def test_a_row_is_a_pair(row: dict[str, Any]) -> None:

@@ -159,6 +159,9 @@ def _pair_of(row: SourceRow) -> PreferencePair | tuple[str, str, str] | str | No
     query = _query(left, row.where)
     person = read_text_value(name_in(left, "user"), "user", row.where) or ""
     if chosen is not None and rejected is not None:
+        talks = _continue_talk(left[chosen], left[rejected])
+        if talks is not None and not query:
+            return PreferencePair(*talks, person)
         better, worse = (_answer(left[name], row.where) for name in (chosen, rejected))
         if not query:
             return NO_INPUT
@@ -174,6 +177,19 @@ def _pair_of(row: SourceRow) -> PreferencePair | tuple[str, str, str] | str | No
     if won == 0:
         return TIE
     return PreferencePair(query, *((first, second) if won == 1 else (second, first)), person)
+
+
+def _continue_talk(chosen: object, rejected: object) -> tuple[str, str, str] | None:
+    """What two lists of messages share, and how each goes on; None for other values, and where they share nothing."""
+    if not (isinstance(chosen, list) and isinstance(rejected, list)):
+        return None
+    shared = 0
+    while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
+        shared += 1
+    parts = chosen[:shared], chosen[shared:], rejected[shared:]
+    texts = [read_text_value(part, "output", "") if part else None for part in parts]
+    query, better, worse = texts
+    return None if not query or not better or not worse else (query, better, worse)
 
 
 def _sides(left: Mapping[str, object]) -> tuple[str, str] | None:
@@ -208,7 +224,9 @@ def _winner(verdict: object, sides: tuple[str, str], where: str) -> int | None:
         return None
     if isinstance(verdict, int | float) and not isinstance(verdict, bool) and verdict in (0, 1, 2):
         return int(verdict)
-    text = str(verdict).strip().casefold()
+    text = (
+        str(verdict).strip().casefold().removesuffix(".0")
+    )  # as tables write whole numbers beside empty cells
     for place, names in enumerate((("1", "a", sides[0]), ("2", "b", sides[1])), 1):
         if text in names:
             return place

@@ -457,12 +457,12 @@ def _with_likes(rows: Sequence[FeedbackRow], verdicts: Verdicts) -> list[Feedbac
             spans.setdefault(row.metric, []).extend(
                 one for one in (row.rating, row.out_of) if one is not None
             )
+    ends = {metric: (min(ratings), max(ratings)) for metric, ratings in spans.items()}
     rated = []
     for row in rows:
         liked = row.liked
         if liked is None and row.rating is not None:
-            ratings = spans[row.metric]
-            liked = _likes(row.rating, min(ratings), max(ratings))
+            liked = _likes(row.rating, *ends[row.metric])
         elif liked is None:
             liked = verdicts.of(row.label)
         rated.append(replace(row, liked=liked))

@@ -11,6 +11,7 @@ model that is used learned from three parts; the inputs of the other two are the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +38,8 @@ PARTS, HELD = 5, 2
 LEAST_INPUTS, LEAST_JUDGEMENTS = 10, 20
 _BOTH_WAYS = 2.0
 LENIENCY_RIDGE = 1.0
+OWN_THUMBS, MOST_PEOPLE = 5, 50
+"""Thumbs from which on a person's leniency is estimated, and of how many people at most, those with the most thumbs."""
 COMMON_RIDGE = 0.01
 
 Places = NDArray[np.int64]
@@ -207,7 +210,7 @@ class _Fit(NamedTuple):
 @dataclass(frozen=True)
 class _Table:
     """The judgements as places: `better` and `worse` are items (different answers to an input), so is `rated`; each judgement
-    has the place of its input and of its person (-1: nobody is named)."""
+    has the place of its input and of its person (-1: nobody whose leniency is estimated)."""
 
     answers: tuple[str, ...]
     features: Array
@@ -232,7 +235,13 @@ class _Table:
         worse = [place(p.query, p.worse) for p in judged.pairs]
         rated = [place(one.query, one.answer) for one in judged.labels]
         inputs = {query: i for i, query in enumerate(judged.inputs)}
-        people = {person: i for i, person in enumerate(judged.people)}
+        thumbs = Counter(one.person for one in judged.labels if one.person)
+        lenient = [
+            person
+            for person, n in sorted(thumbs.items(), key=lambda one: (-one[1], one[0]))
+            if n >= OWN_THUMBS
+        ]
+        people = {person: i for i, person in enumerate(lenient[:MOST_PEOPLE])}
         queries, answers = zip(*items, strict=True)
         return cls(
             answers,
