@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 import threading
@@ -263,6 +264,44 @@ def test_a_refusal_that_no_filter_made_is_no_answer(message: str, tmp_path: Path
 
     found = evaluate_at(answer, tmp_path)
     assert (found["score"]["answered"], found["score"]["mean"]) == (11, 1.0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"object": "error", "message": "Cannot request more than 5 logprobs.", "code": 400},
+        {"error": {"message": "20 is greater than the maximum of 5 - 'logprobs'", "param": "logprobs"}},
+        {"message": "Requested sample logprobs of 20, which is greater than max allowed: 5"},
+        {"error": {"message": "Invalid value for 'top_logprobs': must be less than or equal to 5."}},
+        {"error": {"message": "Invalid top_logprobs value, the valid range of top_logprobs is [0, 5]"}},
+        {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be less than or equal to 5"}]},
+    ],
+)
+def test_a_judge_is_asked_for_as_many_candidates_as_its_model_names(
+    error: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """Without probabilities the grades of `yes_no` would be 0 and 1."""
+    asked = []
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        if "top_logprobs" not in body:
+            return ok(chat("yes"))
+        asked.append(body["top_logprobs"])
+        if body["top_logprobs"] > 5:
+            return 400, json.dumps(error).encode()
+        top = [{"token": "yes", "logprob": math.log(0.6)}, {"token": "no", "logprob": math.log(0.4)}]
+        whole = chat("yes")
+        whole["choices"][0]["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
+        return ok(whole)
+
+    with endpoint(answer) as one:
+        model = {"address": "openai/m", "base_url": one.url, "concurrency": 1}
+        found = whet.evaluate(
+            PROMPT, data=ROWS, reward={"yes_no": {"question": "Is it polite?"}}, lm=model, root=tmp_path, progress=False,
+            judge_lm={**model, "address": "openai/judge"},
+        ).to_dict()  # fmt: skip
+    assert found["score"]["mean"] == pytest.approx(0.6)
+    assert asked[0] == 20 and set(asked[1:]) == {5}
 
 
 def test_a_request_that_never_fits_a_limit_a_minute_is_not_waited_for(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from whet.errors import ProviderError, UsageError, parameter
@@ -34,6 +35,7 @@ from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
 from whet.models.openai_wire import (
     ALTERNATE,
+    MAX_TOP_LOGPROBS,
     PAGE,
     SYSTEM,
     Failure,
@@ -42,6 +44,7 @@ from whet.models.openai_wire import (
     http_error,
     limits_of,
     loads,
+    logprobs_allowed,
     refused_features,
     request_body,
     unreadable_reply,
@@ -136,6 +139,7 @@ class OpenAIModel(AnswersOnly):
         self._optional = OptionalParameters()
         self._bounds, self._lowered = OutputBounds(), set[int]()
         self._answered = False
+        self._most_logprobs = MAX_TOP_LOGPROBS
         self._clients: dict[asyncio.AbstractEventLoop, HttpClient] = {}
 
     def __repr__(self) -> str:
@@ -150,6 +154,8 @@ class OpenAIModel(AnswersOnly):
         request = self._options.settle(request)
         form = self._forms.of(request)
         fitted = self._bounds.fit(request)
+        if fitted.top_logprobs > self._most_logprobs:
+            fitted = replace(fitted, top_logprobs=self._most_logprobs)
         body = request_body(self._name, fitted, self._disabled | self._optional.left_out(request), form)
         body = self._as_asked(self._options.extend(body))
         self._note_bound(request.max_tokens, fitted.max_tokens)
@@ -209,6 +215,14 @@ class OpenAIModel(AnswersOnly):
             if self._bounds.learn(request, limits, sent):
                 return _again(error, failure)
             return self._too_long(error, limits)
+        most = logprobs_allowed(failure, body)
+        if most is not None:
+            if most < self._most_logprobs:
+                self._most_logprobs = most
+                _log.warning(
+                    "%s names at most %d candidates of a token; it is asked for so many.", self.address, most
+                )
+            return _again(error, failure)
         refused = refused_features(failure, body)
         if refused:
             news = refused - {"schema"} - self._disabled

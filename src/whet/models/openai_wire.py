@@ -46,6 +46,13 @@ _NEVER_ABOUT_STREAMS = (401, 402, 403, 407, 408, 429)
 _STREAM = re.compile(r"\b(?:non[- ]?)?stream(?:ing|ed|s)?\b|流式", re.IGNORECASE)
 _DEMAND = r"\b(?:only|must|require[ds]?|enable|support(?:ed|s)?|need(?:ed|s)?|true)\b"
 _STREAM_DEMANDED = re.compile(rf"\bnon[- ]?stream|{_DEMAND}.*\bstream|\bstream.*{_DEMAND}", re.IGNORECASE)
+_ABOUT_LOGPROBS = re.compile(r"log_?probs", re.IGNORECASE)
+_MOST_LOGPROBS = re.compile(
+    r"(?:more than|maximum (?:of|is)|max(?:imum)? allowed(?: is)?|less than or equal to|at most|<="
+    r"|between \d+ and|\[\d+, ?)[: ]*(\d+)",
+    re.IGNORECASE,
+)
+"""How servers (vLLM, OpenAI, Together, DeepSeek) name the most candidates of a token."""
 _WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 WEB_PAGE = (
@@ -80,7 +87,7 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
         re.compile(r"\bn\b"),
         False,
     ),
-    "logprobs": (("logprobs", "top_logprobs"), re.compile(r"log_?probs", re.IGNORECASE), False),
+    "logprobs": (("logprobs", "top_logprobs"), _ABOUT_LOGPROBS, False),
     "temperature": (("temperature",), re.compile(r"\btemperature\b"), True),
     "stop": (("stop",), re.compile(r"\bstop\b"), True),
     "max_tokens": (("max_tokens",), re.compile(r"\bmax_tokens\b"), True),
@@ -351,6 +358,18 @@ def refused_features(failure: Failure, body: Mapping[str, object]) -> set[str]:
             unsupported or not must_say_so or (name == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(text))
         )
     }
+
+
+def logprobs_allowed(failure: Failure, body: Mapping[str, object]) -> int | None:
+    """How many candidates of a token the model names at most, where a failure says that `body` asks for more."""
+    sent = body.get("top_logprobs")
+    if failure.status not in (400, 422) or not isinstance(sent, int):
+        return None
+    message, codes = _message(failure.body)
+    text = " ".join((_without_quote(message), *sorted(codes)))
+    found = _MOST_LOGPROBS.search(text) if _ABOUT_LOGPROBS.search(text) else None
+    most = int(found[1]) if found is not None else 0
+    return most if 0 < most < sent else None
 
 
 def wants_stream(failure: Failure, body: Mapping[str, object]) -> bool:
