@@ -155,7 +155,7 @@ ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(-5
 
 
 @pytest.mark.long
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(ROWS, st.tuples(st.integers(-3, 3), st.integers(-3, 3)))
 def test_the_optimum_is_that_of_a_search_over_all_whole_points(
     rows: list[tuple[int, int, int]], cost: tuple[int, int]
