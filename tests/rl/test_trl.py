@@ -136,6 +136,40 @@ def test_loss_and_gradients_are_those_of_trl(folder: Path, tmp_path: Path, loss_
         assert torch.allclose(weight.grad, gradients[name], atol=2e-6, rtol=1e-4), name
 
 
+@pytest.mark.parametrize(
+    ("loss_type", "settings", "high"),
+    [
+        ("grpo", Update(clip_low=0.1, clip_high=0.15, kl=0.05, aggregation="sequence"), 0.15),
+        (
+            "dr_grpo",
+            Update(clip_low=0.1, clip_high=0.15, kl=0.05, aggregation="constant", length=LONGEST),
+            0.15,
+        ),
+        # TRL has no lower bound, and its epsilon_high is the bound itself.
+        ("cispo", Update(loss="cispo", clip_low=1.0, clip_high=0.05, kl=0.05), 1.05),
+    ],
+    ids=["sequence", "constant", "cispo"],
+)
+def test_aggregations_and_cispo_are_those_of_trl(
+    folder: Path, tmp_path: Path, loss_type: str, settings: Update, high: float
+) -> None:
+    ours, theirs = trained(folder), trained(folder)
+    samples = drawn(ours)
+    rewards = advantages.grpo([1.0, 0.0, 0.3, 0.2]) + advantages.grpo([0.0, 0.5, 0.4, 0.1])
+    ref = ours._here.logprobs(samples, reference=True)
+    rows = [[a] * len(s.tokens) for a, s in zip(rewards, samples, strict=True)]
+    batch = UpdateBatch(samples, rows, ref).weigh(settings)
+    figures = PolicyPasses(ours.body, 10**6).gradients(batch, settings)
+    made = trainer(theirs, tmp_path, loss_type=loss_type, beta=0.05, epsilon=0.1, epsilon_high=high)
+    made.model.train()
+    loss = made._compute_loss(made.model, tensors(samples, ref, rewards))
+    loss.backward()
+    assert figures.loss == pytest.approx(float(loss), abs=1e-6)
+    gradients = {name: p.grad for name, p in made.model.named_parameters() if p.grad is not None}
+    for name, weight in ours.body.trainable.items():
+        assert torch.allclose(weight.grad, gradients[name], atol=2e-6, rtol=1e-4), name
+
+
 def test_entropies_and_divergence_are_those_of_trl(folder: Path, tmp_path: Path) -> None:
     ours, theirs = trained(folder), trained(folder)
     samples = drawn(ours)
