@@ -428,6 +428,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
             checks.Check("max_words", 2).fault(t),
         ],
         "rewards.f1": lambda t: text.f1_score(t, "a b"),
+        "rewards.contains": lambda t: text.Contains()._holds(t, "12"),
         "rewards.numbers": lambda t: list(numbers_in(t)),
         "rewards.math_equal": lambda t: read_formula(formula_in(t)),
         "rewards.tool_calls": calls_in,
@@ -496,7 +497,7 @@ def test_a_call_with_a_pattern_made_at_run_time_is_in_a_parser_above() -> None:
     """These cannot be read from the source; each stands for a parser that is fed above, or for a pattern of the user's own."""
     fed = {
         "environments/environment.py", "methods/prl.py", "methods/prompt_r1.py",
-        "replies/texts.py", "replies/values.py", "rewards/judge.py", "whet_live/traffic/otlp/decode.py",
+        "replies/texts.py", "replies/values.py", "rewards/judge.py", "rewards/text.py", "whet_live/traffic/otlp/decode.py",
     }  # fmt: skip
     own = {
         "instructions/critiques.py",
