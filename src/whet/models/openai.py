@@ -26,7 +26,7 @@ from whet.models.openai_answers import (
     completions,
     decode_answer,
     embeddings,
-    filtered,
+    filter_answer,
     find_neglected_options,
     reported_usage,
     with_cost,
@@ -182,7 +182,7 @@ class OpenAIModel(AnswersOnly):
         words = None if error.retryable or error.fatal else filter_words(result)
         if words is None:
             raise error
-        return [filtered(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
+        return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
 
     def _decode(self, answer: bytes) -> dict[str, Any]:
         """What an HTTP 200 holds. A web page says that the address is wrong, unless the endpoint has answered there: then

@@ -115,7 +115,7 @@ def completions(
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
 
 
-def filtered(status: int, words: str, request: Request, count: Callable[[str], int]) -> Completion:
+def filter_answer(status: int, words: str, request: Request, count: Callable[[str], int]) -> Completion:
     """The answer to a request that a content filter took with an HTTP `status` of its own: what an HTTP 200 says too.
 
     Some bill the input of such a request; a 403 is not billed.

@@ -10,7 +10,7 @@ from typing import Any
 from whet._util.variables import variable
 from whet.errors import ProviderError, UsageError
 from whet.models.language_model import AnswersOnly, LanguageModel
-from whet.models.openai_answers import completions, filtered, reported_usage
+from whet.models.openai_answers import completions, filter_answer, reported_usage
 from whet.models.openai_wire import Failure, filter_words, http_error, request_body
 from whet.models.request_options import RequestOptions
 from whet.models.secret import Secret
@@ -95,7 +95,7 @@ class LiteLLMModel(AnswersOnly):
             words = None if failure is None else filter_words(failure)
             if failure is None or words is None:
                 raise self._error(error, failure) from None
-            return [filtered(failure.status, words, request, self.count_tokens)]
+            return [filter_answer(failure.status, words, request, self.count_tokens)]
         data = answer.model_dump()
         made = completions(data, request, self.count_tokens, reported_usage(data))
         if isinstance(made, Failure):
