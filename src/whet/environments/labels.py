@@ -21,7 +21,8 @@ _FIELD_END = regex.compile(r"[,;/|\uff0c\uff1b\u3001}]|\s{2,}|\.\s")
 """What may end the value of a field before the name of the next one on its line."""
 _QUOTES = frozenset("\"'`*_“”‘’„«»‹›「」『』【】《》")
 _SMALL_WORD = regex.compile(r"(?<!\w)\p{Ll}(?=\s+\w)")
-_BEGINS = regex.compile(r"(?:\A|\n|[:\uff1a>{]|\*\*)[(\[*_ ]*\Z")
+_BEFORE_OPTION = frozenset("([*_ ")
+_BEGINNINGS = frozenset("\n:\uff1a>{")
 _OPTION = regex.compile(r"[.):*_]{1,4}\s|\s-\s")
 _SEVERAL = "\x00"
 """In the place of a label, where there are several: no label holds a NUL character."""
@@ -177,6 +178,14 @@ def _without_small_words(text: str, names: Collection[str]) -> str:
     return str(_SMALL_WORD.sub(hide_small_letter, text))
 
 
+def _begins_part(text: str, end: int) -> bool:
+    """Whether what stands at `end` begins a line, a field, a tag or bold text, brackets and markup before it aside."""
+    start = end
+    while start and text[start - 1] in _BEFORE_OPTION:
+        start -= 1
+    return start == 0 or text[start - 1] in _BEGINNINGS or "**" in text[start:end]
+
+
 def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[str, str]) -> str | None:
     folded = fold(_without_small_words(text, {name for pair in labels.items() for name in pair}))
     counts = Counter(_join(form) for form in forms)
@@ -184,7 +193,7 @@ def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[s
     mentioned = mentions(folded, forms, joined)
     last = folded.rstrip().rfind("\n") + 1
     quoted = [m for m in mentioned if {folded[max(0, m.start - 1)], folded[m.end : m.end + 1]} <= _QUOTES]
-    options = [m for m in mentioned if _BEGINS.search(folded, 0, m.start) and _OPTION.match(folded, m.end)]
+    options = [m for m in mentioned if _begins_part(folded, m.start) and _OPTION.match(folded, m.end)]
     for part in (mentioned, quoted, options, [m for m in mentioned if m.start >= last]):
         names = {forms[mention.name] for mention in part}
         if len(names) == 1:
