@@ -107,7 +107,7 @@ async def test_without_steps_it_is_the_best_of_untrained_chains() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"advantage": "remax"}, "greedy text beside each piece"),
+        ({"advantage": "remax"}, "needs a greedy text beside each group"),
         ({"loss": "rebel", "credit": "critic"}, "credit=critic gives each piece an advantage of its own"),
     ],
 )
