@@ -48,7 +48,7 @@ def test_numbers_that_mean_no_limit_or_fit_no_journal_are_refused(
     [
         ({"policy": "embedded/tinny"}, "no weights to train"),
         ({"policy": "openai/gpt"}, "no weights to train"),
-        ({"settings": {"loss": "cispo"}}, "loss is one of ppo, importance"),
+        ({"settings": {"loss": "cispoo"}}, "loss is one of ppo, cispo, importance"),
         ({"settings": {"kl": "-0.1"}}, "kl must be 0 or more"),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_policy_that_cannot_be_trained_leaves_no_folder(
     ("method", "options", "said"),
     [
         ("espl", {"credit": "turn"}, "credit=turn needs episodes"),
-        ("prompt_r1", {"advantage": "remax"}, "advantage is one of"),
+        ("prompt_r1", {"advantage": "remax"}, "needs a greedy text beside each group"),
         ("retroformer", {"credit": "turn"}, "has no setting"),
     ],
 )

@@ -16,8 +16,8 @@ async def program(lm, prompts, example):
 """
 
 
-def write_task(folder: Path, plain=crash.write_task) -> None:  # type: ignore[no-untyped-def]
-    plain(folder)
+def write_task(folder: Path, reward: str = "exact_match", plain=crash.write_task) -> None:  # type: ignore[no-untyped-def]
+    plain(folder, reward)
     text = (folder / "prompt.md").read_text()
     (folder / "plan.md").write_text(f"Plan first.\n{text}")
     (folder / "program.py").write_text(PROGRAM)

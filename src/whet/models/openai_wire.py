@@ -275,10 +275,10 @@ def _never_fits(message: str) -> bool:
     >>> _never_fits("Request too large on tokens per min (TPM): Limit 30,000, Requested 40,546.")
     True
     """
-    found = _TOO_LARGE.search(message)
-    if found is None:
+    limits = _TOO_LARGE.search(message)
+    if limits is None:
         return False
-    limit, requested = (int(number.replace(",", "")) for number in found.groups())
+    limit, requested = (int(number.replace(",", "")) for number in limits.groups())
     return requested > limit
 
 
@@ -367,8 +367,8 @@ def logprobs_allowed(failure: Failure, body: Mapping[str, object]) -> int | None
         return None
     message, codes = _message(failure.body)
     text = " ".join((_without_quote(message), *sorted(codes)))
-    found = _MOST_LOGPROBS.search(text) if _ABOUT_LOGPROBS.search(text) else None
-    most = int(found[1]) if found is not None else 0
+    stated = _MOST_LOGPROBS.search(text) if _ABOUT_LOGPROBS.search(text) else None
+    most = int(stated[1]) if stated is not None else 0
     return most if 0 < most < sent else None
 
 
