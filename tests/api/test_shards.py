@@ -80,6 +80,26 @@ def test_shards_of_two_comparisons_are_refused(made: tuple[Any, Path], tmp_path:
         whet.merge([tmp_path / "other"])
 
 
+def test_a_shard_of_another_comparison_is_not_written_over(made: tuple[Any, Path]) -> None:
+    file = made[1] / "comparison-1-of-2.json"
+    before = file.read_bytes()
+    with pytest.raises(UsageError, match="seeds is 3 in the one and 2 in the other"):
+        compare(made[1].parent, run=made[1], shard="1/2", seeds=3)
+    assert file.read_bytes() == before
+
+
+def test_more_shards_than_runs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the comparison has 4 runs"):
+        compare(tmp_path, shard="5/9")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_shard_without_its_runs_says_what_to_copy(made: tuple[Any, Path], tmp_path: Path) -> None:
+    shutil.copy(made[1] / "comparison-1-of-2.json", tmp_path)
+    with pytest.raises(UsageError, match="needs the run opro-0 beside it"):
+        whet.merge([tmp_path])
+
+
 def test_two_runs_of_the_same_seed_are_refused(made: tuple[Any, Path], tmp_path: Path) -> None:
     shutil.copytree(made[1], tmp_path / "again")
     file = tmp_path / "again" / "comparison-1-of-2.json"

@@ -92,6 +92,44 @@ def test_a_file_that_has_no_folder_is_refused_before_anything_is_asked(folder: P
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("threshold", ["80", "-1", "nan"])
+def test_a_threshold_that_no_reward_reaches_is_refused(folder: Path, tmp_path: Path, threshold: str) -> None:
+    done = whet_here(tmp_path, "check", str(folder), "--threshold", threshold)
+    assert done.returncode == 2 and "lies between 0 and 1" in done.stderr
+
+
+def test_all_tasks_are_read_before_one_is_asked_and_an_old_outcome_goes(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "whet.xml"
+    file.write_text("an outcome of yesterday")
+    done = whet_here(tmp_path, "check", str(folder), "nowhere", "--threshold", "0.2", "--junit", str(file))
+    assert done.returncode == 2 and not done.stdout and not file.exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dead_endpoint_is_an_error_of_the_file(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "whet.xml"
+    endpoint = ("--lm", "openai/gone", "--base-url", "http://127.0.0.1:9/v1", "--max-wait", "0.1")
+    done = whet_here(
+        tmp_path,
+        "check",
+        str(folder),
+        "--threshold",
+        "0.2",
+        "--junit",
+        str(file),
+        *endpoint,
+        OPENAI_API_KEY="x",
+    )
+    assert done.returncode == 3, done.stderr
+    (case,) = ElementTree.parse(file).getroot()
+    assert [child.tag for child in case] == ["error"]
+
+
+def test_failed_rollouts_are_part_of_the_sentence() -> None:
+    check = check_score("t", score(0.7, 0.6, 0.8), 0.5, failed=3)
+    assert check.sentence.endswith("; 3 rollouts failed, which counts as the lowest reward")
+
+
 def test_the_action_runs_the_command_as_it_is(folder: Path, tmp_path: Path) -> None:
     """The step of the action, in a shell, with this environment's command."""
     steps = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))["runs"]["steps"]

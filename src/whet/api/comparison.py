@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from whet.engine.comparison_json import (
     OptionalComparisonJSON,
     ReadabilitySummaryJSON,
     ReasonsJSON,
+    ShardJSON,
     TransferSummaryJSON,
     TriedJSON,
     WrittenJSON,
@@ -68,9 +69,7 @@ class PartOfRuns(Protocol):
     """A part of the runs of a comparison (`whet.api.shards`). `family` names all parts for the ledger of openings."""
 
     @property
-    def number(self) -> int: ...
-    @property
-    def of(self) -> int: ...
+    def about(self) -> ShardJSON | None: ...
     @property
     def family(self) -> str: ...
     def pick(self, items: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -275,17 +274,8 @@ async def compare_runs(
         await measurements.close()
     alpha = with_gate(task, opts.alpha, None).alpha
     compared = compare_rows(task.name, names, rows, alpha, measurements.as_written())
-    if part is not None:
-        compared["shard"] = {
-            "number": part.number,
-            "of": part.of,
-            "methods": names,
-            "seeds": seeds,
-            "seed": opts.seed,
-            "fingerprint": task.fingerprint,
-            "limits": asdict(opts.limits(task)),
-            "alpha": alpha,
-        }
+    if part is not None and part.about is not None:
+        compared["shard"] = part.about
     return compared
 
 

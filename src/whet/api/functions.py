@@ -165,6 +165,7 @@ async def acompare(
         folder = comparison_folder(options, loaded)
         measurements = RunMeasurements(loaded, options, folder, transfer, reader)
         if part is not None:
+            part = part.of_comparison(folder, loaded, names, seeds, options)
             part = part.of_family(folder, make=not options.dry_run)
         compared = await compare_runs(measurements, names, seeds, on_run, run_task, shown, configs, part)
         if part is not None and not options.dry_run:

@@ -204,6 +204,8 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         if opts.dry_run:
             return _result_of_dry_run(plan, foreseen, progress)
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
+        if (left := _describe_unfinished(opts, plan, folder)) is not None:
+            progress.say(f"warning: {left}")
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
@@ -336,6 +338,26 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
         if header is None or (same and not done) or goes_on(folder, header, plan.header()):
             return folder
         number += 1
+
+
+def _describe_unfinished(opts: Options, plan: RunPlan, folder: Path) -> str | None:
+    """What a run that is not finished differs in, where this one takes another folder for it; None where there is none."""
+    if opts.run is not None or (folder / "journal.sqlite").exists():
+        return None
+    name = f"{plan.task.name}-{plan.method.entry.name}-{plan.seed}"
+    for older in sorted(Path(opts.root).glob(f"{name}*")):
+        header = read_header(older) if older.name == name or older.name.startswith(f"{name}-") else None
+        if (
+            header is None
+            or evaluated_split(header) is not None
+            or read_result(older).get("status") not in (None, "stopped")
+        ):
+            continue
+        return (
+            f"{older} is not finished, and this is another run, in {folder}: it differs in "
+            f"{'; '.join(differing_entries(header, plan.header()))}"
+        )
+    return None
 
 
 def _read_finished(folder: Path) -> RunJSON | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,9 +17,13 @@ from whet._util.storable import to_json
 from whet.api.comparison import compare_rows
 from whet.api.results import MethodComparison
 from whet.engine.comparison_json import ComparisonJSON, ShardJSON
+from whet.engine.options import Options
 from whet.engine.run_folder import read_header, write_derived
 from whet.errors import UsageError, parameter, quantity
 from whet.reporting.comparison_page import write_comparison
+from whet.task import Task
+from whet.task.spec import with_gate
+from whet_client.storable import show_value
 
 T = TypeVar("T")
 FILES = "comparison-*-of-*.json"
@@ -31,11 +35,12 @@ _ALIKE = ("methods", "seeds", "seed", "of", "fingerprint", "limits", "alpha")
 @dataclass(frozen=True)
 class Shard:
     """Every `of`-th run of a comparison, from number `number` on; both count from 1. `family` names the comparison for the ledger
-    of openings."""
+    of openings, `about` says which comparison it is."""
 
     number: int
     of: int
     family: str = ""
+    about: ShardJSON | None = None
 
     @classmethod
     def parse(cls, text: str) -> Shard:
@@ -56,6 +61,32 @@ class Shard:
             with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
                 file.write(secrets.token_hex(8))
         return replace(self, family=path.read_text("utf-8").strip() if path.exists() else "")
+
+    def of_comparison(
+        self, folder: Path, task: Task, names: Sequence[str], seeds: int, options: Options
+    ) -> Shard:
+        """The shard of this comparison. Raises UsageError where it has no run, and where a shard of another comparison stands in
+        the folder: its runs are paid, and nothing of it is written over."""
+        runs = seeds * len(names)
+        if self.of > runs:
+            raise UsageError(
+                f"{parameter('shard', f'{self.number}/{self.of}')}: the comparison has {quantity(runs, 'run')}. Make at most "
+                "as many shards."
+            )
+        about: ShardJSON = {
+            "number": self.number,
+            "of": self.of,
+            "methods": list(names),
+            "seeds": seeds,
+            "seed": options.seed,
+            "fingerprint": task.fingerprint,
+            "limits": asdict(options.limits(task)),
+            "alpha": with_gate(task, options.alpha, None).alpha,
+        }
+        own = replace(self, about=about)
+        for path in sorted(folder.glob(FILES)):
+            _check_same(own.file(folder), about, path, _read_shard(path)["shard"])
+        return own
 
     def pick(self, items: Sequence[T]) -> list[T]:
         """The items of this shard."""
@@ -91,7 +122,12 @@ def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> Me
                     f"{path} and {rows[key][0]} both hold {row['method']} with seed {row['seed']}, and they are two runs. "
                     "Name one of them."
                 )
-            rows.setdefault(key, (path, {**row, "run": str(path.parent / Path(row["run"]).name)}))
+            place = path.parent / Path(row["run"]).name
+            if not (place / "journal.sqlite").is_file():
+                raise UsageError(
+                    f"{path} needs the run {place.name} beside it, which is not there. Copy its folder too."
+                )
+            rows.setdefault(key, (path, {**row, "run": str(place)}))
     names = list(common["methods"])
     wanted = [(name, common["seed"] + seed) for seed in range(common["seeds"]) for name in names]
     made = [rows[key][1] for key in wanted if key in rows]
@@ -134,15 +170,25 @@ def _read_shard(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read as a shard of a comparison: {error}") from None
 
 
+def _check_same(path: Path, about: Mapping[str, Any], other: Path, known: Mapping[str, Any]) -> None:
+    """Raise UsageError for two shards of different comparisons."""
+    name = next((name for name in _ALIKE if about[name] != known[name]), None)
+    if name is None:
+        return
+    if name == "fingerprint":
+        what = "the task was edited between them (its prompt, rows, reward or models)"
+    else:
+        what = f"{name} is {show_value(about[name])} in the one and {show_value(known[name])} in the other"
+    raise UsageError(
+        f"{path} belongs to another comparison than {other}: {what}. Give each comparison a folder of its own "
+        f"({parameter('run', 'DIR')})."
+    )
+
+
 def _common(read: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
     """What the shards have in common. Raises UsageError naming what they have not."""
     first, known = read[0]
     for path, shard in read[1:]:
-        for name in _ALIKE:
-            if shard["shard"][name] != known["shard"][name]:
-                raise UsageError(
-                    f"{path} belongs to another comparison than {first}: {name} is {shard['shard'][name]!r} there, and "
-                    f"{known['shard'][name]!r} here. {quantity(len(read), 'shard')} were named."
-                )
+        _check_same(path, shard["shard"], first, known["shard"])
     shared: dict[str, Any] = known["shard"]
     return shared

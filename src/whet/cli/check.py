@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from whet.cli.common import (
     model_options,
     role_choices,
     say,
+    waiting_options,
     warn,
 )
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import show_progress_of
-from whet.errors import ProviderError, UsageError
-from whet.reporting import check_score, write_junit
+from whet.errors import ProviderError, UsageError, WhetError
+from whet.reporting import ThresholdCheck, check_score, write_junit
+from whet.task import load_task
 
 _COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 EXIT_FAILED = 1
@@ -51,7 +54,7 @@ EXIT_FAILED = 1
 @model_options("Task model (default: that of the task).")
 @judge_options(JUDGES)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
-@click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows.")
+@waiting_options
 @json_option
 def check(
     tasks: tuple[str, ...],
@@ -70,18 +73,25 @@ def check(
     """
     from whet import api
 
-    words, file = role_choices(options), None if prompt is None else Path(prompt)
-    if junit_file is not None and not Path(junit_file).absolute().parent.is_dir():
-        raise UsageError(
-            f"--junit: there is no folder {Path(junit_file).parent} for {Path(junit_file).name}. Make it."
-        )
-    checks = []
+    file = None if junit_file is None else Path(junit_file)
+    if file is not None:
+        _make_room(file)
+    words = role_choices({**options, "split": split}) | {"prompt": None if prompt is None else Path(prompt)}
     for task in tasks:
-        with show_progress_of(task) as progress:
-            evaluated = run_stoppable(
-                api.aevaluate(Path(task), prompt=file, split=split, progress=progress, **words)
-            )
-        one = check_score(evaluated["task"], evaluated["score"], threshold, sure=sure)
+        _refuse_unusable(task, threshold, words)
+    checks: list[ThresholdCheck] = []
+    for task in tasks:
+        try:
+            with show_progress_of(task) as progress:
+                evaluated = run_stoppable(api.aevaluate(Path(task), progress=progress, **words))
+        except WhetError as error:
+            checks.append(ThresholdCheck(task, "undecided", str(error)))
+            if file is not None:
+                write_junit(file, checks)
+            raise
+        one = check_score(
+            evaluated["task"], evaluated["score"], threshold, sure=sure, failed=evaluated["failed"]
+        )
         checks.append(one)
         if not as_json:
             say(f"{one.outcome}  {one.task}: {one.sentence}", fg=_COLORS[one.outcome])
@@ -89,10 +99,37 @@ def check(
                 warn(warning)
     if as_json:
         emit({"threshold": threshold, "split": split, "checks": [dataclasses.asdict(one) for one in checks]})
-    if junit_file is not None:
-        write_junit(Path(junit_file), checks)
+    if file is not None:
+        write_junit(file, checks)
     outcomes = {one.outcome for one in checks}
     if "failed" in outcomes:
         raise SystemExit(EXIT_FAILED)
     if "undecided" in outcomes:
         raise SystemExit(ProviderError.exit_code)
+
+
+def _make_room(file: Path) -> None:
+    """Remove the outcome of an earlier check. Raises UsageError for a file that cannot be written."""
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"--junit: there is no folder {file.parent} for {file.name}. Make it.")
+    if file.is_dir():
+        raise UsageError(f"--junit: {file} is a folder. Name a file.")
+    file.unlink(missing_ok=True)
+
+
+def _refuse_unusable(task: str, threshold: float, words: Mapping[str, Any]) -> None:
+    """Raise UsageError for a task that cannot be used, and for a threshold outside the range of its reward; nothing is paid."""
+    from whet import api
+
+    reward = load_task(Path(task)).reward
+    if not reward.low <= threshold <= reward.high:
+        raise UsageError(
+            f"--threshold {threshold:g}: the reward of {task} lies between {reward.low:g} and {reward.high:g}. Write a number "
+            "between these."
+        )
+    silent = api.Progress(planned=_ignore, warn=_ignore, say=_ignore)
+    run_stoppable(api.aevaluate(Path(task), dry_run=True, progress=silent, **words))
+
+
+def _ignore(_: object) -> None:
+    return None

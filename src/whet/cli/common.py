@@ -36,6 +36,31 @@ def options(*declared: Callable[..., object]) -> Callable[[Command], Command]:
     return declare
 
 
+LEAST_MEMORY = 256
+"""MiB of memory of a worker process at least: fewer do not hold Python and the usual libraries."""
+waiting_options = options(
+    click.option(
+        "--workers",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Processes that call rewards written in Python (default: none, until such a reward is slow).",
+    ),
+    click.option(
+        "--worker-memory",
+        type=click.IntRange(min=LEAST_MEMORY),
+        metavar="MIB",
+        help="Memory of each of these.",
+    ),
+    click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows."),
+    click.option(
+        "--max-wait",
+        type=float,
+        metavar="S",
+        help="Seconds to wait at most for an endpoint that turns calls away (default 3600).",
+    ),
+)
+"""How long to wait for what, and who calls the functions of the user."""
+
 OPTION_NAMES = {"run": "out", "accepted": "accept-flagged"}
 """Parameters whose option has another name; the limits of a budget begin with `max`."""
 

@@ -33,6 +33,7 @@ from whet.cli.common import (
     role_choices,
     say,
     settings_of,
+    waiting_options,
     wants_color,
     with_budget,
 )
@@ -73,24 +74,6 @@ _model_options = options(
     ),
     click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
 )
-_WAITING = options(
-    click.option(
-        "--workers",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Processes that call rewards written in Python (default: none, until such a reward is slow).",
-    ),
-    click.option(
-        "--worker-memory", type=click.IntRange(min=64), metavar="MIB", help="Memory of each of these."
-    ),
-    click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows."),
-    click.option(
-        "--max-wait",
-        type=float,
-        metavar="S",
-        help="Seconds to wait at most for an endpoint that turns calls away (default 3600).",
-    ),
-)
 _POLICY = "Model whose weights are trained, or the folder of a checkpoint."
 _PROCESSES = "Processes that train the policy together, each on a GPU of its own."
 _ALPHA = click.option(
@@ -101,7 +84,7 @@ _ALPHA = click.option(
 )
 _run_options = options(
     _model_options,
-    _WAITING,
+    waiting_options,
     dry_run_option,
     optimizer_options(WRITES),
     click.option("--policy", metavar="ADDR", help=_POLICY),
@@ -189,7 +172,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 @dry_run_option
 @json_option
 @_model_options
-@_WAITING
+@waiting_options
 def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
     """Mean reward of a prompt on one split, with its 95% interval."""
     from whet import api

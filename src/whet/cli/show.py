@@ -270,7 +270,12 @@ def comparison(values: ComparisonJSON) -> None:
     _print_reasons("transfer", moved)
     for warning in warnings_of(values["runs"]):
         warn(warning)
-    if "folder" in values:
+    if (part := values.get("shard")) is not None:
+        say(
+            f"\nshard {part['number']} of {part['of']}: {values['folder']}/comparison-{part['number']}-of-{part['of']}.json; "
+            f"`whet merge {values['folder']}` makes the table of all shards"
+        )
+    elif "folder" in values:
         say(f"\nreport: {values['folder']}/comparison.html (also .csv, .md, .tex)")
 
 

@@ -81,7 +81,7 @@ class Options:
         for name in ("processes", "concurrency"):
             if (value := getattr(self, name)) is not None and not (is_number(value) and value >= 1):
                 raise UsageError(f"{parameter(name)} must be 1 or more; this is {show_value(value)}.")
-        for name, least in (("workers", 0), ("worker_memory", 64)):
+        for name, least in (("workers", 0), ("worker_memory", 256)):
             if (value := getattr(self, name)) is not None and not (is_number(value) and value >= least):
                 raise UsageError(
                     f"{parameter(name)} must be a whole number, {least} or more; this is {show_value(value)}."

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from whet._util.storable import write_whole
 from whet.engine.result_json import MeanJSON
-from whet.errors import StorageError, show_reward
+from whet.errors import StorageError, quantity, show_reward
 
 Outcome = Literal["passed", "failed", "undecided"]
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -26,11 +26,14 @@ class ThresholdCheck:
     sentence: str
 
 
-def check_score(task: str, score: MeanJSON, threshold: float, *, sure: bool = False) -> ThresholdCheck:
+def check_score(
+    task: str, score: MeanJSON, threshold: float, *, sure: bool = False, failed: int = 0
+) -> ThresholdCheck:
     """Whether a mean reward is `threshold` or more; with `sure`, whether the lower end of its 95% interval is.
 
     Rows without an answer of the provider leave no plain mean: then the check passes where the interval, which counts them at
     their worst and at their best, lies at the threshold or above, fails where it lies below, and else it is undecided.
+    `failed` rollouts count as the lowest reward, and the sentence says how many they are.
     """
     mean, low, high = score["mean"], score["low"], score["high"]
     if mean is None or low is None or high is None or score.get("answered", 0) != score.get("of", 0):
@@ -42,7 +45,10 @@ def check_score(task: str, score: MeanJSON, threshold: float, *, sure: bool = Fa
     what = f"the lower end of {shown} {ends}" if sure else f"the mean {shown} {ends}"
     within = not sure and low < threshold <= high
     doubt = "; other rows might decide otherwise" if within else ""
-    return ThresholdCheck(task, outcome, f"{what} is {_side(outcome)} {show_reward(threshold)}{doubt}")
+    broken = f"; {quantity(failed, 'rollout')} failed, which counts as the lowest reward" if failed else ""
+    return ThresholdCheck(
+        task, outcome, f"{what} is {_side(outcome)} {show_reward(threshold)}{doubt}{broken}"
+    )
 
 
 def _check_partly_answered(task: str, score: MeanJSON, threshold: float) -> ThresholdCheck:
