@@ -64,3 +64,27 @@ async def test_the_reward_of_a_program_sees_its_prompts(tmp_path: Path) -> None:
     )
     result = await whet.aevaluate(task, lm=lambda messages: "some text", split="test", root=tmp_path)
     assert result.score.mean == 1.0 and result.failed == 0
+
+
+async def test_tool_calls_of_an_episode_are_not_called_noise(tmp_path: Path) -> None:
+    """An answer that is graded twice is graded without its steps, so a reward that reads them is left out."""
+    folder = tmp_path / "task"
+    folder.mkdir()
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "prompt.md").write_text("{{input}}")
+    call = {"name": "add", "arguments": {"a": 2, "b": 3}}
+    rows = [{"input": f"{n}: 2 + 3?", "calls": [call]} for n in range(12)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for reward in ("tool_calls", "[{weight: 0.5, tool_calls: {}}, {weight: 0.5, regex: {pattern: '5'}}]"):
+        (folder / "task.yaml").write_text(
+            f"name: t\nprompt: prompt.md\ndata: data.jsonl\nreward: {reward}\nenvironment: {{tools: tools.py, turns: 3}}\n"
+        )
+        result = await whet.aevaluate(
+            folder,
+            lm=lambda messages: (
+                f"<tool>{json.dumps(call)}</tool>" if messages[-1].content.endswith("?") else "5"
+            ),
+            root=tmp_path / "runs",
+        )
+        assert (result.score.mean, result.failed) == (1.0, 0)
+        assert not [warning for warning in result.warnings if "the second time" in warning]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -11,10 +11,10 @@ from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
 from whet.environments.program import ProgramEnvironment
+from whet.environments.several import SeveralEnvironment
 from whet.errors import BudgetExceeded
 from whet.rewards import JUDGE, LABELS, TARGET_SCORE, Objectives, RewardFailed, RewardFunction, Weighted
 from whet.rewards.checklist import Checklist
-from whet.rewards.program import programs_of
 from whet.run import Budget, Run
 from whet.types import Completion, Example, Rollout
 
@@ -52,10 +52,10 @@ async def noise_warnings(
     """
     examples = {example.id: example for example in env.validation}
     answers = [(examples[r.example_id], r) for r in baseline if r.error is None and r.example_id in examples]
-    stepwise = isinstance(env, MultiTurn | ProgramEnvironment)
+    stepwise = _has_steps(env)
     warnings = []
     for number, (part, name) in enumerate(_parts(env.reward)):
-        reads_steps = stepwise and any(one.needs_trace is not None for one in programs_of(part))
+        reads_steps = stepwise and _reads_steps(part)
         writes_items = isinstance(part, Checklist) and not part.items
         if part.needs & {LABELS, TARGET_SCORE} or reads_steps or writes_items:
             continue
@@ -67,6 +67,20 @@ async def noise_warnings(
             continue
         warnings.append(_warning(part, different, len(pairs)) + (_JUDGED if judged else _LOCAL))
     return warnings
+
+
+def _has_steps(env: Environment) -> bool:
+    """Whether the environment, or that of a case, grades rollouts with steps, which the rollouts of episodes do not keep."""
+    cases = env.cases.values() if isinstance(env, SeveralEnvironment) else ()
+    return isinstance(env, MultiTurn | ProgramEnvironment) or any(_has_steps(case.env) for case in cases)
+
+
+def _reads_steps(reward: RewardFunction) -> bool:
+    """Whether the reward, or one that it is made of, reads the steps of a rollout."""
+    cases: Mapping[str, RewardFunction] = getattr(reward, "rewards", {})
+    parts: Sequence[tuple[float, RewardFunction]] = getattr(reward, "parts", ())
+    inner = [*cases.values(), *(part for _, part in parts)]
+    return bool(getattr(reward, "reads_steps", False)) or any(map(_reads_steps, inner))
 
 
 def _parts(reward: RewardFunction) -> list[tuple[RewardFunction, str | None]]:

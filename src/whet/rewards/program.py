@@ -215,6 +215,11 @@ class ProgramReward:
         """Whether the function must be given the steps of a rollout; None where it takes none."""
         return takes_trace(self.function)
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether the function takes the steps of a rollout."""
+        return self.needs_trace is not None
+
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         needed = self.needs_trace
         steps = _steps(completion) if needed or (needed is not None and completion.steps) else None

@@ -19,7 +19,8 @@ JUDGE = "judge"
 
 class RewardFunction(Protocol):
     """A reward with range [low, high]. `needs` names what it cannot do without: labels, target,
-    target_score (log-probability of the target under the task model), judge (a judge model)."""
+    target_score (log-probability of the target under the task model), judge (a judge model). A reward that reads
+    `completion.steps` has `reads_steps = True`: its answers are not graded a second time without them."""
 
     @property
     def name(self) -> str: ...

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from whet.errors import UsageError, quantity
 from whet.replies import without_thought
@@ -258,6 +258,7 @@ class ToolCalls:
     low: float = 0.0
     high: float = 1.0
     needs: frozenset[str] = frozenset()
+    reads_steps: ClassVar[bool] = True
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a row whose expected calls cannot be read."""
