@@ -1149,3 +1149,36 @@ def test_several_columns_that_can_be_the_target_are_named_with_the_command_that_
 
 
 QUOTED = [(subject, f'"{body}"', team) for subject, body, team in TICKETS]
+
+
+TESTED = {"input": "Write double.", "tests": ["assert double(2) == 4"]}
+CALLED = {"input": "The weather in Rome?", "calls": [{"name": "weather", "arguments": {"town": "Rome"}}]}
+
+
+@pytest.mark.parametrize(
+    ("reward", "row", "column"), [("python_tests", TESTED, "tests"), ("tool_calls", CALLED, "calls")]
+)
+@pytest.mark.parametrize("beside", [{}, {"note": "n"}, {"answer": "a"}])
+def test_a_column_that_the_reward_reads_stays_as_it_is(
+    reward: str, row: dict[str, Any], column: str, beside: dict[str, str]
+) -> None:
+    """It is no target and no input, and without a target's name no other column becomes one."""
+    rows = [{**row, **beside, "input": f"{row['input']} {i}"} for i in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    values = init("--from", "rows.jsonl", "--reward", reward, "--yes")
+    assert f"the reward {reward} reads the column {column}" in values["chosen"]
+    written = [json.loads(line) for line in Path("mytask/data.jsonl").read_text().splitlines()]
+    target = {"target": "a"} if "answer" in beside else {}
+    kept = {k: v for k, v in beside.items() if k != "answer"}
+    assert written == [{"input": one["input"], **target, column: row[column], **kept} for one in rows]
+
+
+@pytest.mark.parametrize(("reward", "labels"), [("math_equal", 0), ("number", 0), ("exact_match", 4)])
+def test_labels_are_made_for_a_reward_that_compares_words_only(reward: str, labels: int) -> None:
+    if reward == "math_equal":
+        pytest.importorskip("sympy")
+    rows = [{"question": f"{i}?", "answer": ["1/2", "2/3", "3/4", "4/5"][i % 4]} for i in range(24)]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    values = init("--from", "rows.jsonl", "--reward", reward, "--yes")
+    assert len(whet.Task.load("mytask").labels) == labels
+    assert any(line.startswith("labels: none, for the reward") for line in values["chosen"]) == (not labels)

@@ -96,7 +96,7 @@ def init(
         filled = frozenset() if prompt is None else prompt.slots
         if options["target"] is None:
             click.echo(f"Columns: {visible(describe_columns(material))}", err=True)
-            default = guess(material, filled)[1] or (
+            default = guess(material, filled, reward=options["reward"])[1] or (
                 None if options["reward"] is None and not elicits else ""
             )
             # an empty answer is asked again where nothing else grades
@@ -107,7 +107,7 @@ def init(
                 or None
             )
         if options["inputs"] is None:
-            inputs, _ = guess(material, filled, options["target"])
+            inputs, _ = guess(material, filled, options["target"], options["reward"])
             options["inputs"] = click.prompt(
                 "Input columns", ",".join(inputs), err=True, value_proc=_column_reader(material)
             )

@@ -41,7 +41,7 @@ from whet.rewards.reward import (
 )
 from whet.rewards.scored import Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
-from whet.rewards.verifiers import VERIFIERS
+from whet.rewards.verifiers import OWN_COLUMNS, VERIFIERS
 from whet.rewards.yes_no import build_yes_no
 from whet.types import Example
 from whet_client.storable import show_value
@@ -50,8 +50,10 @@ __all__ = [
     "FILE",
     "JUDGE",
     "LABELS",
+    "OWN_COLUMNS",
     "TARGET",
     "TARGET_SCORE",
+    "WITHOUT_LABELS",
     "AlarmedReward",
     "Judge",
     "LabelReward",
@@ -94,6 +96,8 @@ READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
 }
 NAMES = (*BUILT_IN, *READ, "concise", "program", "return")
 """What a task file may call a reward without a package of somebody else."""
+WITHOUT_LABELS = frozenset({"number", "date", "json", "list", *VERIFIERS})
+"""Rewards that compare values, items, calls or what code does: few different targets are no labels under them."""
 FIXED = ("name", "low", "high", "needs")
 """Fields of a reward that a task file does not set."""
 _NEEDS = frozenset({JUDGE, LABELS, TARGET, TARGET_SCORE})

@@ -16,7 +16,7 @@ from typing import Any
 from whet._util.words import fold
 from whet.errors import UsageError, did_you_mean, quantity
 from whet.prompt import Prompt
-from whet.rewards import choose_reward
+from whet.rewards import OWN_COLUMNS, WITHOUT_LABELS, choose_reward
 from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few, why_no_labels
 from whet.stats import fewest_clusters, opening_alpha
 from whet.task.examples import LEAK
@@ -73,6 +73,12 @@ def columns_of(material: ImportedData) -> list[str]:
     return list(dict.fromkeys(name for row in material.all_rows() for name in row))
 
 
+def _columns_of_reward(material: ImportedData, reward: str | None) -> list[str]:
+    """The columns that the reward reads beside input and target."""
+    names = columns_of(material)
+    return [name for name in OWN_COLUMNS.get(reward or "", ()) if name in names]
+
+
 def _counts(material: ImportedData, name: str) -> Counter[str]:
     return Counter(_text_of(row.get(name)) for row in material.all_rows() if row.get(name) not in (None, ""))
 
@@ -91,22 +97,31 @@ def describe_columns(material: ImportedData) -> str:
 
 
 def guess(
-    material: ImportedData, slots: Collection[str] = (), target: str | None = None
+    material: ImportedData,
+    slots: Collection[str] = (),
+    target: str | None = None,
+    reward: str | None = None,
 ) -> tuple[list[str], str | None]:
     """The columns that are probably the input, and the one that is probably the target, which is never among them.
 
-    `slots` are those of the prompt, `target` the column that the caller names. Columns that number the rows, and those that
+    `slots` are those of the prompt, `target` and `reward` what the caller names. A column that the reward reads is neither input
+    nor target, and beside one the target has the name of a target. Columns that number the rows, and those that
     say the same as the target, are no input unless nothing else is left.
     """
-    inputs, targets = _guess(material, slots, target, ())
+    inputs, targets = _guess(material, slots, target, (), _columns_of_reward(material, reward))
     return inputs, targets[0] if len(targets) == 1 else None
 
 
 def _guess(
-    material: ImportedData, slots: Collection[str], target: str | None, taken: Collection[str]
+    material: ImportedData,
+    slots: Collection[str],
+    target: str | None,
+    taken: Collection[str],
+    own: Collection[str],
 ) -> tuple[list[str], list[str]]:
-    """The input, and the columns that can be the target; `taken` are those that the caller calls inputs."""
-    names, rows = columns_of(material), material.all_rows()
+    """The input, and the columns that can be the target; `taken` are those that the caller calls inputs, `own` those that the
+    reward reads."""
+    names, rows = [name for name in columns_of(material) if name not in own], material.all_rows()
     inputs = [name for name in material.inputs if name in names and name != target]
     by_rank = {_plain(name): name for name in reversed(names)}
     if target is None:
@@ -121,7 +136,7 @@ def _guess(
     ]
     known = [by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if by_rank.get(n) in rest]
     targets = [] if target is None else [target]
-    if target is None:
+    if target is None and not own:
         closed = {*(inputs or filled or known[:1]), *taken}
         open_names = [name for name in rest if name not in closed and not is_number_of_rows(name, rows)]
         targets = _target_candidates(open_names, material)
@@ -234,9 +249,12 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     every = [row for part in rows.values() for row in part]
     if choices.reward is None and material.reward is None:
         _take_results(every, chosen)
-    if choices.labels is None and material.labels:
+    why_none = "" if material.labels else "an answer is compared as it is, and a label is read from it"
+    if choices.reward in WITHOUT_LABELS:
+        why_none = f"the reward {choices.reward} compares what answers mean, and one label is read from them"
+    if choices.labels is None and not why_none:
         _unify_spelling(every, chosen)
-    labels = _labels(every, choices.labels, chosen, material.labels)
+    labels = _labels(every, choices.labels, chosen, why_none)
     by_requirements = bool(choices.requirements) and choices.reward is None and material.reward is None
     ungraded = by_requirements and all(row.get("target") in (None, "") for row in every)
     reward = None if ungraded else _reward(every, labels, choices.reward, material, files, chosen)
@@ -341,7 +359,8 @@ def _rows(
             f'"{choices.target}" is named as an input and as the target: the model would see the right answer. Name it once.'
         )
     filled = frozenset[str]() if prompt is None else prompt.slots
-    inputs, targets = _guess(material, filled, choices.target, choices.input)
+    own = _columns_of_reward(material, choices.reward)
+    inputs, targets = _guess(material, filled, choices.target, choices.input, own)
     if len(targets) > 1 and choices.reward is None and material.reward is None:
         raise UsageError(_several_targets(folder, targets, material, choices))
     target = targets[0] if len(targets) == 1 else None
@@ -353,6 +372,7 @@ def _rows(
     chosen.append(f"columns: {describe_columns(material)}")
     chosen.append(f"input: {', '.join(inputs)}" + ("" if choices.input else _others(names, inputs, target)))
     chosen.append(f"target: {target}" if target else "target: none")
+    chosen += [f"the reward {choices.reward} reads the column {name}" for name in own]
     if target is not None and choices.target is None:
         chosen.append(f"{target} is the target {_reason_for(target, every)}; another one: --target COLUMN")
     for name in inputs:
@@ -370,7 +390,7 @@ def _rows(
     keep_names = bool(filled - {"input", MASK}) or len(inputs) > 1
     kept_material = _leave_out_unanswered(material, target, chosen)
     made = {
-        split: [_row(row, slot_of, target, keep_names) for row in rows]
+        split: [_row(row, slot_of, target, keep_names, own) for row in rows]
         for split, rows in kept_material.rows.items()
     }
     return made, kept_material
@@ -484,7 +504,11 @@ def _others(names: Sequence[str], inputs: Sequence[str], target: str | None) -> 
 
 
 def _row(
-    row: Mapping[str, object], inputs: Mapping[str, str], target: str | None, keep_names: bool
+    row: Mapping[str, object],
+    inputs: Mapping[str, str],
+    target: str | None,
+    keep_names: bool,
+    own: Collection[str],
 ) -> dict[str, Any]:
     only = next(iter(inputs)) if len(inputs) == 1 else None
     whole = row.get(only) if only is not None else None
@@ -492,7 +516,8 @@ def _row(
         value: object = whole
     else:
         value = {slot: row.get(name, "") for name, slot in inputs.items()}
-    rest = {k: v for k, v in row.items() if k not in (*inputs, target, "input", "target", "id")}
+    moved = (*inputs, target, "input", "target", "id")
+    rest = {k: v for k, v in row.items() if k in own or k not in moved}
     known = {"id": str(row["id"])} if row.get("id") not in (None, "") else {}
     answer = row.get(target) if target else None
     if isinstance(answer, Mapping):
@@ -533,19 +558,18 @@ def _spans(answer: Mapping[str, object], row: Mapping[str, object]) -> Any:
 
 
 def _labels(
-    rows: Sequence[Mapping[str, object]], choice: Sequence[str] | None, chosen: list[str], by_rule: bool
+    rows: Sequence[Mapping[str, object]], choice: Sequence[str] | None, chosen: list[str], why_none: str
 ) -> list[str]:
-    """Labels where there are few different targets, each of them often and short; `by_rule`: also where nobody names them."""
+    """Labels where there are few different targets, each of them often, short; with `why_none` only those named."""
     targets = [row.get("target") for row in rows]
     if choice is not None:
         labels = [] if list(choice) == [NO_LABELS] else list(choice)
         chosen.append(f"labels: {', '.join(labels)}" if labels else "labels: none")
         return labels
     labels = list(choose_reward(targets).labels) if all(target is not None for target in targets) else []
-    if not by_rule:
+    if why_none:
         if labels:
-            how = "an answer is compared as it is, and a label is read from it"
-            chosen.append(f"labels: none, for {how} with --labels {','.join(labels)}")
+            chosen.append(f"labels: none, for {why_none} with --labels {','.join(labels)}")
         return []
     if not labels and (reason := why_no_labels(targets)):
         chosen.append(f"labels: none ({reason}); --labels A,B names them")

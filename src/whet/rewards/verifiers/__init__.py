@@ -9,10 +9,10 @@ from whet.rewards.reward import RewardFunction
 from whet.rewards.verifiers.compiles import build_compiles
 from whet.rewards.verifiers.json_schema import build_json_schema
 from whet.rewards.verifiers.math_equal import build_math_equal
-from whet.rewards.verifiers.python_tests import build_python_tests
+from whet.rewards.verifiers.python_tests import PythonTests, build_python_tests
 from whet.rewards.verifiers.solver import build_solver
 from whet.rewards.verifiers.sql import build_sql
-from whet.rewards.verifiers.tool_calls import build_tool_calls
+from whet.rewards.verifiers.tool_calls import ToolCalls, build_tool_calls
 
 VERIFIERS: Mapping[str, Callable[[RewardOptions], RewardFunction]] = {
     "json_schema": build_json_schema,
@@ -23,3 +23,8 @@ VERIFIERS: Mapping[str, Callable[[RewardOptions], RewardFunction]] = {
     "python_tests": build_python_tests,
     "compiles": build_compiles,
 }
+OWN_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "python_tests": (PythonTests.tests, PythonTests.entry),
+    "tool_calls": (ToolCalls.calls,),
+}
+"""Columns that a verifier reads in place of the target, as they are called where its options say nothing."""
