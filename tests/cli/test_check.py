@@ -76,6 +76,7 @@ def test_the_exit_code_says_what_came_out(folder: Path, tmp_path: Path) -> None:
         done = whet_here(tmp_path, "check", str(folder), "--threshold", threshold, "--junit", str(file))
         assert done.returncode == code, done.stderr
         assert done.stdout.startswith("passed" if code == 0 else "failed")
+        assert "SIMULATED: a scripted model answered" in done.stdout
         (case,) = ElementTree.parse(file).getroot()
         assert case.attrib["name"] == "words" and [child.tag for child in case] == [kind]
 

@@ -92,6 +92,8 @@ def check(
         one = check_score(
             evaluated["task"], evaluated["score"], threshold, sure=sure, failed=evaluated["failed"]
         )
+        if evaluated.get("simulated"):
+            one = dataclasses.replace(one, sentence=f"{one.sentence}; SIMULATED: a scripted model answered")
         checks.append(one)
         if not as_json:
             say(f"{one.outcome}  {one.task}: {one.sentence}", fg=_COLORS[one.outcome])
