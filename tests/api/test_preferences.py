@@ -138,7 +138,7 @@ def test_a_model_that_cannot_be_told_from_chance_stops_before_anything_is_paid(p
     assert not (place / "runs").exists()
     done = learn(place, "prompt.md", "--from", "coin.jsonl", "--lm", "scripted/echo", "--json")
     assert (done.returncode, json.loads(done.stdout)["status"]) == (2, "refused")
-    assert "Nothing was paid" in done.stderr and "--anyway" in done.stderr
+    assert "Nothing was paid" in done.stderr and "go on with --anyway." in done.stderr
     assert not (place / "runs").exists()
 
 
@@ -203,6 +203,24 @@ def test_the_command_ends_without_a_proposal_where_nothing_is_better(place: Path
     assert "By the reward model, which stands in for people" in done.stdout
     assert "The start prompt is beyond what the reward model was tested on" in done.stdout
     assert (place / "prompt.md").read_text() == PROMPT
+
+
+def test_how_ratings_were_read_is_said(place: Path) -> None:
+    rows = [
+        {"input": f"{n} {row['input']}", "output": row["output"], "rating": 6 if row["thumb"] else 2}
+        for n, row in enumerate(thumbs(0))
+    ]
+    write_rows(place / "rated.jsonl", [*rows, {"input": "new", "output": "a", "rating": 4}])
+    done = learn(place, "prompt.md", "--from", "rated.jsonl", "--scale", "1,7", "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["up"] + said["down"] == 200 and (said["middle"], said["scales"]) == (1, [[1, 7]])
+    up, down = said["up"], said["down"]
+    assert f"Thumbs: {up} up, {down} down, 1 dropped in the middle; scale 1 to 7." in done.stderr
+    with pytest.raises(UsageError, match="0 up, 30 down, 0 dropped in the middle; scale 1 to 7, and no two"):
+        whet.learn_preferences("prompt.md", [row | {"rating": 2} for row in rows[:30]], scale=(1, 7))
+    with pytest.raises(UsageError, match="lowest and the highest rating, such as 1 and 7"):
+        whet.learn_preferences("prompt.md", rows, scale=(7, 1))
 
 
 @pytest.mark.parametrize(

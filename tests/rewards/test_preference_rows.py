@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,48 @@ def test_ratings_of_one_input_are_compared_and_others_are_thumbs() -> None:
     assert read.dropped == {"ties": 2, "neither good nor bad": 1}
 
 
+def rated(*values: object) -> list[Mapping[str, object]]:
+    return [{"input": f"q{n}", "output": "a", "rating": value} for n, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "thumbs"),
+    [
+        ((1, 2, 3, 4, 5, 6, 7), (1, 7), (3, 3, 1)),
+        ((0, 50, 100), (0, 100), (1, 1, 1)),
+        ((0, 5, 7, 10), (0, 10), (2, 1, 1)),
+        ((1, 5, 6, 10), (1, 10), (2, 2, 0)),
+        ((1, 2, 3), (1, 3), (1, 1, 1)),
+        ((0, 1, 2), (0, 2), (1, 1, 1)),
+        ((2, 3, 4), (1, 5), (1, 1, 1)),
+        ((-2, 0, 1), (-2, 2), (1, 1, 1)),
+        ((0, 0.5, 0.7), (0, 1), (1, 1, 1)),
+        (("3/7", "4/7", "6/7"), (1, 7), (1, 1, 1)),
+    ],
+)
+def test_the_cut_is_the_middle_of_the_scale_that_the_ratings_show(
+    values: tuple[object, ...], scale: tuple[float, float], thumbs: tuple[int, int, int]
+) -> None:
+    read = read_preferences(rated(*values))
+    assert (read.scales, read.thumbs) == ((scale,), thumbs)
+
+
+def test_ratings_that_show_no_scale_are_read_on_the_stated_one() -> None:
+    with pytest.raises(UsageError, match=r"The ratings are 5, 6, which shows no scale.*scale=LOW,HIGH"):
+        read_preferences(rated(5, 6))
+    read = read_preferences(rated(5, 6, 4, 2), scale=(1, 7))
+    assert (read.scales, read.thumbs) == (((1, 7),), (2, 1, 1))
+    with pytest.raises(UsageError, match="row 2: the rating 8 is outside the scale 1 to 7"):
+        read_preferences(rated(5, 8), scale=(1, 7))
+    compared: list[Mapping[str, object]] = [
+        {"input": "q", "output": "a", "rating": 5},
+        {"input": "q", "output": "b", "rating": 6},
+    ]
+    assert read_preferences(compared).judged.pairs == (PreferencePair("q", "b", "a"),)
+
+
 def test_what_says_nothing_is_dropped_and_counted() -> None:
-    rows = [
+    rows: list[Mapping[str, object]] = [
         {"input": "q", "output_1": "a", "output_2": "b", "preferred": "tie"},
         {"input": "q", "output_1": "a", "output_2": "b", "preferred": None},
         {"input": "q", "output_1": "a", "output_2": "a", "preferred": 1},
@@ -135,7 +176,7 @@ def test_the_order_of_ratings_without_people_does_not_matter(rows: list[dict[str
     try:
         one, two = (read_preferences(given) for given in (rows, other))
     except UsageError as error:
-        assert "There is no preference" in str(error)
+        assert "There is no preference" in str(error) or "shows no scale" in str(error)
         return
     assert {*one.judged.pairs} == {*two.judged.pairs}
     assert {*one.judged.labels} == {*two.judged.labels}

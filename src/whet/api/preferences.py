@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from whet.engine.options import Options, options_of_method
 from whet.engine.progress import Progress
 from whet.engine.run_folder import write_derived
 from whet.errors import UsageError, did_you_mean, parameter, quantity
-from whet.feedback.preferences import ReadPreferences, read_open_pairs, read_preferences
+from whet.feedback.preferences import ReadPreferences, describe_thumbs, read_open_pairs, read_preferences
 from whet.feedback.prompt_file import replace_file
 from whet.methods import MethodChoice
 from whet.prompt.diff import text_diff
@@ -80,6 +81,7 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
     *,
     good: str | Sequence[str] = (),
     bad: str | Sequence[str] = (),
+    scale: Sequence[float] | None = None,
     person: str | None = None,
     features: str = _DEFAULT_FEATURES,
     brake: float = 1.0,
@@ -93,9 +95,10 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
     """Fit a reward model to what people preferred, search with it, and propose the prompt that it prefers.
 
     `prompt` is the file of a prompt; `feedback` a file, files and rows: pairs, choices, ratings, thumbs, corrections
-    (docs/preferences.md). `person`: learn from this one alone. `good` and `bad` say what words in a column of ratings are worth.
-    `features`: surface, words or embedded/encoder. `brake`: how many standard deviations of the members' disagreement the reward
-    gives away; `alarm`: whether the search stops where the model was never tested by people. `method` is one of `whet methods`
+    (docs/preferences.md). `person`: learn from this one alone. `good` and `bad` say what words in a column of ratings are
+    worth; `scale` the lowest and the highest rating of a scale of numbers, where the ratings do not show it. `features`:
+    surface, words or embedded/encoder. `brake`: how many standard deviations of the members' disagreement the reward gives
+    away; `alarm`: whether the search stops where the model was never tested by people. `method` is one of `whet methods`
     (default opro, with a `policy` prewrite). `anyway` goes on where the model cannot be told from chance. `confirm` sees the
     proposal and decides whether it is written into the file of the prompt, or to `out`. `run` is the folder of everything, by
     default below `root`; the same call again resumes.
@@ -111,11 +114,11 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
         )
     if target is not None and target.exists():
         raise UsageError(f"{target} exists already. Name a new file, or leave {parameter('out')} away.")
-    read = read_judgements(feedback, good, bad, person)
+    read = read_judgements(feedback, good, bad, person, scale)
     with ExitStack() as stack:
         shown = stack.enter_context(display_progress(keywords.get("progress")))
         rows = rows_of_prompt(path, read.judged)
-        fitted = fit_judgements(read.judged, features, embed=_embedding(features))
+        fitted = _fit(read, features)
         figures = {"prompt": str(path), **describe(read, fitted.held_out, features), "anyway": anyway}
         shown.say(" ".join(sentences(figures)))
         if not fitted.held_out.beats_chance and not anyway:
@@ -167,6 +170,7 @@ def preference_questions(
     feedback: Sources = (),
     good: str | Sequence[str] = (),
     bad: str | Sequence[str] = (),
+    scale: Sequence[float] | None = None,
     person: str | None = None,
     features: str = _DEFAULT_FEATURES,
     seed: int = 0,
@@ -185,7 +189,7 @@ def preference_questions(
         raise UsageError(f"{parameter('most')} must be 1 or more; this is {most}.")
     judged = None
     if feedback != () and feedback != []:
-        judged = read_judgements(feedback, good, bad, person).judged
+        judged = read_judgements(feedback, good, bad, person, scale).judged
     pairs = read_open_pairs(_list_sources(answers), () if judged is None else judged.pairs)
     rng = random.Random(seed)
     rng.shuffle(pairs)
@@ -216,6 +220,18 @@ def preference_questions(
     ]
 
 
+def _fit(read: ReadPreferences, features: str) -> FittedPreferences:
+    """The reward model. Where thumbs of one kind cannot teach one, the error says how the ratings were read."""
+    up, down, middle = read.thumbs
+    if read.scales and not read.judged.pairs and not (up and down):
+        raise UsageError(
+            f"The ratings say {describe_thumbs(up, down, middle, read.scales)}, and no two answers to one input are compared: "
+            "nothing says what people like better. Give judgements of both kinds; where the scale is another one, state its "
+            f"lowest and highest rating: {parameter('scale', 'LOW,HIGH')}."
+        )
+    return fit_judgements(read.judged, features, embed=_embedding(features))
+
+
 def _fitted_or_none(judged: JudgedAnswers, features: str) -> FittedPreferences | None:
     """The model; None where the judgements are too few for one."""
     try:
@@ -225,17 +241,33 @@ def _fitted_or_none(judged: JudgedAnswers, features: str) -> FittedPreferences |
 
 
 def read_judgements(
-    feedback: Sources, good: str | Sequence[str], bad: str | Sequence[str], person: str | None
+    feedback: Sources,
+    good: str | Sequence[str],
+    bad: str | Sequence[str],
+    person: str | None,
+    scale: Sequence[float] | None = None,
 ) -> ReadPreferences:
-    """The judgements of files and rows. Raises UsageError for a person who gave none."""
+    """The judgements of files and rows. Raises UsageError for a person who gave none, and for a scale that is none."""
     sources = _list_sources(feedback)
+    ends = _ends_of(scale)
     if person is not None:
-        known = read_preferences(sources, _words(good), _words(bad)).judged.people
+        known = read_preferences(sources, _words(good), _words(bad), scale=ends).judged.people
         if person not in known:
             raise UsageError(
                 f"{parameter('person')}: nobody in the feedback is called {show_value(person)}.{did_you_mean(person, known)}"
             )
-    return read_preferences(sources, good=_words(good), bad=_words(bad), person=person)
+    return read_preferences(sources, good=_words(good), bad=_words(bad), person=person, scale=ends)
+
+
+def _ends_of(scale: Sequence[float] | None) -> tuple[float, float] | None:
+    if scale is None:
+        return None
+    ends = [*scale]
+    if len(ends) == 2 and all(math.isfinite(end) for end in ends) and ends[0] < ends[1]:
+        return ends[0], ends[1]
+    raise UsageError(
+        f"{parameter('scale')} is the lowest and the highest rating, such as 1 and 7; this is {show_value(ends, 60)}."
+    )
 
 
 def _words(value: str | Sequence[str]) -> Sequence[str]:
@@ -265,11 +297,16 @@ def _embedding(features: str) -> Any:
 def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[str, Any]:
     """What was read, and what the reward model is worth on inputs that it has not seen."""
     one = held_out
+    up, down, middle = read.thumbs
     return {
         "rows": read.rows,
         "dropped": dict(read.dropped),
         "pairs": one.pairs,
         "thumbs": one.labels,
+        "up": up,
+        "down": down,
+        "middle": middle,
+        "scales": [list(scale) for scale in read.scales],
         "inputs": one.inputs,
         "people": len(read.judged.people),
         "features": features,
@@ -292,6 +329,7 @@ def sentences(figures: Mapping[str, Any]) -> list[str]:
         f"{quantity(figures['rows'], 'row')}: {quantity(figures['pairs'], 'pair')} and "
         f"{quantity(figures['thumbs'], 'thumb')} about "
         f"answers to {quantity(figures['inputs'], 'input')}{f' (dropped: {dropped})' if dropped else ''}.",
+        *_thumbs_in_words(figures),
         f"On inputs that it has not seen the reward model orders {_share(accuracy)} of the judgements as people did "
         "(chance: 50%); "
         f"its Brier score is {figures['brier']:.3f}, beside {figures['base_brier']:.3f} for saying the usual share each "
@@ -303,6 +341,14 @@ def sentences(figures: Mapping[str, Any]) -> list[str]:
             f"{name} prefers the opposite of what the model learned from all. Learn from {name} alone, or from the others alone."
         )
     return lines
+
+
+def _thumbs_in_words(figures: Mapping[str, Any]) -> list[str]:
+    """How many thumbs are up and down and by which scale; nothing where there are neither thumbs nor ratings."""
+    up, down, middle, scales = (figures[name] for name in ("up", "down", "middle", "scales"))
+    if not (up or down or middle or scales):
+        return []
+    return [f"Thumbs: {describe_thumbs(up, down, middle, scales)}."]
 
 
 def _share(accuracy: Mapping[str, float]) -> str:

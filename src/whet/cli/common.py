@@ -66,11 +66,16 @@ OPTION_NAMES = {"run": "out", "accepted": "accept-flagged"}
 
 
 def option_of(parameter: str, value: str | None) -> str:
-    """The option of a parameter, with its value; a field of the method's config is set by `--set`."""
+    """The option of a parameter, with its value; a flag that is True stands alone, and a field of the method's config is set by
+    `--set`.
+
+    >>> option_of("max_calls", "5"), option_of("anyway", "True")
+    ('--max-calls 5', '--anyway')
+    """
     if parameter.startswith("config."):
         return f"--set {parameter.removeprefix('config.')}={'VALUE' if value is None else value}"
     name = OPTION_NAMES.get(parameter, parameter.replace("budget.", "max-").replace("_", "-"))
-    return f"--{name}" if value is None else f"--{name} {value}"
+    return f"--{name}" if value in (None, "True") else f"--{name} {value}"
 
 
 def name_options() -> None:

@@ -35,6 +35,16 @@ from whet.errors import UsageError, quantity
 _LIVE = "live"
 
 
+def _scale_of(context: click.Context, parameter: click.Parameter, value: str | None) -> list[float] | None:
+    """LOW,HIGH as two numbers."""
+    try:
+        return None if value is None else [float(end) for end in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f'"{value}" is not LOW,HIGH: two numbers with a comma between, such as 1,7.'
+        ) from None
+
+
 @click.command(
     "learn-preferences",
     epilog=examples(
@@ -60,6 +70,12 @@ _LIVE = "live"
 )
 @click.option(
     "--bad", multiple=True, metavar="VALUE", help="This word in a rating is bad; of two, the other is good."
+)
+@click.option(
+    "--scale",
+    metavar="LOW,HIGH",
+    callback=_scale_of,
+    help="The lowest and the highest rating, where the ratings do not show it: 1,7. Up is above the middle.",
 )
 @click.option("--person", metavar="NAME", help="Learn from this person alone.")
 @click.option(
@@ -102,6 +118,7 @@ _LIVE = "live"
     help="A setting of the method.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows.")
 @click.option("--run", metavar="DIR", help="Folder of task and run (default below runs).")
 @click.option(
     "--out", metavar="FILE", help="Write the new prompt, or the questions, here (default: in place; printed)."
@@ -203,6 +220,7 @@ def _ask(
         good=options["good"],
         bad=options["bad"],
         person=options["person"],
+        scale=options["scale"],
         features=options["features"],
         seed=options["seed"],
     )

@@ -9,6 +9,8 @@ The rules, row by row, then input by input:
 4. A rated answer that stands in no such pair is a thumb: up or down as its rating says. Two answers to one input with the same
    rating are a tie, which gives no pair: both are thumbs.
 
+A rating is up above the middle of its scale and down below it (`whet.feedback.rows.shown_scale`, or the stated scale).
+
 Dropped, and counted by reason: ties, ratings in the middle, rows without an input or an answer, verdicts that are left open, what
 a person judged again later, and rows that say nothing of the kind.
 """
@@ -21,8 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import NoReturn
 
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.feedback.rows import (
     FeedbackRow,
     flatten_row,
@@ -59,14 +62,21 @@ MORE = "beyond the pairs that count of one input"
 
 @dataclass(frozen=True)
 class ReadPreferences:
-    """What people said, what was dropped by reason, how many rows there were, what had to be decided to read tables, and two
-    answers to one input that nobody compared (input, first, second)."""
+    """What people said, what was dropped by reason, how many rows there were, what had to be decided to read tables, two answers
+    to one input that nobody compared (input, first, second), and the scales (lowest, highest) by which ratings were read."""
 
     judged: JudgedAnswers
     dropped: Mapping[str, int]
     rows: int
     notes: tuple[str, ...] = ()
     open_pairs: tuple[tuple[str, str, str], ...] = ()
+    scales: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def thumbs(self) -> tuple[int, int, int]:
+        """How many thumbs are up, how many down, and how many ratings in the middle were dropped."""
+        up = sum(label.good for label in self.judged.labels)
+        return up, len(self.judged.labels) - up, self.dropped.get(MIDDLE, 0)
 
 
 def read_preferences(
@@ -74,10 +84,13 @@ def read_preferences(
     good: Sequence[str] = (),
     bad: Sequence[str] = (),
     person: str | None = None,
+    scale: tuple[float, float] | None = None,
 ) -> ReadPreferences:
     """Pairs and thumbs from feedback files (.jsonl, .json, .csv) or mappings; see the module. `person`: of this one alone.
+    `scale`: the lowest and the highest rating, else what the ratings show (`whet.feedback.rows.shown_scale`).
 
-    Raises UsageError with file and line for a row that cannot be used, and for rows of which nothing is left.
+    Raises UsageError with file and line for a row that cannot be used, for thumbs that are to be read from ratings of no known
+    scale, and for rows of which nothing is left.
     """
     notes: list[str] = []
     sourced = sourced_rows(sources, notes)
@@ -104,7 +117,7 @@ def read_preferences(
         elif person in (None, pair.person):
             _take(pairs, pair, number, dropped)
     rated: list[FeedbackRow] = []
-    for number, judged in enumerate(read_judged_rows(others, good, bad), len(sourced)):
+    for number, judged in enumerate(read_judged_rows(others, good, bad, scale), len(sourced)):
         if person not in (None, judged.user):
             continue
         reason = _reason_to_drop(judged)
@@ -119,7 +132,20 @@ def read_preferences(
     read = JudgedAnswers((*pairs.values(), *compared), tuple(labels))
     if not len(read):
         _refuse_nothing(len(sourced), dropped, person)
-    return ReadPreferences(read, dict(dropped), len(sourced), tuple(notes), tuple(open_pairs.values()))
+    scales = tuple(sorted({row.scale for row in rated if row.scale is not None}))
+    return ReadPreferences(
+        read, dict(dropped), len(sourced), tuple(notes), tuple(open_pairs.values()), scales
+    )
+
+
+def describe_thumbs(up: int, down: int, middle: int, scales: Sequence[Sequence[float]]) -> str:
+    """How ratings and thumbs were read, in words.
+
+    >>> describe_thumbs(12, 3, 1, [(1, 7)])
+    '12 up, 3 down, 1 dropped in the middle; scale 1 to 7'
+    """
+    shown = " and ".join(f"{low:g} to {high:g}" for low, high in scales)
+    return f"{up:,} up, {down:,} down, {middle:,} dropped in the middle{f'; scale {shown}' if shown else ''}"
 
 
 def _refuse_nothing(rows: int, dropped: Mapping[str, int], person: str | None) -> None:
@@ -280,11 +306,24 @@ def _of_ratings(
     for row in latest.values():
         if (str(row.input), str(row.output)) in compared:
             continue
+        if row.liked is None and row.scale is None:
+            _refuse_scale(
+                [one.rating for one in latest.values() if one.metric == row.metric and one.liked is None]
+            )
         if row.liked is None:
             dropped[MIDDLE] += 1
             continue
         labels.append(PreferenceLabel(str(row.input), str(row.output), row.liked, row.user or ""))
     return pairs, labels
+
+
+def _refuse_scale(ratings: Sequence[float | None]) -> NoReturn:
+    values = sorted({rating for rating in ratings if rating is not None})
+    shown = ", ".join(f"{value:g}" for value in (values if len(values) <= 10 else [values[0], values[-1]]))
+    raise UsageError(
+        f"The ratings {'are' if len(values) <= 10 else 'lie between'} {shown}, which shows no scale, so that nothing says which "
+        f"are good. State the lowest and the highest rating that could be given: {parameter('scale', 'LOW,HIGH')}."
+    )
 
 
 def _compare(means: Mapping[str, float], dropped: Counter[str]) -> list[tuple[str, str]]:

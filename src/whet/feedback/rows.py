@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from whet._util.verdicts import Verdicts, order_values
-from whet.errors import UsageError
+from whet.errors import UsageError, parameter
 from whet.task.delimited import MISSING, read_delimited
 from whet.task.files import kind_of
 from whet.task.rows import LINES, TABLES, SourceRow, check_columns, is_missing, read_rows
@@ -40,7 +40,8 @@ class FeedbackRow:
     a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
     somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters. `column` is the column of
     the rating, and `out_of` the best rating where the row says it, as in 4/5 and 4 out of 5. `word` is what stands in the
-    place of the rating where that is a short text and no number.
+    place of the rating where that is a short text and no number. `scale` is the lowest and the highest rating of the scale by
+    which `liked` was read, None where no scale was needed or none is known.
     """
 
     id: str
@@ -63,6 +64,7 @@ class FeedbackRow:
     column: str | None = None
     out_of: float | None = None
     word: str | None = None
+    scale: tuple[float, float] | None = None
 
     @property
     def metric(self) -> str:
@@ -171,14 +173,18 @@ def sourced_rows(
 
 
 def read_judged_rows(
-    sourced: Sequence[SourceRow], good: Sequence[str] = (), bad: Sequence[str] = ()
+    sourced: Sequence[SourceRow],
+    good: Sequence[str] = (),
+    bad: Sequence[str] = (),
+    scale: tuple[float, float] | None = None,
 ) -> list[FeedbackRow]:
-    """Rows as feedback, equal ones once; see `read_feedback`."""
+    """Rows as feedback, equal ones once; see `read_feedback`. `scale`: the lowest and the highest rating, else what the ratings
+    show (`shown_scale`). Raises UsageError for a rating outside a stated scale."""
     rows = [read_row(row.value, row.where, instructed=True) for row in sourced]
     verdicts = order_ratings(rows, good, bad)
     if verdicts.stated:
         rows = [read_row(row.value, row.where, instructed=True, verdicts=verdicts) for row in sourced]
-    return _unique(_complete_rows(_with_likes(rows, verdicts)))
+    return _unique(_complete_rows(_with_likes(rows, verdicts, scale)))
 
 
 def order_ratings(rows: Iterable[FeedbackRow], good: Sequence[str] = (), bad: Sequence[str] = ()) -> Verdicts:
@@ -449,39 +455,69 @@ def _best_of(value: object) -> float | None:
     return 5.0 if text and set(text) in ({"★"}, {"⭐"}) and len(text) <= 5 else None
 
 
-def _with_likes(rows: Sequence[FeedbackRow], verdicts: Verdicts) -> list[FeedbackRow]:
-    """`liked` from the rating, on the scale that all rows of one metric use together, else from the label."""
-    spans: dict[str, list[float]] = {}
+def _with_likes(
+    rows: Sequence[FeedbackRow], verdicts: Verdicts, stated: tuple[float, float] | None
+) -> list[FeedbackRow]:
+    """`liked` and `scale` from the rating, on the stated scale or the one that all rows of one metric show, else from the
+    label."""
+    ratings: dict[str, list[float]] = {}
+    best: dict[str, float] = {}
     for row in rows:
         if row.rating is not None and row.liked is None:
-            spans.setdefault(row.metric, []).extend(
-                one for one in (row.rating, row.out_of) if one is not None
-            )
-    ends = {metric: (min(ratings), max(ratings)) for metric, ratings in spans.items()}
+            ratings.setdefault(row.metric, []).append(row.rating)
+            if row.out_of is not None:
+                best[row.metric] = max(row.out_of, best.get(row.metric, 0.0))
+            if stated is not None and not stated[0] <= row.rating <= stated[1]:
+                raise UsageError(
+                    f"{row.where}: the rating {row.rating:g} is outside the scale {stated[0]:g} to {stated[1]:g}. Mend the "
+                    f"rating, or {parameter('scale')}."
+                )
+    scales = {
+        metric: stated or shown_scale(min(values), max(values), best.get(metric))
+        for metric, values in ratings.items()
+    }
     rated = []
     for row in rows:
-        liked = row.liked
-        if liked is None and row.rating is not None:
-            liked = _likes(row.rating, *ends[row.metric])
-        elif liked is None:
-            liked = verdicts.of(row.label)
-        rated.append(replace(row, liked=liked))
+        if row.liked is None and row.rating is not None:
+            scale = scales[row.metric]
+            row = replace(row, liked=None if scale is None else _likes(row.rating, *scale), scale=scale)
+        elif row.liked is None:
+            row = replace(row, liked=verdicts.of(row.label))
+        rated.append(row)
     return rated
 
 
-def _likes(rating: float, low: float, high: float) -> bool | None:
-    """Whether a rating is good: its scale is taken to be -1..1, 0..1, 1..5, 0..10 or 0..100, whichever holds
-    all ratings.
+def shown_scale(low: float, high: float, best: float | None = None) -> tuple[float, float] | None:
+    """The lowest and the highest rating of the scale that ratings between `low` and `high` show; None where they show none.
 
-    None for the middle of 1..5, and for a lone 1 that may be the best of 0..1 as well as the worst of 1..5.
+    `best` is the best rating where a row says it, as in 4/7. Below 0 the scale is symmetric. Up to 1 it is 0..1, but a lone 1 may
+    be its best as well as the worst of 1..5. Ratings from 0 or 1 to a whole number up to 10, at least 2 more, show just that
+    scale. Others up to 5 are taken to be stars, others up to 10 are of no known scale unless they reach it, and those from there
+    to 100 are percent.
+
+    >>> shown_scale(1, 7), shown_scale(0, 100), shown_scale(2, 4), shown_scale(5, 6), shown_scale(5, 6, best=7)
+    ((1.0, 7.0), (0.0, 100.0), (1.0, 5.0), None, (1.0, 7.0))
     """
     if low < 0:
-        return rating > 0 if rating else None
+        end = max(-low, high)
+        return -end, end
+    high = max(high, best or 0.0)
     if high <= 1:
-        return None if low == high == 1 else rating > 0.5 if rating != 0.5 else None
+        return None if low == high == 1 else (0.0, 1.0)
+    lowest = 0.0 if low < 1 or high > 10 else 1.0
+    if best is not None or (low == lowest and lowest + 2 <= high <= 10 and high == round(high)):
+        return lowest, float(high)
     if high <= 5:
-        return rating > 3 if rating != 3 else None
-    return rating >= 0.7 * (10 if high <= 10 else 100)
+        return lowest, 5.0
+    if high == 10 or 10 < high <= 100:
+        return lowest, 10.0 if high == 10 else 100.0
+    return None
+
+
+def _likes(rating: float, low: float, high: float) -> bool | None:
+    """Whether a rating is in the upper half of its scale; None in the middle."""
+    middle = (low + high) / 2
+    return None if rating == middle else rating > middle
 
 
 def _complete_rows(rows: Sequence[FeedbackRow]) -> list[FeedbackRow]:
