@@ -129,6 +129,28 @@ def test_the_gain_is_in_units_of_the_reward() -> None:
     assert gains[0] == pytest.approx(4 * gains[1])
 
 
+SCHEMA = {"json_schema": {"schema": {"type": "object", "required": ["town"]}}}
+CALLS = [{"name": "weather", "arguments": {"town": "Ulm"}}]
+
+
+@pytest.mark.parametrize(
+    ("reward", "more", "said"),
+    [
+        ("tool_calls", {"calls": CALLS}, "own"),
+        ("compiles", {}, "own"),
+        (SCHEMA, {}, "own"),
+        ([{"weight": 0.5, "exact_match": {}}, {"weight": 0.5, **SCHEMA}], {"target": "yes"}, "own"),
+        ("exact_match", {"target": "yes"}, "the target"),
+        ("math_equal", {"target": "1/2"}, "the target"),
+    ],
+)
+def test_what_a_critique_says_is_read_off_the_reward(reward: Any, more: dict[str, Any], said: str) -> None:
+    data = [{"input": f"row {i}", **more} for i in range(60)]
+    advice = whet.advise(whet.Task.of("Answer.", data=data, reward=reward))
+    assert advice["reward"]["critiques"] == said
+    assert any("Let the reward say in words" in step for step in advice.first) == (said == "the target")
+
+
 def test_methods_that_read_critiques_come_first_where_the_reward_gives_some() -> None:
     with_reasons, without = whet.advise(task_of(says_why)), whet.advise(task_of())
     assert next(iter(with_reasons.methods)) == "prompt_learning"

@@ -38,8 +38,10 @@ from whet.methods import (
 )
 from whet.models.endpoint import missing_keys_noted
 from whet.models.language_model import LanguageModel
-from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed
+from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed, RewardFunction
 from whet.rewards.program import programs_of
+from whet.rewards.verifiers import VERIFIERS
+from whet.rewards.verifiers.math_equal import MathEqual
 from whet.stats import opening_alpha, rows_for_gain
 from whet.task import ModelSpec, Task, find_labels, task_of
 from whet.task.keywords import TaskKeywords
@@ -168,8 +170,16 @@ async def _reward(task: Task) -> AdvisedRewardJSON:
     if any(targets[:TRIED]) and all(right.value == wrong.value for right, wrong in pairs):
         facts["problem"] = "it is the same for the target and for nonsense"
     if any(wrong.critique for _, wrong in pairs):
-        facts["critiques"] = OWN if programs_of(reward) else TARGET_SAID
+        facts["critiques"] = OWN if _says_why(reward) or not any(targets[:TRIED]) else TARGET_SAID
     return facts
+
+
+def _says_why(reward: RewardFunction) -> bool:
+    """Whether the critique of the reward, or of one that it is made of, says more than what the right answer is: a function's own
+    words, or what a verifier found. `math_equal` adds little to the target: a unit, or what cannot be read."""
+    if programs_of(reward) or (reward.name in VERIFIERS and not isinstance(reward, MathEqual)):
+        return True
+    return any(_says_why(part) for _, part in getattr(reward, "parts", ()))
 
 
 async def _plan(task: Task, options: Options) -> tuple[AdvisedPlanJSON | None, str | None]:
