@@ -200,3 +200,21 @@ def test_with_its_scores_hidden_it_loses_what_it_won() -> None:
     assert lost.low > 0.1, lost
     nothing = compare_pairs(reached("opro", hidden=True), reached("random_search"))
     assert nothing.low < 0, nothing
+
+
+@pytest.mark.parametrize("earns", [True, False])
+async def test_a_request_speaks_of_wanted_answers_only_where_rows_have_targets(earns: bool) -> None:
+    class OfNoTarget(ExactMatch):
+        """A reward that needs no target, as tests that run or a judge."""
+
+        async def grade(self, run: Any, example: Example, completion: Completion) -> Reward:
+            return Reward(0.5 if earns else 0.0)
+
+    env: Any = replace(review_world(Answers(lambda q, s: "nothing")), labels={})
+    train, validation = ([replace(e, target=None) for e in part] for part in (env.train, env.validation))
+    env = replace(env, train=tuple(train), validation=tuple(validation), reward=OfNoTarget())
+    _, model, _ = await search(numbered(), env=env, steps=1, samples=1)
+    (question,) = model.questions
+    assert question.count("\nInput: ") == 3 and "Examples of inputs:\n" in question
+    assert "wanted" not in question and "answers above" not in question
+    assert ("earn nothing" in question) is not earns

@@ -44,7 +44,14 @@ from whet.search.copies import objectionable
 from whet.search.demonstrations import Demonstration, demonstration_filter
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import minibatch, mistakes, show_example, show_rollout
+from whet.search.minibatch import (
+    UNANSWERED,
+    minibatch,
+    mistakes,
+    show_example,
+    show_rollout,
+    wanted_answers_known,
+)
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -146,10 +153,9 @@ class StepWriter:
 
     async def begin(self, run: Run, number: int) -> Procedure:
         """The first steps, with a demonstration of them."""
-        examples = [
-            show_example(row) for row in minibatch(run.rng, self.env.train, SHOWN_ROWS, balanced=True)
-        ]
-        question = "\n\n".join([self.about(), EXAMPLES, *examples, STEPS])
+        rows = minibatch(run.rng, self.env.train, SHOWN_ROWS, balanced=True)
+        head = EXAMPLES if wanted_answers_known(rows) else UNANSWERED
+        question = "\n\n".join([self.about(), head, *map(show_example, rows), STEPS])
         texts = await self.policy.write(run, question, "STEP", sample=number, many=True)
         steps = [line for text in texts if (line := " ".join(text.split())) and not self.objects(line)]
         return await self.demonstrate(run, Procedure(tuple(steps)), number)

@@ -56,7 +56,7 @@ from whet.search.demonstrations import (
 from whet.search.edits import move_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.labels import right_answers
-from whet.search.minibatch import minibatch, show_example
+from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
 from whet.search.plan import LEAST_EXAMPLES, SearchPlan, share_out, validate_finalists, validate_leader
 from whet.search.population import population_size
 from whet.search.racing import Racer, RaceTrack
@@ -210,8 +210,9 @@ class Operator:
         async def one(branch: Run, place: int) -> Combination | None:
             region = self.region(branch)
             rows = minibatch(branch.rng, self.env.train, INDUCED_FROM, balanced=True)
-            shown = [EXAMPLES, *map(show_example, rows)]
-            text = await self.write(branch, shown, INDUCE, FIRST + place, self.start, region)
+            shown = [head_examples(rows), *map(show_example, rows)]
+            request = INDUCE if wanted_answers_known(rows) else INDUCE_UNANSWERED
+            text = await self.write(branch, shown, request, FIRST + place, self.start, region)
             shots = min(branch.rng.randint(0, self.config.shots), len(self.pool))
             return self.combination(
                 text, branch.rng.sample(list(self.pool), shots), (self.start.id,), "induced"
@@ -276,10 +277,12 @@ class Operator:
 SMALLEST_BLOCK, ROWS_PER_SHOT, INDUCED_FROM = 5, 3, 5
 FIRST = 500_000
 PURPOSE = "You write instructions for a language model."
-EXAMPLES = "Examples of inputs, with the answers that are wanted:"
 INDUCE = (
     "Write an instruction that makes the model give these answers. It must work for any input of this kind, not only for those "
     "above."
+)
+INDUCE_UNANSWERED = (
+    "Write an instruction with which the model answers any input of this kind well, not only those above."
 )
 CROSS = "Join these two instructions into a single one that asks for what both ask for. Do not say anything twice."
 REWORD = "Write this instruction in other words, as short as it can be. Do not change what it asks for."

@@ -45,7 +45,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import minibatch, show_example
+from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.search.population import (
     Individual,
@@ -171,8 +171,9 @@ class _Operator:
                 run, [in_tags(text)], PARAPHRASE, place, text, (parents, "paraphrase")
             )
         examples = minibatch(run.rng, self.env.train, self.config.induced, balanced=True)
-        shown = [EXAMPLES, *map(show_example, examples)]
-        child = await self._write_child(run, shown, INDUCE, place, text, (parents, "induced"))
+        shown = [head_examples(examples), *map(show_example, examples)]
+        request = INDUCE if wanted_answers_known(examples) else INDUCE_UNANSWERED
+        child = await self._write_child(run, shown, request, place, text, (parents, "induced"))
         new = "" if child is None else text_in(self.start, child.candidate.prompt)
         return None if copied_input(new, self.env.train, self.start.source) else child
 
@@ -193,10 +194,12 @@ class _Operator:
 
 
 PURPOSE = "You write instructions for a language model."
-EXAMPLES = "Examples of inputs, with the answers that are wanted:"
 INDUCE = (
     "Write an instruction that makes the model give these answers. It must work for any input of this kind, not only for those "
     "above."
+)
+INDUCE_UNANSWERED = (
+    "Write an instruction with which the model answers any input of this kind well, not only those above."
 )
 PARAPHRASE = "Write the same instruction in other words. Do not change what it asks for."
 CROSS = (

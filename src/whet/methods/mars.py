@@ -42,7 +42,14 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import minibatch, mistakes, show_example, show_rollout
+from whet.search.minibatch import (
+    UNANSWERED,
+    minibatch,
+    mistakes,
+    show_example,
+    show_rollout,
+    wanted_answers_known,
+)
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import mean_score
 
@@ -117,9 +124,10 @@ async def make_plan(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, number: int
 ) -> list[str]:
     """The planner's steps; one that names the whole task where it writes none."""
-    examples = [show_example(row) for row in minibatch(run.rng, env.train, PLANNED, balanced=True)]
+    rows = minibatch(run.rng, env.train, PLANNED, balanced=True)
+    head = EXAMPLES if wanted_answers_known(rows) else UNANSWERED
     about = show_instruction(env.description, start, text_in(start, start))
-    question = "\n\n".join([about, EXAMPLES, *examples, f"{PLAN} {number}"])
+    question = "\n\n".join([about, head, *map(show_example, rows), f"{PLAN} {number}"])
     steps = await policy.write(run, question, "STEP", many=True)
     return steps[:number] or [WHOLE]
 

@@ -44,7 +44,14 @@ from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import minibatch, mistakes, show_example, show_rollout
+from whet.search.minibatch import (
+    UNANSWERED,
+    minibatch,
+    mistakes,
+    show_example,
+    show_rollout,
+    wanted_answers_known,
+)
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
@@ -138,8 +145,9 @@ class Studio:
 
     async def first(self, run: Run, most: int) -> dict[str, str]:
         """The text of each module that the selector switches on, `most` at most."""
-        rows = [show_example(row) for row in minibatch(run.rng, self.env.train, SHOWN_ROWS, balanced=True)]
-        head = "\n\n".join([self.about(), EXAMPLES, *rows])
+        rows = minibatch(run.rng, self.env.train, SHOWN_ROWS, balanced=True)
+        heading = EXAMPLES if wanted_answers_known(rows) else UNANSWERED
+        head = "\n\n".join([self.about(), heading, *map(show_example, rows)])
         listed = "\n".join(f"- {name}: {about}" for name, about in MODULES.items())
         replies = await self.policy.write(run, f"{head}\n\n{LIST}\n{listed}\n\n{SELECT}", "MODULES")
         names = next((names for reply in replies if (names := selected_modules(reply))), list(DEFAULT))

@@ -56,7 +56,7 @@ from whet.search.demonstrations import (
 )
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
-from whet.search.minibatch import minibatch, show_example
+from whet.search.minibatch import UNANSWERED, minibatch, show_example, wanted_answers_known
 from whet.search.plan import SearchPlan, fit, validate_finalists
 from whet.search.regions import changed_regions, prompt_of_region
 from whet.search.surrogate import Observed, check_optuna, suggest
@@ -257,10 +257,11 @@ async def instruction_texts(
     number: int,
 ) -> dict[str, list[str]]:
     """For each region its text and up to `number` others, grounded in a summary of the data and in demonstrations."""
-    rows = "\n\n".join(show_example(row) for row in minibatch(run.rng, env.train, SUMMARISED))
-    summary = (
-        await policy.write(run, f"{SUMMARISED_ROWS}\n\n{rows}\n\n{SUMMARY}", "SUMMARY") if number else []
-    )
+    rows = minibatch(run.rng, env.train, SUMMARISED)
+    known = wanted_answers_known(rows)
+    head, request = (SUMMARISED_ROWS, SUMMARY) if known else (UNANSWERED, SUMMARY_UNANSWERED)
+    shown = [head, *map(show_example, rows), request]
+    summary = await policy.write(run, "\n\n".join(shown), "SUMMARY") if number else []
     jobs = [(name, i) for name in names for i in range(number)]
 
     async def propose(branch: Run, job: tuple[str, int]) -> list[Prompt]:
@@ -285,6 +286,10 @@ POOL = 2
 SUMMARISED = 10
 SUMMARISED_ROWS = "Inputs of a task, with the answers that are wanted:"
 SUMMARY = "Describe the task in two or three sentences: what the inputs have in common, and how an answer follows from an input."
+SUMMARY_UNANSWERED = (
+    "Describe the task in two or three sentences: what the inputs have in common, and what a good answer to one of them needs to "
+    "hold."
+)
 PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
 DATA = "The task, with some inputs and answers:"

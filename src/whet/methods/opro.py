@@ -19,7 +19,7 @@ Differences from the paper:
 5. A prompt has one place for the text, its fence. What surrounds it is shown to the optimizer.
 6. The optimizer is asked for each text in a call of its own.
 7. While the best of H has the lowest score possible, its scores teach nothing: the request says so, and asks for the
-   question that the exemplars answer instead of a comparison.
+   question that the exemplars answer instead of a comparison, or, where none has a target, for what an answer must hold.
 8. A start that earns nothing is left first without the optimizer: H gets two prompts more (`whet.search.from_zero`).
 9. `history` shows the scores with intervals and numbers of rows (`summary`), or no earlier text and no score but the best text
    alone (`none`).
@@ -46,7 +46,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.history import History, show_score
-from whet.search.minibatch import minibatch, show_example
+from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Score
 
@@ -144,9 +144,10 @@ def meta_prompt(
             line = show_score(config.history, score, low, high, in_buckets)
             parts.append(f"<{TAG}>\n{text_in(start, one.prompt)}\n</{TAG}>\nScore: {line}")
     if exemplars:
-        parts += [EXEMPLARS, *map(show_example, exemplars)]
+        parts += [head_examples(exemplars), *map(show_example, exemplars)]
     request = REQUEST_ALONE if config.history == "none" else REQUEST
-    return "\n\n".join([*parts, request if earning else REQUEST_AT_ZERO])
+    at_zero = REQUEST_AT_ZERO if wanted_answers_known(exemplars) else REQUEST_AT_ZERO_UNANSWERED
+    return "\n\n".join([*parts, request if earning else at_zero])
 
 
 PURPOSE = (
@@ -154,7 +155,6 @@ PURPOSE = (
 )
 HISTORY = "Instructions tried so far with the scores they reached, from lower to higher"
 CURRENT = "The instruction in use:"
-EXEMPLARS = "Examples of inputs, with the answers that are wanted:"
 REQUEST = (
     "Write one new instruction that should score higher than all of these. Build on what the higher-scoring ones say and the "
     "lower-scoring ones do not. It must work for any input of this kind, not only for those above."
@@ -168,4 +168,9 @@ REQUEST_AT_ZERO = (
     "the model the question to which the answers above are right, and tells it to answer with nothing else. Where the same few "
     "answers are wanted again and again, name each of them exactly as it is spelt above, with or without capital letters. It "
     "must serve any input of this kind, not only the ones above."
+)
+REQUEST_AT_ZERO_UNANSWERED = (
+    "These instructions earn nothing: no answer that the model gave under them was of any worth. Write one new instruction that "
+    "says in full what the model has to do with an input and in which form it has to answer. It must serve any input of this "
+    "kind."
 )

@@ -9,7 +9,7 @@ from whet.prompt import Prompt
 from whet.rl.language import TAG, LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.edits import replace_region
-from whet.search.minibatch import minibatch, show_example
+from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
 from whet.types import Example
 
 
@@ -22,10 +22,8 @@ async def write_pool(
     async def write(branch: Run, job: tuple[int, Sequence[Example]]) -> list[str]:
         number, rows = job
         about = show_instruction(env.description, start, start.region_text().strip(), INSTRUCTION)
-        heading, request = (
-            (UNANSWERED, BETTER) if all(row.target is None for row in rows) else (EXAMPLES, SUCH)
-        )
-        shown = [heading, *map(show_example, rows), f"Write {per_call} {request} {DIFFERENT}"]
+        request = SUCH if wanted_answers_known(rows) else BETTER
+        shown = [head_examples(rows), *map(show_example, rows), f"Write {per_call} {request} {DIFFERENT}"]
         question = "\n\n".join([PURPOSE, about, *shown])
         return await policy.write(branch, question, TAG, sample=number, many=True)
 
@@ -37,8 +35,6 @@ async def write_pool(
 SHOWN = 5
 PURPOSE = "You write instructions for a language model."
 INSTRUCTION = "The instruction now:"
-EXAMPLES = "Examples of inputs, with the answers that are wanted:"
-UNANSWERED = "Examples of inputs:"
 SUCH = "different instructions with which the model would give such answers to any input of this kind."
 BETTER = "different instructions with which the model would answer any input of this kind well."
 DIFFERENT = "They must differ in what they say, not only in words, and must not copy the inputs."

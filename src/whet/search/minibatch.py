@@ -13,6 +13,7 @@ from whet.stats.paired import p_value
 from whet.types import Example, Rollout, TraceStep, content_hash
 
 _SHOWN = 1500
+ANSWERED, UNANSWERED = "Examples of inputs, with the answers that are wanted:", "Examples of inputs:"
 
 
 def minibatch(
@@ -94,6 +95,20 @@ def show_example(example: Example, longest: int = _SHOWN) -> str:
     """An example's input and target as text for a meta-prompt; longer texts are cut."""
     target = "" if example.target is None else f"\nWanted: {shorten(_plain(example.target), longest)}"
     return f"Input: {shorten(example.user_text, longest)}{target}"
+
+
+def wanted_answers_known(examples: Sequence[Example]) -> bool:
+    """Whether any of the examples has a target, so that a request may speak of the answers that are wanted."""
+    return any(example.target is not None for example in examples)
+
+
+def head_examples(examples: Sequence[Example]) -> str:
+    """What a meta-prompt says before such examples are shown.
+
+    >>> head_examples([Example("1", {"input": "2 + 3"}, None)]), head_examples([Example("1", {"input": "2 + 3"}, "5")])
+    ('Examples of inputs:', 'Examples of inputs, with the answers that are wanted:')
+    """
+    return ANSWERED if wanted_answers_known(examples) else UNANSWERED
 
 
 def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN, *, whole: bool = False) -> str:
