@@ -77,6 +77,10 @@ class BudgetExceeded(WhetError):
         self.limit = limit
 
 
+ALARM = "the alarm of the reward"
+"""The words of `ended_by` with which a search that it stopped begins."""
+
+
 class SearchStopped(BudgetExceeded):
     """The reward does not hold any more where the search has gone: the engine ends it with the best from before."""
 

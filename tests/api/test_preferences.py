@@ -84,6 +84,9 @@ def test_two_hundred_thumbs_become_a_prompt_that_people_prefer(place: Path) -> N
     assert win_rate(text, 0) > 0.7
     words, marks = words_and_marks(text)
     assert words >= 20 and marks <= 5, "where people never judged, it did not go"
+    assert result["run"]["ended_by"].startswith("the alarm of the reward: a prompt would be the best one")
+    (rang,) = [one for one in result.warnings if "--no-alarm (alarm=False)" in one]
+    assert result["run"]["ended_by"] in rang and "Let people judge answers of that kind" in rang
     assert json.loads((place / result["folder"] / "preferences.json").read_text())["status"] == "written"
 
 
@@ -157,6 +160,7 @@ def test_the_alarm_stops_a_search_where_people_never_judged(place: Path) -> None
     )
     assert rang["run"]["ended_by"].startswith("the alarm of the reward: a prompt would be the best one")
     assert not ran["run"]["ended_by"].startswith("the alarm")
+    assert not any("--no-alarm" in one for one in ran.warnings)
     assert ran["run"]["best"]["test"]["mean"] > rang["run"]["best"]["test"]["mean"]
     with_alarm, without = (win_rate(one["run"]["best"]["prompt"], 0) for one in (rang, ran))
     assert with_alarm > 0.7 > 0.3 > without
@@ -203,6 +207,28 @@ def test_the_command_ends_without_a_proposal_where_nothing_is_better(place: Path
     assert "By the reward model, which stands in for people" in done.stdout
     assert "The start prompt is beyond what the reward model was tested on" in done.stdout
     assert (place / "prompt.md").read_text() == PROMPT
+
+
+def test_warnings_are_shown_before_the_diff(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = api.alearn_preferences
+
+    async def with_simulated_models(prompt: str, feedback: Any, **words: Any) -> Any:
+        return await whole(prompt, feedback, **search(confirm=words["confirm"]))
+
+    monkeypatch.setattr(api, "alearn_preferences", with_simulated_models)
+    done = learn(place, "prompt.md", "--from", "thumbs.jsonl", "--lm", "scripted/echo")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("warning: The search was stopped by the alarm") == 1
+    assert done.stdout.index("warning: The search was stopped by") < done.stdout.index("--- prompt.md")
+    assert "Nothing is written. The proposal is" in done.stdout
+
+
+def test_the_text_of_a_prompt_is_refused_as_no_path(place: Path) -> None:
+    for text in (PROMPT, "Answer in one word.", "{{input}}"):
+        with pytest.raises(
+            UsageError, match=r"prompt is the path of a file.*this is a text.*Write it into a file"
+        ):
+            whet.learn_preferences(text, "thumbs.jsonl", **search())
 
 
 def test_how_ratings_were_read_is_said(place: Path) -> None:

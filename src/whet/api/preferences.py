@@ -25,9 +25,9 @@ from whet.api.running import optimize_task
 from whet.engine.options import Options, options_of_method
 from whet.engine.progress import Progress
 from whet.engine.run_folder import write_derived
-from whet.errors import UsageError, did_you_mean, parameter, quantity
+from whet.errors import ALARM, UsageError, did_you_mean, parameter, quantity
 from whet.feedback.preferences import ReadPreferences, describe_thumbs, read_open_pairs, read_preferences
-from whet.feedback.prompt_file import replace_file
+from whet.feedback.prompt_file import prompt_path, replace_file
 from whet.methods import MethodChoice
 from whet.prompt.diff import text_diff
 from whet.reporting import display_progress
@@ -106,7 +106,12 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
     Raises UnclearPreferences (a UsageError) where the held-out accuracy cannot be told from chance, UsageError for what cannot be
     used, both before anything is paid or written; ProviderError for a dead endpoint.
     """
-    path, target = Path(prompt), None if out is None else Path(out)
+    path, target = prompt_path(prompt), None if out is None else Path(out)
+    if path is None:
+        raise UsageError(
+            f"{parameter('prompt')} is the path of a file, which the new prompt is written into; this is a text: "
+            f"{show_value(prompt, 60)}. Write it into a file, such as prompt.md, and give the path of that."
+        )
     check_path(parameter("out"), out)
     if target is None and path.suffix.lower() in (".yaml", ".yml"):
         raise UsageError(
@@ -368,6 +373,12 @@ def _refusal(held_out: HeldOut) -> str:
 
 def _warnings(figures: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     warnings = list(run["warnings"])
+    if (ended_by := str(run.get("ended_by", ""))).startswith(ALARM):
+        warnings.append(
+            f"The search was stopped by {ended_by}. What the reward model says of such answers was never tested. Let people "
+            "judge answers of that kind, and search again with these judgements too; --no-alarm (alarm=False) "
+            "searches on without them."
+        )
     if not figures["beats_chance"]:
         warnings.append(
             f"The reward model could not be told from chance on unseen inputs ({_share(figures['accuracy'])}); the "

@@ -251,8 +251,6 @@ def _show(values: Mapping[str, Any]) -> None:
         return
     if values["status"] == "nothing":
         _show_run(values)
-    for warning in values["warnings"]:
-        warn(warning)
     lines = {
         "written": f"{values.get('written_to')} is written.",
         "proposed": f"Nothing is written. The proposal is {values.get('proposal')}; --yes writes it.",
@@ -263,7 +261,7 @@ def _show(values: Mapping[str, Any]) -> None:
 
 
 def _show_run(values: Mapping[str, Any]) -> None:
-    """The sealed inputs under both prompts, by the reward model, and what was spent."""
+    """The sealed inputs under both prompts, by the reward model, what was spent, and what speaks against the result."""
     run = values["run"]
     simulated = "  (SIMULATED: a scripted model answered)" if run.get("simulated") else ""
     say(
@@ -277,3 +275,5 @@ def _show_run(values: Mapping[str, Any]) -> None:
     say(
         f"calls: {sum(values['usage']['calls'].values()):,}{show_dollars(values['usage'])}; ended by {run['ended_by']}"
     )
+    for warning in values["warnings"]:
+        warn(warning)

@@ -36,7 +36,7 @@ from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment, watching
 from whet.environments.program import expecting
-from whet.errors import BudgetExceeded, SearchStopped, UsageError, parameter
+from whet.errors import ALARM, BudgetExceeded, SearchStopped, UsageError, parameter
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
@@ -409,7 +409,7 @@ async def _run_method(
     try:
         return "", method.result()
     except SearchStopped as error:
-        return f"the alarm of the reward: {error}", None
+        return f"{ALARM}: {error}", None
     except BudgetExceeded as error:
         return f"the limit of {error.limit.replace('_', ' ')}", None
 
