@@ -363,8 +363,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     from whet.rewards.numbers import numbers_in
     from whet.rewards.preference import features
     from whet.rewards.verifiers import linear_model
-    from whet.rewards.verifiers.math_equal import formula_in
-    from whet.rewards.verifiers.math_reading import read_formula
+    from whet.rewards.verifiers.math_places import read_answer
     from whet.rewards.verifiers.tool_calls import calls_in
     from whet.search import copies, edits
     from whet.task import rows as task_rows
@@ -430,7 +429,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "rewards.f1": lambda t: text.f1_score(t, "a b"),
         "rewards.contains": lambda t: text.Contains()._holds(t, "12"),
         "rewards.numbers": lambda t: list(numbers_in(t)),
-        "rewards.math_equal": lambda t: read_formula(formula_in(t)),
+        "rewards.math_equal": lambda t: read_answer(t, "cm"),
         "rewards.tool_calls": calls_in,
         "rewards.solver": lambda t: linear_model.read_model("max " + t),
         "rewards.dates": lambda t: dates._last(t, ""),

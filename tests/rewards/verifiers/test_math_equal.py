@@ -67,11 +67,21 @@ SAME = [
     ("5", r"5\text{ cm}"), (r"5 \text{cm}^2", r"5\text{ cm}^{2}"), ("30", r"30^\circ"), ("$7", r"\$7"), ("7%", r"7\%"),
     (r"So it is $\frac{6}{4}$.", "3/2"), (r"\boxed{7}, since 3 + 4 = 7", "7"), ("<answer>7</answer>", "7"),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\\frac{6}{2}&4\end{pmatrix}"), ("x_{1}", "x_1"),
+    ("Answer: 2", "2"), ("Final answer: 2", "2"), ("**2**", "2"), ("#### 2", "2"), ("So the final answer is 2.", "2"),
+    ("1 + 1 = 2\nThe answer is **-2**.", "-2"), ("**Answer:** x = 2", "2"), ("\u7b54\u6848\u662f**2**\u3002", "2"), 
+    ("La r\u00e9ponse : 1/2", "0.5"), ("2 1/3", "7/3"), ("It is -2 1/3", r"-\frac{7}{3}"), ("90 degrees", r"90^\circ"),
+    ("3 cm", r"3\text{ cm}"), ("3cm", r"3\text{ cm}"), ("It is **3 cm^2**.", r"3\text{ cm}^2"), ("So it is 3 m.", r"3\text{ m}"),
+    ("It is -2", "-2"), ("So x = 2.", "2"), ("It costs $7.", r"\$7"), (r"Area: 3 \text{ cm}", r"3\text{ cm}"),
+    ("xy", "$yx$"), ("yes", r"\text{yes}"),
 ]  # fmt: skip
 DIFFERENT = [
     ("0.333", r"\frac13"), ("1 + 1e-30", "1"), ("[0, 1)", "[0, 1]"), ("(2, 1)", "(1, 2)"), ("(1, 2)", r"\{1, 2\}"),
     (r"\{1, 2, 3\}", r"\{1, 2\}"), ("1, 1", r"\{1, 2\}"), ("1234.5", "1,234"), (r"\text{B}", r"\text{C}"), ("5%", "0.05"),
     (r"5 \text{m}", r"5 \text{cm}"), (r"5 \text{cm}", "5"), ("$5", "5"), ("", "1"), ("0.1 + 0.2", "0.30000000000000004"),
+    ("The answer is < 2", "2"), ("The answer is 2, not 3", "2"), ("The ratio is 1:2", "2"), ("2 5/3", "11/3"), ("2 1/3^2", "7/3"),
+    ("exec(2)", "2"), ("It is 3 kg", r"3\text{ g}"), ("3 cm", "3"), ("So the cost xy = 2", "2"),
+    ("The answer is 2 3", "3"), ("Answer: 2\nAnswer: 3", "2"), ("Answer: 2 because of that", "2"), 
+    ("The answer minus - 2", "-2"), ("ab cd + 1", "1"),
 ]  # fmt: skip
 
 
@@ -83,6 +93,24 @@ async def test_equal_forms_are_equal(answer: str, target: str) -> None:
 @pytest.mark.parametrize(("answer", "target"), DIFFERENT)
 async def test_different_answers_are_different(answer: str, target: str) -> None:
     assert (await grade("math_equal", answer, {}, target)).value == 0.0
+
+
+ENDS = ["{}", "Answer: {}", "#### {}", "So the final answer is **{}**.", "First 1/2, then 3.\nIt is {}."]
+
+
+@given(st.integers(0, 99), st.fractions(0, 99, max_denominator=9), st.sampled_from(ENDS))
+def test_an_answer_is_right_by_the_number_that_it_ends_with(target: int, said: Fraction, end: str) -> None:
+    whole, part = divmod(said.numerator, said.denominator)
+    mixed = f"{whole} {part}/{said.denominator}" if whole and part else str(said)
+    for written in (str(said), mixed):
+        assert (MathEqual()._critique(end.format(written), [str(target)]) == "") == (said == target)
+
+
+@pytest.mark.parametrize("target", ["yes", "no yes"])
+async def test_a_word_is_no_product(target: str) -> None:
+    with pytest.raises(UsageError, match="is a word"):
+        await grade("math_equal", "sey", {}, target)
+    assert (await grade("math_equal", r"\text{yes}", {}, r"\text{yes}")).value == 1.0
 
 
 async def test_expressions_are_equal_where_sympy_proves_it() -> None:

@@ -11,20 +11,26 @@ from typing import Any
 
 from whet._util.confined import Limits, OutOfBounds, run_confined
 from whet.errors import UsageError
-from whet.replies import without_thought
-from whet.replies.marked import last_box, marked_results
 from whet.rewards.asking import RewardOptions
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote_target, targets_of
-from whet.rewards.verifiers.math_reading import Formula, MathNode, Unread, add, multiply, number, read_formula
+from whet.rewards.verifiers.math_places import formula_in, is_marked, read_answer
+from whet.rewards.verifiers.math_reading import (
+    Formula,
+    MathNode,
+    Unread,
+    add,
+    are_words,
+    multiply,
+    number,
+    read_formula,
+)
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, number_option
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
 _PROCESS = Path(__file__).with_name("math_process.py")
 _MOST_PAIRS = 200
-_MARKS = (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("$", "$"))
-_CURRENCY = "\ue000"
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,9 @@ class MathEqual:
     """1 when the answer equals the target as mathematics, else 0: numbers exactly, expressions as SymPy proves it.
 
     The formula is the last `\\boxed{}`, else what stands in the only pair of tags, else the last one between dollar signs, else
-    the whole text. Numbers whose difference is at most `relative` times the target are equal too. The formula is read by a
-    bounded parser of plain text and LaTeX, and SymPy gets its tree in a confined process, `timeout` seconds and `memory` MiB.
+    the whole text, else the end of its last line behind the words. Numbers whose difference is at most `relative` times the
+    target are equal too. The formula is read by a bounded parser of plain text and LaTeX, and SymPy gets its tree in a confined
+    process, `timeout` seconds and `memory` MiB.
     """
 
     relative: float = 0.0
@@ -45,7 +52,7 @@ class MathEqual:
     needs: frozenset[str] = frozenset({TARGET})
 
     def check(self, example: Example) -> None:
-        """Raise UsageError for a target that is no formula."""
+        """Raise UsageError for a target that is no formula, or that is a word whose letters would be multiplied."""
         for target in targets_of(example):
             try:
                 read_formula(formula_in(target))
@@ -54,6 +61,11 @@ class MathEqual:
                     f"the target {quote_target(target)} of {example.place} is no formula: {error}. Correct the row, or compare "
                     "texts with reward: exact_match."
                 ) from None
+            if are_words(target) and not is_marked(target):
+                raise UsageError(
+                    f"the target {quote_target(target)} of {example.place} is a word, whose letters would be multiplied. "
+                    "Write \\text{...} around a word, or $...$ around a product; or compare texts with reward: exact_match."
+                )
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         answer = completion.text[-LONGEST_ANSWER:]
@@ -67,15 +79,17 @@ class MathEqual:
 
     def _critique(self, answer: str, targets: Sequence[str]) -> str:
         """What is wrong with an answer, or ''."""
-        text = formula_in(answer)
+        wanted, text = [read_formula(formula_in(target)) for target in targets], formula_in(answer)
+        if any(target.node.kind == "text" and target.node.text == text for target in wanted):
+            return ""
         try:
-            formula = read_formula(text)
+            by_unit = {unit: read_answer(answer, unit) for unit in {target.unit for target in wanted}}
         except Unread as error:
             return f"The answer {quote_target(text)} was refused: {cut(str(error))}. It should be {quote_target(targets[0])}."
-        faults = [self._difference(formula, read_formula(formula_in(target))) for target in targets]
+        faults = [self._difference(by_unit[target.unit][1], target) for target in wanted]
         if None in faults:
             return ""
-        return f"The answer {quote_target(text)} should be {quote_target(targets[0])}{faults[0]}."
+        return f"The answer {quote_target(by_unit[wanted[0].unit][0])} should be {quote_target(targets[0])}{faults[0]}."
 
     def _difference(self, answer: Formula, target: Formula) -> str | None:
         """None where both are equal, else how they differ, as the end of a sentence."""
@@ -193,33 +207,6 @@ def _upwards(relation: MathNode) -> tuple[list[str], list[MathNode]]:
     if set(signs) <= {">", ">=", "="} and set(signs) != {"="}:
         return [sign.replace(">", "<") for sign in reversed(signs)], sides[::-1]
     return signs, sides
-
-
-def formula_in(answer: str) -> str:
-    """The formula of an answer: the last `\\boxed{}`, else the content of its only pair of tags, else the last text between
-    dollar signs or LaTeX's brackets, else all of it.
-
-    >>> formula_in("So it is $x = 2$, and then $\\\\frac{1}{2}$."), formula_in("\\\\boxed{7}"), formula_in("1/2.")
-    ('\\\\frac{1}{2}', '7', '1/2')
-    """
-    text = without_thought(answer)
-    box = last_box(text)
-    marked = [box] if box is not None else marked_results(text)
-    if len(marked) == 1:
-        text = marked[0]
-    return _last_formula(text).strip().rstrip(".").strip()
-
-
-def _last_formula(text: str) -> str:
-    """The last text between marks of formulas, else the whole text. `\\$` is a currency sign and no mark."""
-    plain, last = text.replace("\\$", _CURRENCY), (0, text)
-    for opening, closing in _MARKS:
-        end = plain.rfind(closing)
-        start = plain.rfind(opening, 0, max(end, 0))
-        inner = plain[start + len(opening) : end]
-        if start >= 0 and inner.strip() and end > last[0]:
-            last = (end, inner.replace(_CURRENCY, "\\$"))
-    return last[1]
 
 
 def build_math_equal(options: RewardOptions) -> MathEqual:

@@ -186,6 +186,24 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
+def words_of(text: str) -> list[tuple[int, int]]:
+    """Where each word of a text begins and ends: letters, two or more, that name no function, constant or variable, or one letter
+    beyond ASCII that no formula has."""
+    return [match.span() for match in _TOKEN.finditer(text) if _is_plain_word(match[0])]
+
+
+def are_words(text: str) -> bool:
+    """Whether a text is nothing but letters and blanks, with a word among them."""
+    tokens = _TOKEN.findall(text)
+    return all(map(str.isalpha, tokens)) and any(map(_is_plain_word, tokens))
+
+
+def _is_plain_word(token: str) -> bool:
+    if not token.isalpha() or token in _FUNCTIONS or token in _CONSTANTS or token in _GREEK:
+        return False
+    return len(token) > 1 if token.isascii() else ord(token) not in _SIGNS
+
+
 def _is_word(token: str) -> bool:
     return token.startswith("\\") and "{" in token[1:-1]
 
@@ -322,8 +340,12 @@ class _Reader:
         return multiply(factors) if len(factors) > 1 else factors[0]
 
     def _next_to(self, factors: list[MathNode]) -> MathNode:
-        """A factor without a sign before it; a whole number directly before a fraction of numbers makes a mixed number."""
+        """A factor without a sign before it; a whole number before a fraction of numbers makes a mixed number."""
         whole, mixed = self.tokens[self.at - 1], self.next in _FRACTIONS
+        fraction = self.tokens[self.at : self.at + 4]
+        if _is_simple_fraction(fraction) and whole.isdigit() and factors[-1] == number(int(whole)):
+            self.at += 3
+            return add([factors.pop(), number(Fraction(int(fraction[0]), int(fraction[2])))])
         if self.next[0] in "0123456789.":
             raise Unread(f'there is no sign between "{whole}" and "{self.next}"')
         factor = self._factor()
@@ -542,6 +564,15 @@ class _Reader:
         name = self.take()
         self.expect("}")
         return name
+
+
+def _is_simple_fraction(tokens: Sequence[str]) -> bool:
+    """Whether tokens begin with `n/m`, 0 < n < m, to which no further sign belongs."""
+    if len(tokens) < 3 or tokens[1] != "/" or not (tokens[0] + tokens[2]).isdecimal():
+        return False
+    if len(tokens[2]) > _MOST_DIGITS or (tokens[3:] and tokens[3][0] in "^!*/0123456789."):
+        return False
+    return 0 < int(tokens[0]) < int(tokens[2])
 
 
 def _read_number(token: str) -> MathNode:

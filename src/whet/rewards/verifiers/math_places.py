@@ -1,0 +1,115 @@
+"""Where an answer says its formula, and how the formula is read with the unit of the target."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from itertools import pairwise
+
+from whet.replies import without_thought
+from whet.replies.marked import last_box, marked_results
+from whet.rewards.verifiers.math_reading import LONGEST_FORMULA, Formula, Unread, read_formula, words_of
+
+_MARKS = (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("$", "$"))
+_CURRENCY = "\ue000"
+_EMPHASIS = re.compile(r"(?<![A-Za-z0-9)}\]])\*\*(?=\S)|(?<=\S)\*\*(?![^\s.,:;!?\u3002])")
+_ENDS = " \t.\u3002"
+_BEHIND_WORDS = re.compile(r"[)\]\"']{0,3}\s{0,9}[:\uff1a]\s*|\s+")
+_EQUATION, _OPERATOR = re.compile(r"\s+[A-Za-z]\s*="), re.compile(r"[-+]\s")
+_SIGN_NAMES = {"\u00b0": ("degrees", "degree"), "%": ("percent",)}
+"""Names of signs, as `sqrt` and `pi` are: what stands behind a number in place of the sign."""
+
+
+def formula_in(answer: str) -> str:
+    """The formula of an answer: the last `\\boxed{}`, else the content of its only pair of tags, else the last text between
+    dollar signs or LaTeX's brackets, else all of it.
+
+    >>> formula_in("So it is $x = 2$, and then $\\\\frac{1}{2}$."), formula_in("\\\\boxed{7}"), formula_in("1/2.")
+    ('\\\\frac{1}{2}', '7', '1/2')
+    """
+    return _formula_and_mark(answer)[0]
+
+
+def is_marked(answer: str) -> bool:
+    """Whether an answer marks its formula by a box, tags, dollar signs or LaTeX's brackets."""
+    return _formula_and_mark(answer)[1]
+
+
+def _formula_and_mark(answer: str) -> tuple[str, bool]:
+    text = without_thought(answer)
+    box = last_box(text)
+    marked = [box] if box is not None else marked_results(text)
+    inner = _last_formula(marked[0] if len(marked) == 1 else text)
+    return inner.strip().rstrip(".").strip(), len(marked) == 1 or inner != text
+
+
+def _last_formula(text: str) -> str:
+    """The last text between marks of formulas, else the whole text. `\\$` is a currency sign and no mark."""
+    plain, last = text.replace("\\$", _CURRENCY), (0, text)
+    for opening, closing in _MARKS:
+        end = plain.rfind(closing)
+        start = plain.rfind(opening, 0, max(end, 0))
+        inner = plain[start + len(opening) : end]
+        if start >= 0 and inner.strip() and end > last[0]:
+            last = (end, inner.replace(_CURRENCY, "\\$"))
+    return last[1]
+
+
+def read_answer(answer: str, unit: str = "") -> tuple[str, Formula]:
+    """The formula of an answer as it stands there, and read; `unit` is that of the target, which may stand behind a number
+    as plain letters.
+
+    What is marked is the formula. Else it is the whole answer, and where that is none or its last line is a sentence, the end of
+    that line: what follows its last word, with a colon between them or without, or `####`; `**` around it and a full stop behind
+    it do not count.
+    Raises Unread for the whole.
+
+    >>> [read_answer(text)[0] for text in ("So it is **2**.", "Final answer: x = 2", "x + 1")]
+    ['2', 'x = 2', 'x + 1']
+    """
+    text, marked = _formula_and_mark(answer)
+    places = [text]
+    if not marked:
+        line = (text[-LONGEST_FORMULA:].splitlines() or [""])[-1]
+        line = _EMPHASIS.sub("", line).rpartition("####")[2].strip(_ENDS)
+        bare = _without_unit(line, unit)
+        sentence = line if bare is None else bare
+        end = line[_end_of_words(sentence) :]
+        places = [end, text] if _is_sentence(sentence) else [text, end]
+    for place in dict.fromkeys(places):
+        with suppress(Unread):
+            return place, _read_with_unit(place, unit)
+    return text, _read_with_unit(text, unit)
+
+
+def _is_sentence(line: str) -> bool:
+    """Whether words of a line are no products of letters: two follow each other, or one stands before an equation."""
+    words = words_of(line)
+    follow = any(line[one[1] : next_one[0]].isspace() for one, next_one in pairwise(words))
+    return follow or (bool(words) and words[0][0] == 0 and _EQUATION.match(line, words[0][1]) is not None)
+
+
+def _end_of_words(line: str) -> int:
+    """Where what follows the last word of a line begins; 0 for none, or where something else follows the word directly."""
+    words = words_of(line)
+    if not words:
+        return 0
+    end = words[-1][1]
+    between = _BEHIND_WORDS.match(line, end)
+    at = between.end() if between is not None else end if not line[end - 1].isascii() else 0
+    return 0 if _OPERATOR.match(line, at) else at
+
+
+def _without_unit(text: str, unit: str) -> str | None:
+    """The text without the target's unit, where that stands as plain letters behind a number or a bracket; else None."""
+    for name in _SIGN_NAMES.get(unit, (unit,)):
+        bare = text.removesuffix(name).rstrip()
+        if name[:1].isalpha() and text.endswith(name) and bare and bare[-1] in "0123456789)}]":
+            return bare
+    return None
+
+
+def _read_with_unit(text: str, unit: str) -> Formula:
+    bare = _without_unit(text, unit)
+    formula = read_formula(text if bare is None else bare)
+    return formula if bare is None or formula.unit else Formula(formula.node, unit)
