@@ -12,6 +12,7 @@ import pytest
 import whet
 from whet.errors import ProviderError, UsageError
 from whet.models.callable import as_model
+from whet.rewards.verifiers.tool_calls import Unreadable, calls_in
 from whet.types import Completion, Message, Request, Usage
 
 ASK = Request((Message("system", "Be brief."), Message("user", "Say yes.")))
@@ -89,6 +90,40 @@ def test_an_answer_may_have_any_usual_form(answer: Any, usage: Usage) -> None:
     for model in (lambda messages: answer, later):
         made = ask(model)
         assert (made.text, made.usage, made.error) == ("yes", usage, None)
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"town": "</tool>"}'}}
+SHOWN = '<tool>{"name": "weather", "arguments": {"town": "\\u003c/tool>"}}</tool>'
+MESSAGE = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (MESSAGE, SHOWN),
+        ({"choices": [{"message": MESSAGE, "finish_reason": "tool_calls"}], "usage": USAGE}, SHOWN),
+        ({"choices": [{"message": {**MESSAGE, "content": "I look."}, "finish_reason": "tool_calls"}]}, f"I look.\n{SHOWN}"),
+        (SimpleNamespace(content=PARTS, tool_calls=[{"name": "weather", "args": {"town": "</tool>"}}]), f"yes\n{SHOWN}"),
+        ({"message": {**MESSAGE, "tool_calls": [CALL, CALL]}}, f"{SHOWN}\n{SHOWN}"),
+        ({"content": None, "function_call": CALL["function"]}, SHOWN),
+    ],
+)  # fmt: skip
+def test_tool_calls_of_a_message_are_its_text_and_are_graded(answer: Any, text: str) -> None:
+    made = ask(lambda messages: answer)
+    assert (made.text, made.error) == (text, None)
+    assert {str(call) for call in calls_in(made.text)} == {'weather(town="</tool>")'}
+
+
+def test_calls_that_cannot_be_read_are_no_answer() -> None:
+    response = {
+        "choices": [{"message": {"content": None, "tool_calls": [{"id": "1"}]}, "finish_reason": "stop"}]
+    }
+    assert (
+        ask(lambda messages: response).error == "model: empty answer (it calls a tool, and none was offered)"
+    )
+    broken = {**MESSAGE, "tool_calls": [{"function": {"name": "weather", "arguments": "{"}}]}
+    with pytest.raises(Unreadable, match="no JSON"):
+        calls_in(ask(lambda messages: broken).text)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from whet.errors import ProviderError
+from whet.models.callable import FUNCTION
 from whet.types import Completion
 
 LOST_ATTEMPTS = 3
@@ -100,9 +101,10 @@ class EndpointHealth:
 
     def _blank_error(self, address: str) -> ProviderError:
         reason = list(self.blank.values())[-1].partition(": ")[2]
+        more = "" if address.startswith(FUNCTION) else " (`whet doctor` shows what the endpoint does)"
         return ProviderError(
             f"{address} answered {len(self.blank)} calls, and no answer holds a text; the last: {reason}. "
-            "Mend that and run the same command again (`whet doctor` shows what the endpoint does).",
+            f"Mend that and run the same command again{more}.",
             fatal=True,
             status=200,
         )

@@ -1,7 +1,13 @@
-"""What a function that stands for a model is given and gives: messages that are mappings, and answers in any usual form."""
+"""What a function that stands for a model is given and gives: messages that are mappings, and answers in any usual form.
+
+A message of a function that calls tools of its own becomes a text with each call as `<tool>{"name", "arguments"}</tool>`, as
+whet writes calls and the reward `tool_calls` reads them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -17,6 +23,9 @@ FORMS = (
     "whet.Completion"
 )
 _ENDS = ("finish_reason", "stop_reason")
+_ARGUMENTS = ("arguments", "args", "input")
+_ESCAPED = "\\u003c"
+"""The sign < within JSON, so that no argument ends the tag around a call."""
 _USAGES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 
 
@@ -53,9 +62,10 @@ def _read(answer: object, request: Request, who: str) -> Completion | None:
         return replace(answer, usage=_estimate_usage(answer.text, request)) if silent else answer
     if isinstance(answer, str):
         return Completion(answer, usage=_estimate_usage(answer, request))
-    data = _as_dict(answer)
-    if data is None:
+    values = _as_dict(answer)
+    if values is None:
         return None
+    data = _with_calls_as_text(values)
     if "choices" in data or data.get("error"):
         made = completions(data, request, _estimate, reported_usage(data))
         if isinstance(made, Failure):
@@ -73,7 +83,18 @@ def _as_dict(answer: object) -> Mapping[str, object] | None:
     """A mapping, or an object with the fields of a response, as plain values."""
     if isinstance(answer, Mapping):
         return {str(key): _plain(value) for key, value in answer.items()}
-    names = ("choices", "error", "content", "text", "message", "usage", "usage_metadata", *_ENDS)
+    names = (
+        "choices",
+        "error",
+        "content",
+        "text",
+        "message",
+        "tool_calls",
+        "function_call",
+        "usage",
+        "usage_metadata",
+        *_ENDS,
+    )
     if isinstance(answer, bytes | bytearray | int | float | list | tuple | set) or answer is None:
         return None
     values = {name: _plain(getattr(answer, name, None)) for name in names}
@@ -91,6 +112,51 @@ def _plain(value: Any) -> object:
     if callable(getattr(value, "model_dump", None)):
         return value.model_dump()
     return {key: _plain(item) for key, item in vars(value).items()} if hasattr(value, "__dict__") else None
+
+
+def _with_calls_as_text(data: Mapping[str, object]) -> Mapping[str, object]:
+    """An answer whose messages hold their tool calls in their contents, behind what else they say."""
+    choices = data.get("choices")
+    if isinstance(choices, list):
+        answers = [_with_calls_as_text(one) if isinstance(one, Mapping) else one for one in choices]
+        return {**data, "choices": answers}
+    message = data.get("message")
+    if isinstance(message, Mapping):
+        return {**data, "message": _with_calls_as_text(message)}
+    calls, single = data.get("tool_calls"), data.get("function_call")
+    every = [*(calls if isinstance(calls, list) else []), *([single] if single else [])]
+    written = [text for call in every if (text := _show_call(call))]
+    if not written:
+        return data
+    content = data.get("text") if data.get("content") is None else data["content"]
+    parts = (
+        content
+        if isinstance(content, list)
+        else [content]
+        if isinstance(content, str) and content.strip()
+        else []
+    )
+    lines = [
+        {"type": "text", "text": text if n + len(parts) == 0 else f"\n{text}"}
+        for n, text in enumerate(written)
+    ]
+    texts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    return {**data, "content": [*texts, *lines]}
+
+
+def _show_call(call: object) -> str:
+    """A tool call as whet writes it, from one of OpenAI's form or of `{"name", "args"}`; '' for what has no name."""
+    inner = call.get("function") if isinstance(call, Mapping) else None
+    known = inner if isinstance(inner, Mapping) else call
+    if not isinstance(known, Mapping) or not isinstance(known.get("name"), str):
+        return ""
+    arguments: Any = next((known[key] for key in _ARGUMENTS if known.get(key) is not None), {})
+    if isinstance(arguments, str):
+        # of a text that is no JSON, whoever reads the call says so
+        with contextlib.suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments) if arguments.strip() else {}
+    shown = json.dumps({"name": known["name"], "arguments": arguments}, ensure_ascii=False, default=str)
+    return f"<tool>{shown.replace('<', _ESCAPED)}</tool>"
 
 
 def _text_of(data: Mapping[str, object]) -> str | None:
