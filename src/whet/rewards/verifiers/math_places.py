@@ -12,7 +12,7 @@ from whet.rewards.verifiers.math_reading import LONGEST_FORMULA, Formula, Unread
 
 _MARKS = (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("$", "$"))
 _CURRENCY = "\ue000"
-_EMPHASIS = re.compile(r"(?<![A-Za-z0-9)}\]])\*\*(?=\S)|(?<=\S)\*\*(?![^\s.,:;!?\u3002])")
+_EMPHASIS = re.compile(r"`|(?<![A-Za-z0-9)}\]])\*\*(?=\S)|(?<=\S)\*\*(?![^\s.,:;!?\u3002])")
 _ENDS = " \t.\u3002"
 _BEHIND_WORDS = re.compile(r"[)\]\"']{0,3}\s{0,9}[:\uff1a]\s*|\s+")
 _EQUATION, _OPERATOR = re.compile(r"\s+[A-Za-z]\s*="), re.compile(r"[-+]\s")
@@ -27,20 +27,27 @@ def formula_in(answer: str) -> str:
     >>> formula_in("So it is $x = 2$, and then $\\\\frac{1}{2}$."), formula_in("\\\\boxed{7}"), formula_in("1/2.")
     ('\\\\frac{1}{2}', '7', '1/2')
     """
-    return _formula_and_mark(answer)[0]
+    return _formula_and_whole(answer)[0]
 
 
 def is_marked(answer: str) -> bool:
     """Whether an answer marks its formula by a box, tags, dollar signs or LaTeX's brackets."""
-    return _formula_and_mark(answer)[1]
+    formula, whole = _formula_and_whole(answer)
+    return formula != whole
 
 
-def _formula_and_mark(answer: str) -> tuple[str, bool]:
+def _formula_and_whole(answer: str) -> tuple[str, str | None]:
+    """The formula, and the whole text, whose end may say it too; None where a box or tags mark the formula."""
     text = without_thought(answer)
     box = last_box(text)
     marked = [box] if box is not None else marked_results(text)
-    inner = _last_formula(marked[0] if len(marked) == 1 else text)
-    return inner.strip().rstrip(".").strip(), len(marked) == 1 or inner != text
+    if len(marked) == 1:
+        return _without_stop(_last_formula(marked[0])), None
+    return _without_stop(_last_formula(text)), _without_stop(text)
+
+
+def _without_stop(text: str) -> str:
+    return text.strip().rstrip(".").strip()
 
 
 def _last_formula(text: str) -> str:
@@ -61,21 +68,24 @@ def read_answer(answer: str, unit: str = "") -> tuple[str, Formula]:
 
     What is marked is the formula. Else it is the whole answer, and where that is none or its last line is a sentence, the end of
     that line: what follows its last word, with a colon between them or without, or `####`; `**` around it and a full stop behind
-    it do not count.
+    it do not count. Dollar signs mark no formula where what they enclose is none (they are a currency then), or where the last
+    line has none and ends behind `####` or a colon.
     Raises Unread for the whole.
 
     >>> [read_answer(text)[0] for text in ("So it is **2**.", "Final answer: x = 2", "x + 1")]
     ['2', 'x = 2', 'x + 1']
     """
-    text, marked = _formula_and_mark(answer)
+    text, whole = _formula_and_whole(answer)
     places = [text]
-    if not marked:
-        line = (text[-LONGEST_FORMULA:].splitlines() or [""])[-1]
-        line = _EMPHASIS.sub("", line).rpartition("####")[2].strip(_ENDS)
+    if whole is not None:
+        last = (whole[-LONGEST_FORMULA:].splitlines() or [""])[-1]
+        line = _EMPHASIS.sub("", last).rpartition("####")[2].strip(_ENDS)
         bare = _without_unit(line, unit)
         sentence = line if bare is None else bare
-        end = line[_end_of_words(sentence) :]
-        places = [end, text] if _is_sentence(sentence) else [text, end]
+        at = _end_of_words(sentence)
+        says = "$" not in last and ("####" in last or line[:at].rstrip().endswith((":", "\uff1a")))
+        first = _is_sentence(sentence) if text == whole else says
+        places = [line[at:], text] if first else [text, line[at:]]
     for place in dict.fromkeys(places):
         with suppress(Unread):
             return place, _read_with_unit(place, unit)
