@@ -150,6 +150,32 @@ def test_rows_that_cannot_be_used_are_refused_with_their_place(tmp_path: Path, t
         read_preferences([tmp_path / "f.jsonl"])
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "input,output,ratng\nq,a,5\n",
+            """f.csv:2: .*reads the column 'ratng'. Did you mean "rating".*thumb""",
+        ),
+        (
+            "input,chosn,rejected\nq,a,b\n",
+            """reads the column 'chosn'. Did you mean "chosen".*with input, chosen""",
+        ),
+        (
+            "input,chosn,rejectd\nq,a,b\n",
+            """'chosn'. Did you mean "chosen".*'rejectd'. Did you mean "rejected".""",
+        ),
+        ("inptu,output,rating\nq,a,5\n", """without an input.*'inptu'. Did you mean "input"."""),
+        ("", "f.csv:1: there are no rows in the file. Write input,chosen,rejected and rows"),
+    ],
+)
+def test_an_unknown_column_is_named_with_the_nearest_known_one(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "f.csv").write_text(text)
+    with pytest.raises(UsageError, match=words) as error:
+        read_preferences([tmp_path / "f.csv"])
+    assert str(error.value).count("Did you mean") == words.count("Did you mean"), "each is said once"
+
+
 def test_a_table_is_read_too(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("Question,Chosen,Rejected,User\nq,a,b,ann\nr,c,,bob\n")
     read = read_preferences([tmp_path / "f.csv"])

@@ -28,7 +28,9 @@ from typing import NoReturn
 from whet.errors import UsageError, parameter
 from whet.feedback.rows import (
     FeedbackRow,
+    SaysNothing,
     flatten_row,
+    misspelt_columns,
     name_in,
     read_judged_rows,
     read_text_value,
@@ -43,6 +45,20 @@ REJECTED = ("rejected", "non_preferred_output", "dispreferred_response", "worse"
 SIDES = (("output", "response", "answer", "completion"), (("1", "2"), ("a", "b")))
 VERDICTS = ("preferred", "preference", "choice", "winner", "label", "vote")
 CONTEXT = ("context", "instruction")
+COLUMNS = ("input", "chosen", "rejected")
+"""What a file of preferences may hold, for its errors."""
+NEEDED = (
+    "Give rows with input, chosen and rejected; or with input, output_1, output_2 and preferred (1, 2 or tie); or with input, "
+    "output and one of rating, thumb and corrected. docs/preferences.md has the other names that are read."
+)
+_NAMES = (
+    *CHOSEN,
+    *REJECTED,
+    *VERDICTS,
+    *CONTEXT,
+    *(f"{side}{mark}{end}" for side in SIDES[0] for ends in SIDES[1] for end in ends for mark in ("_", "")),
+)
+"""The columns that are read beside those of feedback."""
 MOST_OF_INPUT = 200
 """Pairs of rated answers to one input; of more, those whose ratings differ most."""
 END = 20
@@ -93,7 +109,7 @@ def read_preferences(
     scale, and for rows of which nothing is left.
     """
     notes: list[str] = []
-    sourced = sourced_rows(sources, notes)
+    sourced = sourced_rows(sources, notes, COLUMNS)
     dropped: Counter[str] = Counter()
     pairs: dict[tuple[object, ...], PreferencePair] = {}
     open_pairs: dict[tuple[str, frozenset[str]], tuple[str, str, str]] = {}
@@ -117,7 +133,7 @@ def read_preferences(
         elif person in (None, pair.person):
             _take(pairs, pair, number, dropped)
     rated: list[FeedbackRow] = []
-    for number, judged in enumerate(read_judged_rows(others, good, bad, scale), len(sourced)):
+    for number, judged in enumerate(_read_others(others, good, bad, scale), len(sourced)):
         if person not in (None, judged.user):
             continue
         reason = _reason_to_drop(judged)
@@ -131,7 +147,7 @@ def read_preferences(
     compared, labels = _of_ratings(rated, dropped)
     read = JudgedAnswers((*pairs.values(), *compared), tuple(labels))
     if not len(read):
-        _refuse_nothing(len(sourced), dropped, person)
+        _refuse_nothing(sourced, dropped, person)
     scales = tuple(sorted({row.scale for row in rated if row.scale is not None}))
     return ReadPreferences(
         read, dict(dropped), len(sourced), tuple(notes), tuple(open_pairs.values()), scales
@@ -148,13 +164,26 @@ def describe_thumbs(up: int, down: int, middle: int, scales: Sequence[Sequence[f
     return f"{up:,} up, {down:,} down, {middle:,} dropped in the middle{f'; scale {shown}' if shown else ''}"
 
 
-def _refuse_nothing(rows: int, dropped: Mapping[str, int], person: str | None) -> None:
+def _read_others(
+    rows: Sequence[SourceRow],
+    good: Sequence[str],
+    bad: Sequence[str],
+    scale: tuple[float, float] | None,
+) -> list[FeedbackRow]:
+    """Rows about one answer. Raises UsageError that says what preferences need for one that says nothing of it."""
+    try:
+        return read_judged_rows(rows, good, bad, scale)
+    except SaysNothing as error:
+        raise UsageError(f"{error.plain}{misspelt_columns(error.columns, _NAMES)} {NEEDED}") from None
+
+
+def _refuse_nothing(rows: Sequence[SourceRow], dropped: Mapping[str, int], person: str | None) -> NoReturn:
     why = ", ".join(f"{n} {reason}" for reason, n in dropped.items())
     who = f" by {show_value(person)}" if person is not None else ""
+    columns = dict.fromkeys(name for row in rows for name in row.value)
     raise UsageError(
-        f"There is no preference{who} in {rows} rows{f' (dropped: {why})' if why else ''}. Give rows with an input and "
-        "a chosen and "
-        "a rejected answer, or two answers and which is preferred, or an answer with a rating, a thumb or a correction."
+        f"There is no preference{who} in {len(rows)} rows{f' (dropped: {why})' if why else ''}."
+        f"{misspelt_columns(columns, _NAMES)} {NEEDED}"
     )
 
 

@@ -27,7 +27,19 @@ from whet_client.storable import show_value
 
 LONGEST = 8000
 MOST_ROWS = 100_000
+_MISSPELT = 0.75
+"""How alike (of 1) a column and a known name are where the one may be a slip of the other; model and ideal are 0.6."""
+COLUMNS = ("input", "output", "comment")
+"""What a file of feedback may hold, for its errors."""
 _KINDS = (*LINES, ".json", *TABLES)
+
+
+class SaysNothing(UsageError):
+    """A row that says nothing about an answer; `plain` is the message without the columns that may be misspelt."""
+
+    def __init__(self, message: str, columns: Sequence[str]) -> None:
+        super().__init__(message + misspelt_columns(columns))
+        self.plain, self.columns = message, columns
 
 
 @dataclass(frozen=True)
@@ -156,15 +168,18 @@ def read_feedback(
 
 
 def sourced_rows(
-    sources: Sequence[str | Path | Mapping[str, object]], notes: list[str] | None = None
+    sources: Sequence[str | Path | Mapping[str, object]],
+    notes: list[str] | None = None,
+    columns: Sequence[str] = COLUMNS,
 ) -> list[SourceRow]:
-    """The rows of feedback files or mappings as they stand, each with its place. Raises UsageError as `table_rows` does."""
+    """The rows of feedback files or mappings as they stand, each with its place; `columns` are those that the error for a file
+    without rows asks for. Raises UsageError as `table_rows` does."""
     sourced: list[SourceRow] = []
     for number, source in enumerate(sources, 1):
         if isinstance(source, Mapping):
             sourced.append(SourceRow(dict(source), f"row {number}"))
         else:
-            sourced += table_rows(Path(source), notes)
+            sourced += table_rows(Path(source), notes, columns)
     if len(sourced) > MOST_ROWS:
         raise UsageError(
             f"There are {len(sourced)} rows of feedback; at most {MOST_ROWS} are read at once. Give fewer."
@@ -207,18 +222,19 @@ def order_ratings(rows: Iterable[FeedbackRow], good: Sequence[str] = (), bad: Se
     return order_values(alone, good, bad)
 
 
-def table_rows(path: Path, notes: list[str] | None = None) -> list[SourceRow]:
+def table_rows(
+    path: Path, notes: list[str] | None = None, columns: Sequence[str] = COLUMNS
+) -> list[SourceRow]:
     """Rows of a feedback file (.jsonl, .json, .csv), each with its place; what had to be decided to read a table is added to
-    `notes`. Raises UsageError with file and line."""
+    `notes`. `columns` are those that the error for a file without rows asks for. Raises UsageError with file and line."""
     if kind_of(path) not in _KINDS:
         raise UsageError(f"{path}: feedback files end in {', '.join(_KINDS)}. Convert it.")
-    good = '{"output": "...", "comment": "..."}'
     if kind_of(path) not in TABLES:
-        return read_rows(path, "feedback", example=good)
-    return _csv(path, [] if notes is None else notes)
+        return read_rows(path, "feedback", example=json.dumps(dict.fromkeys(columns, "...")))
+    return _csv(path, [] if notes is None else notes, columns)
 
 
-def _csv(path: Path, notes: list[str]) -> list[SourceRow]:
+def _csv(path: Path, notes: list[str], columns: Sequence[str]) -> list[SourceRow]:
     """Rows of a table: the first line names the columns; empty cells are absent."""
     table = read_delimited(path)
     check_columns(table.header, f"{path}:{table.header_line}")
@@ -233,7 +249,7 @@ def _csv(path: Path, notes: list[str]) -> list[SourceRow]:
         }
         rows.append(SourceRow(filled, f"{path}:{line}"))
     if not rows:
-        raise UsageError(f"{path}:1: there are no rows in the file. Write input,output,comment and rows.")
+        raise UsageError(f"{path}:1: there are no rows in the file. Write {','.join(columns)} and rows.")
     return rows
 
 
@@ -268,9 +284,10 @@ def read_row(
     own = left.get("instruction")
     instruction = own.strip()[: LONGEST + 1] if isinstance(own, str) else ""
     if rating is None and not (instructed and instruction) and not any(texts[name] for name in _SAYS):
-        raise UsageError(
+        raise SaysNothing(
             f"{where}: the row says nothing about an answer: no comment, rating, correction, label or "
-            f"explanation. Its columns: {', '.join(map(str, row)) or 'none'}."
+            f"explanation. Its columns: {', '.join(map(str, row)) or 'none'}.",
+            [*row],
         )
     key = values.get("id")
     row_id = str(key).strip() if isinstance(key, str | int) else ""
@@ -288,6 +305,29 @@ def read_row(
 def name_in(flat: Mapping[str, object], role: str) -> object:
     """The value of a flat row that `FeedbackRow` calls `role`, in whatever spelling; None where the row has none."""
     return next((flat[name] for name in _NAMES[role] if name in flat), None)
+
+
+def misspelt_columns(columns: Iterable[str], others: Iterable[str] = ()) -> str:
+    """The columns that nothing reads and whose names are near to one that is read, each with that; '' where there are none.
+    `others` are names that are read beside those of feedback.
+
+    >>> misspelt_columns(["input", "ratng", "model"])
+    ' Nothing reads the column \\'ratng\\'. Did you mean "rating"?'
+    """
+    import difflib  # a message that nobody may ever see
+
+    present = {_without_prefix(snake_case(column)): str(column) for column in columns}
+    known = {*others, *(name for names in _NAMES.values() for name in names)}
+    near = {
+        column: difflib.get_close_matches(name, sorted(known - present.keys()), 1, _MISSPELT)
+        for name, column in present.items()
+        if name not in known
+    }
+    return "".join(
+        f' Nothing reads the column {show_value(column, 40)}. Did you mean "{words[0]}"?'
+        for column, words in near.items()
+        if words
+    )
 
 
 def snake_case(name: object) -> str:
