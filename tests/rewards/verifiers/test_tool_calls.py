@@ -150,6 +150,10 @@ async def test_expected_calls_that_are_none_are_refused() -> None:
     for calls in (None, "no calls", [{"arguments": {}}], 5):
         with pytest.raises(UsageError, match="row7 holds no tool calls"):
             await grade("tool_calls", "x", {"calls": calls})
+    with pytest.raises(
+        UsageError, match=r'its text "weather\(Paris\)" is no JSON. Write a list such as \[\{"name"'
+    ):
+        await grade("tool_calls", "x", {"calls": "weather(Paris)"})
     with pytest.raises(UsageError, match="parts, complete or all"):
         await grade({"tool_calls": {"measure": "some"}}, "x", ROW)
     assert (await grade("tool_calls", tagged(MAIL), {"calls": json.dumps(MAIL)})).value == 1.0

@@ -75,6 +75,14 @@ def read_calls(value: object) -> list[ToolCall]:
     return [_read_call(one) for one in values]
 
 
+def _parse_column(text: str) -> Any:
+    """The JSON in a text. Raises Unreadable."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unreadable(f"its text {quote_target(text)} is no JSON") from None
+
+
 def _read_call(value: object) -> ToolCall:
     inner = value.get("function") if isinstance(value, Mapping) else None
     call: object = inner if isinstance(inner, Mapping) else value
@@ -268,11 +276,11 @@ class ToolCalls:
         value: Any = example.row.get(self.calls)
         try:
             if isinstance(value, str):
-                value = json.loads(value)
+                value = _parse_column(value)
             if not isinstance(value, list | dict):
                 raise Unreadable("it holds no list of calls")
             return read_calls(value)
-        except (ValueError, RecursionError) as error:
+        except Unreadable as error:
             raise UsageError(
                 f"the column {self.calls!r} of {example.place} holds no tool calls: {error}. Write a list such as "
                 '[{"name": "NAME", "arguments": {"KEY": VALUE}}], or name the column: reward: {tool_calls: {calls: COLUMN}}.'
