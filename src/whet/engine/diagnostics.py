@@ -15,6 +15,7 @@ from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
 from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
 from whet.rewards.text import targets_of
+from whet.rewards.verifiers.python_tests import TIMED_OUT
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
 from whet.search.archive import BEYOND
 from whet.search.copies import comparable, longest_copy
@@ -323,6 +324,18 @@ def cut_warnings(answers: Sequence[Rollout], limit: int | None) -> list[str]:
         f"{len(cut)} of {len(answers)} answers were cut at the token limit {what}{before}. A cut answer is graded as it stands, "
         f"so the limit may have cost reward. Allow longer answers (models: {{task: {{max_tokens: {more}}}}}, or --lm-option "
         f"max_tokens={more}), or let the prompt ask for shorter ones."
+    ]
+
+
+def timeout_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when most answers whose tests failed ran out of time, and a tenth of all did: the limit may be too low."""
+    failed = [r for r in rollouts if TIMED_OUT in r.parts and r.parts["passed"] < max(1.0, r.parts["tests"])]
+    late = [r for r in failed if r.parts[TIMED_OUT]]
+    if not late or 2 * len(late) < len(failed) or 10 * len(late) < len(rollouts):
+        return []
+    return [
+        f"{len(late)} of {len(failed)} rollouts of the {name} prompt whose tests failed ran out of time, and right code may be "
+        "among them. Where the tests need longer, allow more: reward: {python_tests: {timeout: SECONDS}}."
     ]
 
 

@@ -22,6 +22,7 @@ from whet.engine.diagnostics import (
     optimizer_warnings,
     search_warnings,
     thought_warnings,
+    timeout_warnings,
     zero_warnings,
 )
 from whet.engine.durable import DurableRun, RunState
@@ -412,7 +413,8 @@ def _history(core: RunState) -> list[HistoryJSON]:
 
 def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     """What a reader of the result should know before trusting it."""
-    return [*_failure_warnings(evaluated), *_accounting_warnings(opened)]
+    late = [warning for name, rollouts in evaluated.items() for warning in timeout_warnings(name, rollouts)]
+    return [*_failure_warnings(evaluated), *late, *_accounting_warnings(opened)]
 
 
 def _accounting_warnings(opened: OpenRun) -> list[str]:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rewards.verifiers.grading import grade
 
+import whet
 from whet._util.confined import is_enforced
 from whet._util.confined.child import seccomp_rules
 from whet.errors import UsageError
@@ -90,7 +91,31 @@ async def test_attacks_earn_nothing_and_the_run_goes_on(attack: str) -> None:
     graded = await grade(SHORT, code, {"tests": TESTS})
     assert graded.value == 0.0 and graded.critique
     assert any(part in graded.critique for part in says.split("|")), graded.critique
+    assert graded.parts["timed_out"] == (attack in ("endless", "sleep", "regular expression"))
     assert (await grade(SHORT, "def f(a, b): return a + b", {"tests": TESTS})).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("timeout", "code", "warnings"), [(0.001, "def f(): return 1", 1), (5, "def f(): return 2", 0)]
+)
+def test_answers_that_ran_out_of_time_are_told_of(
+    timeout: float, code: str, warnings: int, tmp_path: Path
+) -> None:
+    data = [{"input": f"row {i}", "tests": "assert f() == 1"} for i in range(4)]
+    result = whet.evaluate(
+        "Say.",
+        data=data,
+        reward={"python_tests": {"timeout": timeout}},
+        lm=lambda m: code,
+        run=tmp_path / "run",
+    )
+    texts = [text for text in result.warnings if "ran out of time" in text]
+    assert result.score.mean == 0.0 and len(texts) == warnings
+    assert all(
+        "1 of 1 rollouts of the validation prompt whose tests failed ran" in text
+        and "{timeout: SECONDS}" in text
+        for text in texts
+    )
 
 
 async def test_output_is_thrown_away() -> None:

@@ -28,9 +28,11 @@ __all__ = [
     "OutOfBounds",
     "as_many_as_cores",
     "is_enforced",
+    "is_late",
     "read_output",
     "run_confined",
     "start_confined",
+    "was_late",
 ]
 
 _CHILD = Path(__file__).with_name("child.py")
@@ -43,6 +45,8 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 _WAITS = 3.0
+_ENDS_WITHIN = 0.5
+_LATE = (-signal.SIGXCPU, -signal.SIGKILL)
 
 
 class OutOfBounds(Exception):
@@ -143,13 +147,34 @@ def read_output(process: subprocess.Popen[bytes], payload: bytes, limits: Limits
     finally:
         clock.cancel()
     if late.is_set():
-        return output, f"it had not ended after {limits.wall:g} s"
+        return output, _never_ended(limits)
     return output, _why(code, limits)
 
 
+def is_late(why: str, limits: Limits) -> bool:
+    """Whether a sentence of `read_output` says that the process was ended for its time."""
+    return why in (_never_ended(limits), _computed_on(limits))
+
+
+def was_late(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process that ends by itself now, or has ended, was ended for its time."""
+    try:
+        return process.wait(_ENDS_WITHIN) in _LATE
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _never_ended(limits: Limits) -> str:
+    return f"it had not ended after {limits.wall:g} s"
+
+
+def _computed_on(limits: Limits) -> str:
+    return f"it computed for more than {limits.seconds:g} s"
+
+
 def _why(code: int, limits: Limits) -> str:
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"it computed for more than {limits.seconds:g} s"
+    if code in _LATE:
+        return _computed_on(limits)
     if code < 0:
         return f"it was ended by the signal {signal.Signals(-code).name}"
     if code == OUT_OF_MEMORY:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet._util.confined import Limits, as_many_as_cores, is_enforced, read_output, start_confined
+from whet._util.confined import (
+    Limits,
+    as_many_as_cores,
+    is_enforced,
+    is_late,
+    read_output,
+    start_confined,
+    was_late,
+)
 from whet.errors import UsageError, quantity
 from whet.rewards.asking import RewardOptions
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, code_in, cut, flag_option, number_option
@@ -22,6 +30,8 @@ from whet.types import Completion, Example, Reward
 
 _TESTS, _ANSWER = (Path(__file__).with_name(name) for name in ("tests_process.py", "answer_process.py"))
 _MOST_NAMED = 3
+TIMED_OUT = "timed_out"
+"""The part of a rollout that is 1 where the time ended before the tests, else 0."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ class PythonTests:
     of sources, each one test; or one source, of which each function `test...` is a test, else `check(candidate)` is called with
     the function that the column `entry` names, else each `assert` of the module is a test. Code and tests run in two confined
     processes. Tests see plain values; other objects of the answer are equal to each other only, so that none passes for a number.
+    Parts: `passed`, `tests`, and `timed_out`, which is 1 where the time ended before the tests.
     """
 
     tests: str = "tests"
@@ -78,7 +89,7 @@ class PythonTests:
     def _measure(self, code: str, example: Example) -> dict[str, Any]:
         row = example.row
         question = {"code": code, "tests": row[self.tests], "entry": str(row.get(self.entry) or "")}
-        lines, why = self._run(question)
+        lines, why, late = self._run(question)
         count = next((line["tests"] for line in lines if "tests" in line), 0)
         broken = next((line["broken"] for line in lines if "broken" in line), "")
         if broken or (lines and not count):
@@ -90,7 +101,7 @@ class PythonTests:
         critique = self._critique(lines, count, passed, why)
         share = passed / count if count else 0.0
         value = share if not self.all else float(share == 1.0)
-        parts = {"passed": float(passed), "tests": float(count)}
+        parts = {"passed": float(passed), "tests": float(count), TIMED_OUT: float(late)}
         return {"value": value, "parts": parts, "critique": critique or None}
 
     def _critique(self, lines: list[dict[str, Any]], count: int, passed: int, why: str) -> str:
@@ -109,14 +120,14 @@ class PythonTests:
             sentences.append(f"The rest was refused: {why}.")
         return "\n".join(sentences)
 
-    def _run(self, question: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-        """The lines that the process of the tests wrote, and why it was ended early, or ''."""
+    def _run(self, question: dict[str, Any]) -> tuple[list[dict[str, Any]], str, bool]:
+        """The lines that the process of the tests wrote, why it was ended early, or '', and whether one ran out of time."""
         limits = Limits(self.timeout, self.memory)
         with as_many_as_cores(), _pipe() as (answer_in, to), _pipe() as (back, answer_out):
             started = start_confined(
                 _ANSWER, limits, answer_in.number, answer_out.number, confined=self.confined
             )
-            with started:
+            with started as answer:
                 answer_in.close()
                 answer_out.close()
                 passed = (to.number, back.number)
@@ -127,7 +138,10 @@ class PythonTests:
                     back.close()
                     question |= {"to": passed[0], "from": passed[1], "codec": _ANSWER.read_text("utf-8")}
                     output, why = read_output(process, json.dumps(question).encode(), limits)
-        return [json.loads(line) for line in output.decode("utf-8", "replace").split("\n")[:-1]], why
+                lines = [json.loads(line) for line in output.decode("utf-8", "replace").split("\n")[:-1]]
+                broken = not why and any(line.get("fault") for line in lines)
+                late = was_late(answer) if broken else is_late(why, limits)
+        return lines, why, late
 
 
 class _End:
