@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.test_contract import hear_interrupts
 from tests.command_line import whet_here
 from tests.methods import simulated_person
 from tests.methods.figures import won_over
@@ -262,8 +263,9 @@ class AtTerminal:
         for setting in ("duels=4", "pool=6", "per_call=1", "steps=20"):
             command += ["--set", setting]
         self.process = subprocess.Popen(
-            command, cwd=folder, stdin=side, stderr=side, stdout=subprocess.PIPE, start_new_session=True
-        )
+            command, cwd=folder, stdin=side, stderr=side, stdout=subprocess.PIPE, start_new_session=True,
+            preexec_fn=hear_interrupts,
+        )  # fmt: skip
         os.close(side)
         self.read = ""
 
