@@ -156,7 +156,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
         if not problems:
             return
         accuracy = [fmean(r.reward for group in one.rollouts for r in group) for one in played]
-        figures: dict[str, float] = {"rows": source.asked}
+        figures: dict[str, float] = {}
         if config.mode != "evolution":
             figures |= await learn_answers(run, env, trainer, config.hint, source, prompts, played, problems)
         after = update_ratings(programs, [(value - low) / (high - low) for value in accuracy])
