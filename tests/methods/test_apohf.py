@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.test_contract import hear_interrupts
 from tests.command_line import whet_here
 from tests.methods import simulated_person
 from tests.methods.figures import won_over
@@ -252,6 +251,11 @@ def test_on_the_command_line_without_a_terminal_it_is_refused_before_anything_is
     whet_here(tmp_path, "init", "demo", "--from", "example")
     done = whet_here(tmp_path, "optimize", "demo", "--method", "apohf")
     assert done.returncode == 2 and "--set ask=FILE.py" in done.stderr and not (tmp_path / "runs").exists()
+
+
+def hear_interrupts() -> None:
+    """A shell that runs the tests in the background makes their children deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class AtTerminal:
