@@ -15,13 +15,20 @@ import psutil
 import pytest
 
 import whet
-from tests.engine.worker_jobs import Named, die_once, leave, make_no_json, match_for_ever, own_id, take_memory
-from whet._util.workers import Job
+from tests.engine.worker_jobs import (
+    die_once,
+    leave,
+    length,
+    make_no_json,
+    match_for_ever,
+    own_id,
+    take_memory,
+)
+from whet._util.workers import Job, Work
 from whet._util.workers.automatic import TRIED, Automatic
-from whet._util.workers.functions import FileFunction
 from whet._util.workers.pool import ProcessPool
 from whet.errors import UsageError
-from whet.rewards.program import ProgramReward, load_program, program_digest, program_of_file
+from whet.rewards.program import ProgramReward, load_grading, program_of_file, program_of_function
 from whet.types import Example
 
 REWARD = """
@@ -110,9 +117,9 @@ def job(function: Callable[..., object], *values: Any, seconds: float = 30.0, sp
         return function(*values)
 
     late = UsageError("too late")
-    return Job(
-        here, lambda: Named(function, values), seconds, "f for row 1", lambda: late, True, lambda: spent
-    )
+    arguments = {"function": function.__name__, "values": list(values)}
+    work = Work("tests.engine.worker_jobs:named", arguments)
+    return Job(here, lambda: work, seconds, "f for row 1", lambda: late, True, lambda: spent)
 
 
 async def do(*jobs: Job, count: int = 1, memory: int = 0) -> list[Any]:
@@ -130,7 +137,7 @@ async def test_jobs_share_the_workers_and_each_is_another_process() -> None:
 
 
 async def test_what_holds_the_interpreter_is_killed_and_the_next_job_is_done() -> None:
-    late, done = await do(job(match_for_ever, seconds=0.2), job(len, "abc"))
+    late, done = await do(job(match_for_ever, seconds=0.2), job(length, "abc"))
     assert str(late) == "too late" and done == 3
 
 
@@ -155,21 +162,38 @@ async def test_a_result_that_is_no_json_is_refused_and_named() -> None:
     assert isinstance(error, UsageError) and "no JSON" in str(error)
 
 
-async def test_values_that_cannot_be_sent_are_refused() -> None:
-    (error,) = await do(job(len, lambda: None))
-    assert isinstance(error, UsageError) and "cannot be sent to another process" in str(error)
+KEPT_BY_NO_JSON = {
+    "tuple": (1, 2),
+    "number as key": {1: 2},
+    "set": {1, 2},
+    "object": object(),
+    "nan": float("nan"),
+}
+
+
+@pytest.mark.parametrize("value", KEPT_BY_NO_JSON.values(), ids=KEPT_BY_NO_JSON)
+async def test_values_that_json_does_not_keep_are_refused(value: object) -> None:
+    (error,) = await do(job(length, value))
+    assert isinstance(error, UsageError) and "cannot be sent to a worker process" in str(error)
+
+
+async def test_a_function_that_is_no_program_of_its_own_is_refused() -> None:
+    held = object()
+    reward = program_of_function(lambda example, output: float(held is None), "reward", 0.0, 1.0)
+    (error,) = await do(grading(reward))
+    assert isinstance(error, UsageError) and "cannot be sent to a worker process" in str(error)
 
 
 async def test_a_cancelled_job_takes_its_worker_with_it() -> None:
     pool = ProcessPool(1)
     try:
         work = asyncio.ensure_future(pool.run(job(match_for_ever)))
-        while not psutil.Process().children():  # noqa: ASYNC110 (a process that starts sets no event here)
+        while not (psutil.Process().children() or work.done()):  # noqa: ASYNC110 (a process that starts sets no event here)
             await asyncio.sleep(0)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        assert await pool.run(job(len, "ab")) == 2
+        assert await pool.run(job(length, "ab")) == 2
     finally:
         await pool.close()
 
@@ -185,15 +209,12 @@ async def test_a_file_that_was_edited_since_is_refused(folder: Path) -> None:
     assert isinstance(error, UsageError) and "was edited since the run began" in str(error)
 
 
-def test_a_file_is_loaded_once_in_a_process(folder: Path) -> None:
-    path = folder / "reward.py"
-    named = FileFunction(str(path), program_digest_of(path), load_program, program_digest)
-    assert named.load() is named.load()
-
-
-def program_digest_of(path: Path) -> str:
-    load_program(path)
-    return program_digest(path)
+def test_a_file_is_loaded_once_in_a_process(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    reward = program_of_file(folder, "reward.py", "task.yaml:4", 0.0, 1.0)
+    work, before = grading(reward).make_work(), capfd.readouterr().err.count("loading")
+    grades = [load_grading(**work.arguments)() for _ in range(2)]
+    assert grades[0] == grades[1] and before == 1
+    assert capfd.readouterr().err.count("loading") == 1
 
 
 async def test_slow_functions_move_to_workers_and_fast_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,19 +239,33 @@ def reward(example, output):
     return float(output == example["target"]) * SCALE
 
 SCALE = 1.0
+
+def failing(example, output):
+    return helper(example) if example["input"].endswith(("1", "4", "7")) else 1.0
+
+def helper(example):
+    raise KeyError("gone")
+
 rows = [{"input": f"w{i}", "target": f"w{i}"} for i in range(20)]
 
 if __name__ == "__main__":
     task = {"data": rows, "reward": reward, "lm": lambda messages: messages[-1].content.split()[-1]}
     result = whet.evaluate("Say {{input}}", **task, split="train", workers=2, progress=False)
     print(result["score"]["mean"])
+    task["reward"] = failing
+    result = whet.evaluate("Say {{input}}", **task, split="train", workers=2, progress=False)
+    print(*result["warnings"])
 """
 
 
 def test_a_function_of_a_script_is_sent_with_its_code(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("1.0\n", 0), done.stderr
+    assert done.returncode == 0, done.stderr
+    mean, warning = done.stdout.splitlines()
+    assert mean == "1.0"
+    line = SCRIPT.splitlines().index(next(one for one in SCRIPT.splitlines() if "return helper" in one)) + 1
+    assert f"script.py:{line}: KeyError: 'gone'" in warning
 
 
 PARENT = """

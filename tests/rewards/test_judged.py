@@ -121,7 +121,7 @@ def test_two_people_who_want_the_opposite_are_reported() -> None:
     ]
     said = fit_judgements(JudgedAnswers((*most, *few)), "surface").held_out
     assert [one.person for one in said.people] == ["ann", "bob"]
-    assert [one.person for one in said.opposed] == ["bob"]
+    assert [one.person for one in said.opponents] == ["bob"]
     assert said.people[0].low > 0.5
 
 

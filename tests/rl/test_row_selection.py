@@ -179,7 +179,7 @@ async def test_dynamic_sampling_replaces_groups_of_equal_rewards_within_its_roun
     found = await source.collect(MemoryRun(), 8, 1.0, roll_by_number(asked))
     assert len(found) == 8 and all(int(one.row.id) % 2 for one in found)
     flat = [i for one in asked for i in one]
-    assert len(flat) == len(set(flat)) == source.asked
+    assert len(flat) == len(set(flat)) == source.rows_asked
     assert [len(one) for one in asked[1:]] == [
         8 - sum(int(i) % 2 for one in asked[:n] for i in one) for n in range(1, len(asked))
     ]
@@ -195,7 +195,7 @@ async def test_what_is_replaced_counts_under_the_limit() -> None:
     source = RowSource(DynamicSampling(Learner(), rows(40)), resamples=20, most=11)
     for seed in range(5):
         await source.collect(MemoryRun(seed=seed), 4, 1.0, roll_by_number(asked))
-    assert sum(map(len, asked)) == 11 and source.exhausted
+    assert sum(map(len, asked)) == 11 and source.is_used_up
     assert await source.collect(MemoryRun(), 4, 1.0, roll_by_number(asked)) == []
 
 
@@ -205,7 +205,7 @@ async def test_where_nothing_differs_the_last_rows_are_returned() -> None:
 
     source = RowSource(DynamicSampling(Learner(), rows(40)), resamples=2)
     found = await source.collect(MemoryRun(), 4, 1.0, roll)
-    assert len(found) == 4 and source.asked == 12
+    assert len(found) == 4 and source.rows_asked == 12
 
 
 async def test_rows_of_one_temperature_are_asked_together_and_come_back_in_their_order() -> None:

@@ -321,7 +321,7 @@ def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[st
         "base_brier": one.base_brier,
         "calibration_error": one.error,
         "by_person": [person._asdict() for person in one.people],
-        "opposed": [person.person for person in one.opposed],
+        "opposed": [person.person for person in one.opponents],
         "notes": list(read.notes),
     }
 

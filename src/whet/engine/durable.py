@@ -97,14 +97,17 @@ class RunState:
         self._keep("rounds", [paid, wanted])
 
     @property
-    def unfinished(self) -> int:
+    def incomplete_sessions(self) -> int:
         """How often all rows of an evaluation were asked, and some had no answer in the end."""
         return int(self.journal.meta(UNFINISHED) or 0)
 
     def note_unanswered(self, rollouts: Sequence[Rollout]) -> None:
         """Write down that rows of an evaluation have no answer: the next session asks them again, once."""
         if not all(rollout.answered for rollout in rollouts):
-            row = ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (UNFINISHED, str(self.unfinished + 1)))
+            row = (
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                (UNFINISHED, str(self.incomplete_sessions + 1)),
+            )
             self.journal.append([row])
 
     def _keep(self, name: str, extent: int | list[int]) -> None:

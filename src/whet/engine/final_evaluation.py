@@ -524,7 +524,7 @@ async def execute_evaluation(
                 progress.warn(warning)
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
-            before = core.unfinished
+            before = core.incomplete_sessions
             with watching(progress.on_rollout):
                 rollouts = await evaluate_within(env, run, task.prompt, examples, before)
             if hold_no_text(rollouts):

@@ -131,7 +131,9 @@ class TransferTest:
         try:
             run = DurableRun(core, "/transfer", Budget())
             with watching(progress.on_rollout):
-                rollouts = await evaluate_within(env, run, trial.candidate.prompt, rows, core.unfinished)
+                rollouts = await evaluate_within(
+                    env, run, trial.candidate.prompt, rows, core.incomplete_sessions
+                )
             core.note_unanswered(rollouts)
         finally:
             await core.caller.drain()

@@ -154,7 +154,9 @@ async def dsp(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         weight = adapt_weight(policy.notes["kl"], figures.get("kl", config.target_kl), config.target_kl)
         policy.notes["kl"] = weight
         answer = sum(answers) / max(1, len(answers))
-        run.log("step", {"step": number, "answer": answer, "rows": source.asked, "weight": weight, **figures})
+        run.log(
+            "step", {"step": number, "answer": answer, "rows": source.rows_asked, "weight": weight, **figures}
+        )
         if systems.due(number):
             await systems.validate(
                 run, archive, hinted_environment(share.env, policy, config), await run.keep(policy)

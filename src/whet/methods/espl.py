@@ -183,7 +183,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
                 "step": number,
                 "answer": max(accuracy),
                 "programs": len(pool.members),
-                "rows": source.asked,
+                "rows": source.rows_asked,
                 **figures,
             },
         )

@@ -118,7 +118,7 @@ async def multiprompter(
 
     async def step(run: Run, number: int) -> None:
         chains = await write(run, plan.width)
-        rewrites = [rewrite_of(start, chain.finished) for chain in chains]
+        rewrites = [rewrite_of(start, chain.final_text) for chain in chains]
         rewards = await score_rewrites(run, env, rewrites, minibatch(run.rng, env.train, plan.examples))
         figures = learn(trainer, chains, rewards)
         distinct = len({chain.text for chain in chains})
@@ -127,13 +127,13 @@ async def multiprompter(
             await leaders.check(run, plan, archive, await greedy(run))
 
     async def greedy(run: Run) -> Prompt | None:
-        return rewrite_of(start, (await write(run, 1, greedy=True))[0].finished)
+        return rewrite_of(start, (await write(run, 1, greedy=True))[0].final_text)
 
     if config.steps:
         await run.train(steps, step, policy)
     leaders.recall(archive)
     first = await greedy(run)
-    rewrites = [rewrite_of(start, chain.finished) for chain in await write(run, plan.finalists)]
+    rewrites = [rewrite_of(start, chain.final_text) for chain in await write(run, plan.finalists)]
     return await leaders.best_of(run, env, plan, archive, rewrites, first)
 
 
@@ -160,7 +160,7 @@ class Chain:
     cut: bool = False
 
     @property
-    def finished(self) -> str | None:
+    def final_text(self) -> str | None:
         """The whole text; None where a piece was cut."""
         return None if self.cut else self.text
 

@@ -151,7 +151,7 @@ async def prompt_r1(
             "format": mean([f for one in rolled for f in one.made.forms]),
             "turns": mean([n for one in rolled for n in one.made.turns]),
         }
-        run.log("step", {"step": number, **means, "rows": source.asked, **figures})
+        run.log("step", {"step": number, **means, "rows": source.rows_asked, **figures})
         if systems.due(number):
             await systems.validate(run, archive, share.env, await run.keep(policy))
 

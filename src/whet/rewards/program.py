@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import hashlib
+import importlib
 import inspect
 import json
 import math
@@ -14,8 +15,8 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -31,9 +32,8 @@ from whet._util.user_code import (
     working_folder,
 )
 from whet._util.user_modules import digest_of_file
-from whet._util.workers import HERE, Executor, Job
-from whet._util.workers.functions import FileFunction, LoadedFunction, send_function
-from whet.errors import UsageError, quantity
+from whet._util.workers import HERE, Executor, Job, Work
+from whet.errors import UsageError, parameter, quantity
 from whet.run import Run, convert_record
 from whet.types import JSON, Completion, Example, Reward, content_hash
 from whet_client.storable import show_value
@@ -243,18 +243,30 @@ class ProgramReward:
         async def here() -> object:
             return await self._compute(example, output, steps, seconds)
 
-        def make_work() -> GradeOutput:
-            function = (
-                FileFunction(str(self.path), self.digest, load_program, program_digest)
-                if self.loaded
-                else send_function(self.function, f"the reward {self.name}")
-            )
-            apart = replace(self, function=_called_elsewhere, text=None)
-            return GradeOutput(function, apart, dict(example.row), example.place, output, steps)
+        def make_work() -> Work:
+            values = {"row": dict(example.row), "place": example.place, "output": output, "steps": steps}
+            return Work(f"{__name__}:load_grading", {"reward": self._describe(), **values})
 
         name = f"{self.path.name}: reward() for {example.place}"
         late = partial(self._late, example.place)
         return Job(here, make_work, self.timeout, name, late, self.loaded, lambda: sum(seconds))
+
+    def _describe(self) -> dict[str, JSON]:
+        """What another process loads the reward from: a file, a function that can be imported, or the text of a program. Raises
+        UsageError for a function that is none of these."""
+        facts: dict[str, JSON] = {"low": self.low, "high": self.high, "stated": self.stated}
+        if self.loaded:
+            return {**facts, "file": str(self.path), "digest": self.digest}
+        if (named := _importable_name(self.function)) is not None:
+            return {**facts, "function": named, "digest": self.digest}
+        if self.text is None:
+            raise UsageError(
+                f"The reward {self.name} cannot be sent to a worker process: it can be neither imported nor written down as a "
+                f"program of its own. Put it into a module or reward.py, or leave out {parameter('workers')}."
+            )
+        code = inspect.unwrap(self.function).__code__
+        place = {"path": str(self.path), "line": code.co_firstlineno, "name": self.name}
+        return {**facts, "text": self.text.decode(), **place}
 
     def _call_function(self, row: dict[str, Any], output: str, steps: list[JSON] | None) -> Any:
         if steps is None:
@@ -356,30 +368,57 @@ class ProgramReward:
         )
 
 
-def _called_elsewhere(*_: object) -> object:
-    raise AssertionError("the function of this copy is loaded in another process")
-
-
 def _name_row(outcome: dict[str, Any], place: str) -> dict[str, Any]:
     """The outcome, whose error names the row."""
     return {**outcome, "error": f"{outcome['error']} ({place})"} if "error" in outcome else outcome
 
 
-@dataclass(frozen=True)
-class GradeOutput:
-    """The grading of one output as it is sent to a worker process; `reward` is everything but its function."""
+def _importable_name(function: Callable[..., object]) -> str | None:
+    """`module:name` of a function that another process can import; None for one of a script, a notebook or another function."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if not module or module == "__main__" or module not in sys.modules:
+        return None
+    return f"{module}:{name}" if getattr(sys.modules[module], name, None) is function else None
 
-    function: LoadedFunction
-    reward: ProgramReward
-    row: dict[str, Any]
-    place: str
-    output: str
-    steps: list[JSON] | None
 
-    def load(self) -> Callable[[], object]:
-        """See `whet._util.workers.Work`."""
-        reward = replace(self.reward, function=self.function.load())
-        return lambda: reward.compute_apart(self.row, self.place, self.output, self.steps)
+def load_grading(
+    reward: dict[str, Any], row: dict[str, Any], place: str, output: str, steps: list[JSON] | None
+) -> Callable[[], object]:
+    """The grading of one output, as a worker process computes it. `reward` is what `ProgramReward` said of itself. Raises
+    UsageError where it is another one now."""
+    graded = _load_described(json.dumps(reward, sort_keys=True))
+    return lambda: graded.compute_apart(row, place, output, steps)
+
+
+@cache
+def _load_described(text: str) -> ProgramReward:
+    described = json.loads(text)
+    ends = described["low"], described["high"], described["stated"]
+    if "text" in described:
+        return _reward_of_text(described, *ends)
+    if "file" in described:
+        path = Path(described["file"])
+        what, loaded = str(path), program_of_file(path.parent, path.name, "reward", *ends)
+    else:
+        what = described["function"]
+        module, _, name = what.partition(":")
+        loaded = program_of_function(getattr(importlib.import_module(module), name), "reward", *ends)
+    if loaded.digest != described["digest"]:
+        raise UsageError(
+            f"{what} was edited since the run began. Run the same command again: it reads the file anew."
+        )
+    return loaded
+
+
+def _reward_of_text(described: Mapping[str, Any], low: float, high: float, stated: bool) -> ProgramReward:
+    """The function that a program calls `reward`, at its own place: errors name the line where it was written."""
+    module = types.ModuleType("whet_reward")
+    exec(compile(described["text"], f"<{described['name']}>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    function = module.__dict__["reward"]
+    function.__code__ = function.__code__.replace(
+        co_filename=described["path"], co_firstlineno=described["line"]
+    )
+    return ProgramReward(Path(described["path"]), function, low, high, described["name"], stated=stated)
 
 
 def _steps(completion: Completion) -> list[JSON]:

@@ -41,11 +41,11 @@ def take_off_divergences(
     Inside an estimator that divides by the rewards' standard deviation, as grpo's, a kl of 0.01 would weigh 1 in a group whose
     rewards differ by 0.01, and everything in a group of equal rewards.
     """
-    totals = [k for group in cut(map(sum, gaps), sizes) for k in estimate(list(group))]
+    totals = [k for group in split_by_sizes(map(sum, gaps), sizes) for k in estimate(list(group))]
     return [[a - kl * k for a in row] for row, k in zip(rows, totals, strict=True)]
 
 
-def cut(items: Iterable[T], sizes: Sequence[int]) -> Iterator[list[T]]:
+def split_by_sizes(items: Iterable[T], sizes: Sequence[int]) -> Iterator[list[T]]:
     """Items in groups of the given sizes, in order."""
     rest = iter(items)
     return (list(islice(rest, size)) for size in sizes)

@@ -286,20 +286,20 @@ class RowSource:
         self.selector.learner.notes[ASKED] = 0
 
     @property
-    def asked(self) -> int:
+    def rows_asked(self) -> int:
         """Rows that were asked about so far, the replaced ones included."""
         count: Any = self.selector.learner.notes.get(ASKED, 0)
         return int(count)
 
     @property
-    def exhausted(self) -> bool:
+    def is_used_up(self) -> bool:
         """Whether no further row is paid for."""
-        return self.most is not None and self.asked >= self.most
+        return self.most is not None and self.rows_asked >= self.most
 
     def pay(self, rows: int) -> int:
         """Count so many more rows, or as many as are still paid for; their number."""
-        paid = rows if self.most is None else max(0, min(rows, self.most - self.asked))
-        self.selector.learner.notes[ASKED] = self.asked + paid
+        paid = rows if self.most is None else max(0, min(rows, self.most - self.rows_asked))
+        self.selector.learner.notes[ASKED] = self.rows_asked + paid
         return paid
 
     async def collect(self, run: Run, k: int, base: float, roll: Roll[T]) -> list[Rolled[T]]:

@@ -30,7 +30,7 @@ class RewordedExample(Example):
     question_text: str | None = None
 
     @property
-    def shown(self) -> Example:
+    def as_read(self) -> Example:
         """The example as the task model reads it."""
         return Example(
             self.id, self.question, self.target, self.row, self.question_text, self.group, case=self.case
@@ -66,7 +66,7 @@ class AskingReworded(Environment):
 
 
 def _as_asked(example: Example) -> Example:
-    return example.shown if isinstance(example, RewordedExample) else example
+    return example.as_read if isinstance(example, RewordedExample) else example
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ SAME = [
     ("It is `2`.", "2"), ("A pen is $1 and a cup $2, so 1+2 = 3 in all.\n#### 3", "3"), ("As $x = 3$:\nFinal answer: 9", "9"),
     ("A cup is $2.\nSo it is 1.5", "1.5"), ("#### 2", "2"), ("So the final answer is 2.", "2"),
     ("1 + 1 = 2\nThe answer is **-2**.", "-2"), ("**Answer:** x = 2", "2"), ("\u7b54\u6848\u662f**2**\u3002", "2"), 
-    ("La r\u00e9ponse : 1/2", "0.5"), ("2 1/3", "7/3"), ("It is -2 1/3", r"-\frac{7}{3}"), ("90 degrees", r"90^\circ"),
+    ("La r\u00e9ponse : 1/2", "0.5"), ("2 1/3", "7/3"), ("It is -2 1/3", r"-\frac{7}{3}"),
     ("3 cm", r"3\text{ cm}"), ("3cm", r"3\text{ cm}"), ("It is **3 cm^2**.", r"3\text{ cm}^2"), ("So it is 3 m.", r"3\text{ m}"),
     ("It is -2", "-2"), ("So x = 2.", "2"), ("It costs $7.", r"\$7"), (r"Area: 3 \text{ cm}", r"3\text{ cm}"),
     ("xy", "$yx$"), ("yes", r"\text{yes}"),

@@ -14,12 +14,16 @@ from typing import Any, Protocol
 from whet.errors import WhetError
 
 
-class Work(Protocol):
-    """What is sent to a worker: an object that can be pickled."""
+@dataclass(frozen=True)
+class Work:
+    """What is sent to a worker, as JSON: a function of the installed code, `module:name`, and its arguments by name.
 
-    def load(self) -> Callable[[], object]:
-        """Load what is needed, such as a module of the user, and return what computes the result: a JSON value."""
-        ...
+    The worker calls that function, which loads what is needed, such as a module of the user. It returns what computes the
+    result, a JSON value.
+    """
+
+    loader: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)

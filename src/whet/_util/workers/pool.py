@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import pickle
+import json
 import signal
 import struct
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class _Worker:
             stdout=asyncio.subprocess.PIPE,
         )
         worker = cls(process)
-        await worker.send(pickle.dumps((sys.path, folder)))
+        await worker.send(json.dumps([sys.path, folder]).encode())
         return worker
 
     async def send(self, body: bytes) -> None:
@@ -94,18 +94,11 @@ class ProcessPool:
 
     async def run(self, job: Job) -> Any:
         """See `Executor`."""
-        work = job.make_work()
-        try:
-            pickled = pickle.dumps(work)
-        except Exception as error:
-            raise UsageError(
-                f"{job.name}: its values cannot be sent to another process: {error}. Use plain values in the rows, or leave out "
-                f"{parameter('workers')}."
-            ) from error
+        work = _write_work(job)
         async with self._places:
             for death in range(1, DEATHS + 1):
                 try:
-                    return _read_outcome(await self._do(pickled, job), job)
+                    return _read_outcome(await self._do(work, job), job)
                 except WorkerDied as error:
                     if death == DEATHS:
                         raise UsageError(
@@ -137,6 +130,22 @@ class ProcessPool:
         while self._all:
             await self._all.pop().end()
         self._idle.clear()
+
+
+def _write_work(job: Job) -> bytes:
+    """The work of a job as JSON. Raises UsageError for values that JSON does not keep as they are."""
+    work = asdict(job.make_work())
+    try:
+        text = json.dumps(work)
+        kept = json.loads(text) == work
+    except (TypeError, ValueError, RecursionError):
+        kept = False
+    if not kept:
+        raise UsageError(
+            f"{job.name}: its values cannot be sent to a worker process, which gets them as JSON. Use texts, numbers, lists and "
+            f"mappings in the rows, or leave out {parameter('workers')}."
+        )
+    return text.encode()
 
 
 def _read_outcome(frame: bytes, job: Job) -> Any:

@@ -1,16 +1,16 @@
-"""A worker process: it reads pickled jobs from its standard input and writes JSON results to its standard output.
+"""A worker process: it reads jobs from its standard input and writes results to its standard output.
 
 Run by path as `python process.py MEGABYTES`, so that it begins without an import of this tool. A frame is a length in four bytes
-and as many bytes. The first frame holds the import path and the working directory. A job is answered by an empty frame, once what
-it needs is loaded, and by a frame with the JSON of its outcome. What the job's code prints goes to standard error. The
-process ends when its input does, whatever its code is doing.
+and as many bytes of JSON. The first frame holds the import path and the working directory. A job names a function that can be
+imported, and its arguments. It is answered by an empty frame, once what it needs is loaded, and by a frame with its outcome. What
+the job's code prints goes to standard error. The process ends when its input does, whatever its code is doing.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import pickle
 import queue
 import signal
 import struct
@@ -30,7 +30,7 @@ def main() -> None:
     os.dup2(nothing, 0)
     _end_with_parent()
     _limit_memory(int(sys.argv[1]))
-    path, folder = pickle.loads(_read_frame(jobs_in) or b"")  # noqa: S301 (the parent wrote it)
+    path, folder = json.loads(_read_frame(jobs_in) or b"null")
     sys.path[:] = path
     if folder:
         os.chdir(folder)
@@ -84,7 +84,9 @@ def _read_jobs(stream: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
 def _do(job: bytes, results_out: BinaryIO) -> dict[str, object]:
     """The outcome of a job: its `value`, or what is `refused` about it."""
     try:
-        compute = pickle.loads(job).load()  # noqa: S301 (the parent wrote it)
+        work = json.loads(job)
+        module, _, name = work["loader"].partition(":")
+        compute = getattr(importlib.import_module(module), name)(**work["arguments"])
     except BaseException as error:
         return {"refused": str(error) or type(error).__name__, "kind": type(error).__name__}
     write_frame(results_out, b"")

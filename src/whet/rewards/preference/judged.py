@@ -83,7 +83,7 @@ class HeldOut:
         return self.low > 0.5
 
     @property
-    def opposed(self) -> tuple[PersonAgreement, ...]:
+    def opponents(self) -> tuple[PersonAgreement, ...]:
         """People who want the opposite of what the model learned: the whole interval lies below one half."""
         return tuple(one for one in self.people if one.high < 0.5)
 
@@ -364,7 +364,7 @@ def _measure(judged: JudgedAnswers, table: _Table, fits: Sequence[_Fit], parts: 
         of_labels = np.array([one.person == person for one in judged.labels], dtype=bool)
         count = int(of_pairs.sum() + of_labels.sum())
         one = ordered.of(of_pairs, of_labels)
-        if count >= 10 and one.known:
+        if count >= 10 and one.has_judgements:
             people.append(PersonAgreement(person, *one.interval(), count))
     return HeldOut(
         value, low, high, float(brier), float(base), reliability.error,
@@ -410,7 +410,7 @@ class _Ordered(NamedTuple):
         return share, known
 
     @property
-    def known(self) -> bool:
+    def has_judgements(self) -> bool:
         """Whether there is anything to order."""
         return bool(len(self.right)) or bool(self.placements()[1].any())
 

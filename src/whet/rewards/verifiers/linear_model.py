@@ -42,7 +42,7 @@ class LinearModel:
             names |= dict.fromkeys(terms)
         return list(names | dict.fromkeys(self.bounds) | dict.fromkeys(sorted(self.whole)))
 
-    def bound(self, name: str) -> tuple[float, float]:
+    def bounds_of(self, name: str) -> tuple[float, float]:
         """The bounds of a variable."""
         return self.bounds.get(name, (0.0, math.inf))
 
@@ -56,7 +56,7 @@ class LinearModel:
                 [[[place[name], value] for name, value in terms.items()], _finite(low), _finite(high)]
                 for terms, low, high in self.rows
             ],
-            "bounds": [[_finite(end) for end in self.bound(name)] for name in place],
+            "bounds": [[_finite(end) for end in self.bounds_of(name)] for name in place],
             "whole": [name in self.whole for name in place],
         }
 
@@ -66,7 +66,7 @@ class LinearModel:
             not _lies_between(sum(value * values[name] for name, value in terms.items()), low, high)
             for terms, low, high in self.rows
         )
-        broken += sum(not _lies_between(values[name], *self.bound(name)) for name in self.variables)
+        broken += sum(not _lies_between(values[name], *self.bounds_of(name)) for name in self.variables)
         return broken + sum(abs(values[name] - round(values[name])) > _SLACK for name in self.whole)
 
     def value(self, values: Mapping[str, float]) -> float:
@@ -303,7 +303,7 @@ class _LpReader:
         (name, factor), *others = terms.items()
         if others or factor != 1.0:
             raise NoModel("a bound is of one variable, without a coefficient")
-        old = model.bound(name)
+        old = model.bounds_of(name)
         model.bounds[name] = (old[0] if low is None else low, old[1] if high is None else high)
 
     def _whole(self, model: LinearModel) -> None:

@@ -16,8 +16,6 @@ _EMPHASIS = re.compile(r"`|(?<![A-Za-z0-9)}\]])\*\*(?=\S)|(?<=\S)\*\*(?![^\s.,:;
 _ENDS = " \t.\u3002"
 _BEHIND_WORDS = re.compile(r"[)\]\"']{0,3}\s{0,9}[:\uff1a]\s*|\s+")
 _EQUATION, _OPERATOR = re.compile(r"\s+[A-Za-z]\s*="), re.compile(r"[-+]\s")
-_SIGN_NAMES = {"\u00b0": ("degrees", "degree"), "%": ("percent",)}
-"""Names of signs, as `sqrt` and `pi` are: what stands behind a number in place of the sign."""
 
 
 def formula_in(answer: str) -> str:
@@ -112,11 +110,9 @@ def _end_of_words(line: str) -> int:
 
 def _without_unit(text: str, unit: str) -> str | None:
     """The text without the target's unit, where that stands as plain letters behind a number or a bracket; else None."""
-    for name in _SIGN_NAMES.get(unit, (unit,)):
-        bare = text.removesuffix(name).rstrip()
-        if name[:1].isalpha() and text.endswith(name) and bare and bare[-1] in "0123456789)}]":
-            return bare
-    return None
+    bare = text.removesuffix(unit).rstrip()
+    behind = unit[:1].isalpha() and text.endswith(unit) and bare[-1:] in tuple("0123456789)}]")
+    return bare if behind else None
 
 
 def _read_with_unit(text: str, unit: str) -> Formula:
